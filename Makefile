@@ -1,0 +1,56 @@
+# The doors of the project. `make paper` and `make test` set up all they need.
+#   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
+#   PYTHON=python3.12       another Python to make the environment with
+
+VENV ?= .venv
+PYTHON ?= python3
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export PYTHONPATH := $(CURDIR)/src
+SNAKEMAKE = python -m snakemake --workflow-profile workflow/profiles/default
+FULL = $(VENV)/.cxrbench-full
+SMALL = $(VENV)/.cxrbench-paper
+
+.PHONY: help setup latex paper paper-from-evidence test test-all smoke lint format lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(FULL) ## the environment: torch, timm, Snakemake, pytest (7.6 GB, a few minutes)
+
+$(FULL): requirements/base.lock
+	@sh requirements/setup.sh "$(PYTHON)" "$(VENV)" requirements/base.lock "$@"
+
+# The small environment rebuilds the paper from recorded evidence. A full one serves as well.
+$(SMALL): requirements/paper.lock
+	@test -e $(FULL) || sh requirements/setup.sh "$(PYTHON)" "$(VENV)" requirements/paper.lock "$@"
+
+latex: ## LaTeX, by apt-get where that is possible, else a message with the command
+	@sh requirements/latex.sh
+
+paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild paper/paper.pdf
+	@$(SNAKEMAKE)
+
+paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence: no torch, no images
+	@$(SNAKEMAKE) --config 'run=[]'
+
+smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks, in five minutes
+	@$(SNAKEMAKE) --configfile config/smoke.yaml
+
+test: $(FULL) ## the tests
+	@python -m pytest -m "not slow"
+
+test-all: $(FULL) latex ## the tests, the slow ones too
+	@python -m pytest
+
+lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
+	@ruff check . && ruff format --check . && mypy && codespell
+	@snakefmt --check Snakefile workflow && python -m snakemake --lint
+
+format: $(FULL) ## put source files into their form
+	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow
+
+lock: ## remake the lock files and environment.yml from requirements/*.in (needs uv)
+	@sh requirements/lock.sh
+
+clean: ## remove what the graph made; data, recorded evidence and the environment stay
+	@rm -rf results paper/generated paper/paper.pdf paper/paper.log figures/*.pdf .snakemake

@@ -1,0 +1,44 @@
+"""Trainium or CUDA for chest radiographs? The study as a graph, from data to paper."""
+
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+configfile: "config/config.yaml"
+
+
+# Where things lie; a config may set its own `pathvars` (config/smoke.yaml does).
+pathvars:
+    figures="figures",
+    generated="paper/generated",
+    paper="paper/paper.pdf",
+    packed="data/packed",
+    recorded="data/recorded",
+    logs="<results>/logs",
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/cost.smk"
+include: "workflow/rules/paper.smk"
+
+
+localrules:
+    all,
+
+
+rule all:
+    """The paper. Without an output of its own this always runs: a build ends with what it gave."""
+    default_target: True
+    input:
+        paper="<paper>",
+        summary="<results>/summary.txt",
+    log:
+        "<logs>/all.log",
+    conda:
+        "environment.yml"
+    shell:
+        "cat {input.summary} 2> {log}"

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Remake the locks and the conda door from the .in files: `make lock` (needs uv on PATH).
+set -eu
+cd "$(dirname "$0")"
+flags="--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet"
+# torch's Linux wheels bring CUDA: this lock is for x86-64 Linux.
+uv pip compile base.in $flags --python-platform x86_64-manylinux_2_28 -o base.lock
+# The laptop's lock carries markers, so the same file serves Linux, macOS and Windows.
+uv pip compile paper.in $flags --universal --overrides paper.overrides -o paper.lock.all
+awk '/^[^ ]/ { never = /never/ } !never' paper.lock.all > paper.lock # drop what the overrides disabled
+rm paper.lock.all
+python3 conda_door.py base.lock > ../environment.yml

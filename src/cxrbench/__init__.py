@@ -1,0 +1,1 @@
+"""Trainium or CUDA for chest radiographs? Evidence, statistics and cost behind the paper."""

@@ -1,0 +1,5 @@
+"""``python -m cxrbench`` is ``cxrbench``."""
+
+from cxrbench.cli import main
+
+main()

@@ -1,0 +1,241 @@
+"""The study, typed: datasets, recipes, cells, what runs here, prices and margins.
+
+``config/config.yaml`` is read into :class:`Study`; ``workflow/schemas/study.schema.json`` is generated
+from it (``python -m cxrbench schema``) and a test fails when the two drift apart.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cxrbench.cells import Cell, matches
+from cxrbench.errors import UserError, nearest
+from cxrbench.files import sha256_json
+
+Platform = Literal["cpu", "cuda", "xla_cpu", "neuron", "torchneuron"]
+PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block"]
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Augmentation(Strict):
+    """What happens to a training image; drawn per image from (seed, epoch, image)."""
+
+    flip: float = Field(0.5, ge=0, le=1, description="probability of a horizontal flip")
+    shift: float = Field(0.08, ge=0, lt=0.5, description="largest shift, as a fraction of the side")
+    scale: float = Field(0.15, ge=0, lt=1, description="largest relative change of size")
+
+
+class Recipe(Strict):
+    """Everything that decides a result besides data, network, platform and seed. Hashed."""
+
+    epochs: int = Field(gt=0, description="passes over the training part; the last one is scored")
+    batch: int = Field(gt=0, description="images per optimizer step, over all processes")
+    optimizer: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(1e-3, gt=0, description="at the peak of the schedule")
+    weight_decay: float = Field(0.05, ge=0)
+    schedule: Literal["warmup_cosine"] = "warmup_cosine"
+    warmup: float = Field(0.1, ge=0, lt=1, description="fraction of all steps spent warming up")
+    averaging: float = Field(0.99, ge=0, lt=1, description="decay per step of the averaged weights; 0: none")
+    drop_path: float = Field(0.0, ge=0, lt=1, description="stochastic depth, where the network has it")
+    prior_bias: bool = Field(True, description="start the classifier's bias at the log-odds of each label")
+    augmentation: Augmentation = Augmentation()
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
+    activation_checkpointing: bool = False
+    threads: int = Field(2, gt=0, description="CPU threads of the trainer: one and two give different bits")
+
+    def hash(self) -> str:
+        """Sixteen hex digits that change with any of the values above."""
+        return sha256_json(self.model_dump(mode="json"))[:16]
+
+
+class PhantomSource(Strict):
+    """Drawn radiographs with real label rows; always called phantom."""
+
+    source: Literal["phantom"]
+    pixels: int = Field(ge=16, le=1024)
+    recipe: str
+    images: dict[Literal["train", "val", "test"], int] = {"train": 2800, "val": 800, "test": 1400}
+    seed: int = Field(0, ge=0)
+
+
+class NihSource(Strict):
+    """A folder or tarballs of NIH-named images of any size, with NIH's own label table."""
+
+    source: Literal["nih"]
+    pixels: int = Field(ge=16, le=1024)
+    recipe: str
+    folder: Path = Field(description="PNG files or tarballs, anywhere below; relative to the repository")
+    split: str = Field("chexnet", description="official, chexnet, or a CSV file with columns image,split")
+    expect_images: dict[Literal["train", "val", "test"], int] | None = Field(
+        None, description="images per part, asserted when packing"
+    )
+
+
+Dataset = Annotated[PhantomSource | NihSource, Field(discriminator="source")]
+
+
+class CellBlock(Strict):
+    """A block of cells: every architecture on every platform with every seed."""
+
+    dataset: str
+    architectures: list[str] = Field(min_length=1)
+    platforms: list[Platform] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1)
+
+
+class Limits(Strict):
+    """How a trainer is watched. None of this changes a result, so none of it is in the recipe."""
+
+    hours: float = Field(12.0, gt=0, description="wall time of one cell; more is status timed_out")
+    memory_gib: float | None = Field(None, gt=0, description="address space of the trainer; none: no limit")
+    checkpoint_minutes: float = Field(5.0, ge=0, description="0: at every step (for tests)")
+    micro_batch: int | None = Field(None, gt=0, description="images per forward pass; none: the whole batch")
+    out_of_memory: Literal["halve", "record"] = Field(
+        "halve", description="halve the micro-batch and go on, or record the status out_of_memory"
+    )
+    resident_gib: float = Field(6.0, ge=0, description="packed data up to this size live on the device")
+    spot_notice: bool = Field(False, description="ask EC2's metadata address for spot interruption notices")
+
+
+class Pricing(Strict):
+    """Which price a cell is charged."""
+
+    region: str = "us-east-1"
+    basis: PriceBasis = "on_demand"
+    as_of: str | None = Field(None, description="ISO date: the newest price up to then; none: the newest")
+    instances: dict[Platform, str] = Field(
+        default={"cpu": "c7a.large", "xla_cpu": "c7a.large", "cuda": "g5.xlarge"},
+        description="instance type a platform is priced as when the cell ran on another host (proxy)",
+    )
+
+
+class Margins(Strict):
+    """Differences small enough to call two platforms equivalent, declared before looking."""
+
+    auroc_macro: float = Field(0.01, gt=0)
+    auroc_label: float = Field(0.02, gt=0)
+    f1: float = Field(0.01, gt=0)
+
+
+class Study(Strict):
+    """One study: what is asked, with what, and what of it runs on this machine."""
+
+    pathvars: dict[str, str] = Field(default={}, description="Snakemake's path variables, e.g. results")
+    datasets: dict[str, Dataset]
+    recipes: dict[str, Recipe]
+    cells: list[CellBlock]
+    run: list[str] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
+    limits: Limits = Limits()
+    prices: Pricing = Pricing()
+    margins: Margins = Margins()
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Study:
+        for name, dataset in self.datasets.items():
+            _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
+        for number, block in enumerate(self.cells):
+            _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
+        return self
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell of the study, in the order of the config, each once."""
+        return list(
+            dict.fromkeys(
+                Cell(block.dataset, architecture, platform, seed)
+                for block in self.cells
+                for architecture in block.architectures
+                for platform in block.platforms
+                for seed in block.seeds
+            )
+        )
+
+    def may_run(self, cell: Cell) -> bool:
+        """Whether a pattern under ``run`` names ``cell``."""
+        return matches(cell, self.run)
+
+    def dataset(self, name: str) -> PhantomSource | NihSource:
+        """The dataset called ``name``; UserError with the nearest names otherwise."""
+        _known(name, self.datasets, "dataset", "dataset", error=UserError)
+        return self.datasets[name]
+
+    def recipe(self, dataset: str) -> Recipe:
+        """The recipe that the dataset called ``dataset`` is trained with."""
+        return self.recipes[self.dataset(dataset).recipe]
+
+
+def _known(
+    name: str, known: dict[str, Any], where: str, kind: str, error: type[Exception] = ValueError
+) -> None:
+    if name not in known:
+        raise error(f"{where}: unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+
+
+def read_study(path: Path | str) -> Study:
+    """The study in a YAML or JSON file; UserError with file, key and remedy when it is wrong."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name a study with --study") from None
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not YAML: {error}") from None
+    return parse_study(value, str(path))
+
+
+def parse_study(value: Any, where: str = "config") -> Study:
+    """The study in a mapping; ``where`` names its origin in messages."""
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: a study is a mapping with datasets, recipes and cells")
+    try:
+        return Study.model_validate(value)
+    except ValidationError as error:
+        lines = [f"{where}: {_explain(one)}" for one in error.errors()]
+        raise UserError("\n".join(lines)) from None
+
+
+def _explain(error: Any) -> str:
+    """One validation error as: key, what is wrong, the nearest right key."""
+    location = [part for part in error["loc"] if part not in ("phantom", "nih")]
+    key = ".".join(str(part) for part in location)
+    if error["type"] == "extra_forbidden":
+        known = _fields_at(error["loc"][:-1])
+        hint = nearest(str(location[-1]), known) or f"; known keys: {', '.join(known)}"
+        return f"unknown key '{key}'{hint}"
+    if error["type"] == "missing":
+        return f"key '{key}' is missing: add it"
+    if error["type"] == "literal_error":
+        return f"{key}: unknown value {error['input']!r}; use one of {error['ctx']['expected']}"
+    if error["type"].startswith("union_tag"):
+        return f"{key}.source: unknown or missing source; use one of {error['ctx'].get('expected_tags', '')}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{key}: {message}" if key else message
+
+
+_MODELS_AT: dict[str, type[Strict]] = {
+    "recipes": Recipe,
+    "recipes.augmentation": Augmentation,
+    "datasets.phantom": PhantomSource,
+    "datasets.nih": NihSource,
+    "cells": CellBlock,
+    "limits": Limits,
+    "prices": Pricing,
+    "margins": Margins,
+}
+
+
+def _fields_at(location: tuple[Any, ...]) -> list[str]:
+    """The keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
+    named_by_user = location[:1] in (("recipes",), ("datasets",), ("cells",))
+    parts = [str(p) for p in (location[:1] + location[2:] if named_by_user else location)]
+    return list(_MODELS_AT.get(".".join(parts), Study).model_fields)

@@ -1,0 +1,56 @@
+"""NIH's label table (v2020), read from the data files of the torchxrayvision wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.errors import UserError
+
+IMAGES, PATIENTS = 112_120, 30_805  # the counts NIH publishes; asserted at every read
+
+
+def wheel_file(name: str) -> Path:
+    """Path of a data file in the torchxrayvision wheel, found without importing it (that loads torch)."""
+    spec = importlib.util.find_spec("torchxrayvision")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "torchxrayvision is not installed; its wheel carries NIH's label table: run `make setup`"
+        )
+    path = Path(spec.submodule_search_locations[0]) / "data" / name
+    if not path.is_file():
+        raise UserError(f"{path}: missing from the torchxrayvision wheel; reinstall it with `make setup`")
+    return path
+
+
+@cache
+def read_nih_table() -> pd.DataFrame:
+    """All 112,120 rows, sorted by image: image, patient (int), view, sex, age (years), 14 findings (uint8).
+
+    Cached and shared: treat it as read-only. Raises UserError for a finding that NIH does not list or
+    when the counts are not NIH's.
+    """
+    raw = pd.read_csv(wheel_file("Data_Entry_2017_v2020.csv.gz"))
+    table = pd.DataFrame(
+        {
+            "image": raw["Image Index"],
+            "patient": raw["Patient ID"].astype("int64"),
+            "view": raw["View Position"],
+            "sex": raw["Patient Gender"],
+            "age": raw["Patient Age"].astype("int16"),
+        }
+    )
+    labels = raw["Finding Labels"].str.get_dummies(sep="|").astype("uint8")
+    if unknown := set(labels.columns) - set(FINDINGS) - {"No Finding"}:
+        raise UserError(f"NIH's label table names an unknown finding: {sorted(unknown)}; is it v2020?")
+    table = pd.concat([table, labels.reindex(columns=list(FINDINGS), fill_value=0)], axis=1)
+    if (len(table), table["patient"].nunique()) != (IMAGES, PATIENTS):
+        raise UserError(
+            f"NIH's label table has {len(table)} images of {table['patient'].nunique()} patients, "
+            f"not {IMAGES} of {PATIENTS}; reinstall torchxrayvision with `make setup`"
+        )
+    return table.sort_values("image", ignore_index=True)

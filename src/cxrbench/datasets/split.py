@@ -1,0 +1,95 @@
+"""Splits by patient: NIH's official one, the CheXNet reproductions' one, or a CSV file.
+
+The two published lists name every image of ChestX-ray14; both keep a patient's images together, so they
+are stored here by patient (``splits/*.csv.gz``, made from the lists named in data/README.md).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from importlib import resources
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.datasets.findings import SPLITS
+from cxrbench.errors import UserError, nearest
+
+PUBLISHED = ("chexnet", "official")
+_VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
+
+
+def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) -> pd.Series:
+    """The part ('train', 'val', 'test') of each row of ``table`` (columns image, patient).
+
+    ``split`` is a published name or a CSV file (columns image, split), looked for in ``folder`` first.
+    Raises UserError when an image has no part, a file names absent images, or a patient is in two parts.
+    """
+    if split in PUBLISHED:
+        parts = table["patient"].map(_published(split))
+        if split == "official":
+            held_out = (parts == "train_val") & table["patient"].map(_is_validation)
+            parts = parts.replace("train_val", "train").mask(held_out, "val")
+    else:
+        parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
+    if parts.isna().any():
+        missing = table["image"][parts.isna()]
+        raise UserError(
+            f"split '{split}': image {missing.iloc[0]} and {len(missing) - 1} more "
+            "are in no part; add them to the split or take them out of the folder"
+        )
+    check_disjoint(table.assign(split=parts), f"split '{split}'")
+    return parts
+
+
+def check_disjoint(table: pd.DataFrame, where: str) -> None:
+    """Raise UserError when a patient has images in two parts."""
+    parts = table.groupby("patient")["split"].nunique()
+    if (parts > 1).any():
+        patient = parts.index[parts > 1][0]
+        rows = table[table["patient"] == patient]
+        found = ", ".join(f"{r.image} in {r.split}" for r in rows.drop_duplicates("split").itertuples())
+        raise UserError(f"{where}: patient {patient} is in two parts ({found}); split by patient")
+
+
+def _published(name: str) -> pd.Series:
+    text = resources.files("cxrbench.datasets").joinpath(f"splits/{name}.csv.gz").read_bytes()
+    lines = gzip.decompress(text).decode().splitlines()[1:]
+    pairs = (line.split(",") for line in lines)
+    return pd.Series({int(patient): part for patient, part in pairs})
+
+
+def _is_validation(patient: int) -> bool:
+    """A fixed pseudo-random choice of patients that does not depend on which others are present."""
+    digest = hashlib.sha256(f"official-val-{patient}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64 < _VAL_OF_OFFICIAL
+
+
+def _find(split: str, folder: Path | None) -> Path:
+    candidates = [Path(split)] if folder is None else [folder / split, Path(split)]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise UserError(
+        f"split '{split}': neither a published split{nearest(split, PUBLISHED)} nor a file; "
+        f"use {' or '.join(PUBLISHED)}, or the path of a CSV with columns image,split"
+    )
+
+
+def _from_file(path: Path, present: set[str]) -> pd.Series:
+    table = pd.read_csv(path, dtype=str)
+    if list(table.columns) != ["image", "split"]:
+        raise UserError(f"{path}: columns are {list(table.columns)}; a split file has image,split")
+    if len(bad := table[~table["split"].isin(SPLITS)]):
+        raise UserError(
+            f"{path}, line {bad.index[0] + 2}: part '{bad['split'].iloc[0]}'; use train, val or test"
+        )
+    if len(twice := table[table["image"].duplicated()]):
+        raise UserError(f"{path}, line {twice.index[0] + 2}: image {twice['image'].iloc[0]} occurs twice")
+    if len(absent := table[~table["image"].isin(present)]):
+        raise UserError(
+            f"{path}, line {absent.index[0] + 2}: image {absent['image'].iloc[0]} and {len(absent) - 1} more "
+            "are not in the image folder; fetch them or take them out of the split file"
+        )
+    return table.set_index("image")["split"]

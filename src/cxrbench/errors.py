@@ -1,0 +1,18 @@
+"""The one error a user may cause: its message says what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Wrong config, missing data, damaged evidence: shown as one message, never as a traceback."""
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+    """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
+    if not close:
+        return ""
+    return "; did you mean " + " or ".join(f"'{c}'" for c in close) + "?"

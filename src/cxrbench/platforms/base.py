@@ -1,0 +1,87 @@
+"""What the one training loop asks of a platform, with the answers that ordinary PyTorch gives."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Platform:
+    """Ordinary PyTorch on one device. Subclasses change only what their device needs.
+
+    ``threads`` and ``precision`` ("fp32" or "bf16") come from the recipe.
+    """
+
+    name: str
+    device: torch.device
+
+    def __init__(self, threads: int, precision: str) -> None:
+        self.threads = threads
+        self.precision = precision
+        torch.set_num_threads(threads)
+
+    def network(self, network: nn.Module) -> nn.Module:
+        """The network on the device, in the memory layout that its convolutions like."""
+        return network.to(self.device, memory_format=torch.channels_last)
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A host tensor on the device."""
+        return tensor.to(self.device, non_blocking=True)
+
+    def layout(self, images: torch.Tensor) -> torch.Tensor:
+        """B x 1 x H x W images in the layout of :meth:`network`."""
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def optimizer(
+        self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
+    ) -> torch.optim.Optimizer:
+        """AdamW as this device runs it fastest with the same mathematics."""
+        return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, fused=True)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision of forward and loss: bf16 autocast, or nothing for fp32."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+    def end_step(self) -> None:
+        """Where a training or evaluation step ends (lazy devices cut their graph here)."""
+
+    def synchronise(self) -> None:
+        """Wait for the device: called before every reading of a clock."""
+
+    def generator_state(self) -> dict[str, torch.Tensor]:
+        """The states of all random generators that a step may use."""
+        return {"cpu": torch.get_rng_state()}
+
+    def restore_generator(self, state: dict[str, torch.Tensor]) -> None:
+        """Put back what :meth:`generator_state` gave."""
+        torch.set_rng_state(state["cpu"])
+
+    def compiles(self) -> tuple[int, float]:
+        """Graphs compiled so far, and the seconds that took."""
+        return 0, 0.0
+
+    def peak_memory_mib(self) -> float:
+        """The most memory this process has held on the device (host memory for a CPU)."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def energy_joules(self) -> tuple[float | None, str | None]:
+        """Joules used by the device since the start, or None with the reason."""
+        return None, f"no energy counter is read on {self.name}"
+
+    def describe(self) -> dict[str, Any]:
+        """Device facts for the record: device, device_count, device_memory_gib, driver, sdk."""
+        return {
+            "device": self.name,
+            "device_count": 1,
+            "device_memory_gib": None,
+            "driver": None,
+            "sdk": None,
+        }
+
+    def report(self) -> dict[str, Any]:
+        """What only this platform knows about the run, for the record."""
+        return {}

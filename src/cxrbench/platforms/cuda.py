@@ -1,0 +1,80 @@
+"""NVIDIA GPUs through ordinary PyTorch."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from cxrbench.errors import UserError
+from cxrbench.platforms.base import Platform
+
+
+class CudaPlatform(Platform):
+    """One GPU; deterministic kernels, and TF32 only where a recipe would name it."""
+
+    name = "cuda"
+    device = torch.device("cuda")
+
+    def __init__(self, threads: int, precision: str) -> None:
+        super().__init__(threads, precision)
+        if not torch.cuda.is_available():
+            raise UserError("platform cuda cannot run here: PyTorch finds no usable GPU (try nvidia-smi)")
+        # cuDNN uses TF32 for fp32 convolutions unless told otherwise: fp32 here means fp32.
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with it
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self._joules_at_start = self._joules()
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+    def synchronise(self) -> None:
+        torch.cuda.synchronize()
+
+    def generator_state(self) -> dict[str, torch.Tensor]:
+        return super().generator_state() | {"cuda": torch.cuda.get_rng_state()}
+
+    def restore_generator(self, state: dict[str, torch.Tensor]) -> None:
+        super().restore_generator(state)
+        torch.cuda.set_rng_state(state["cuda"])
+
+    def peak_memory_mib(self) -> float:
+        return torch.cuda.max_memory_allocated() / 2**20
+
+    def energy_joules(self) -> tuple[float | None, str | None]:
+        now = self._joules()
+        if now is None or self._joules_at_start is None:
+            return None, "the NVIDIA management library (pynvml) is missing or has no energy counter here"
+        return now - self._joules_at_start, None
+
+    @staticmethod
+    def _joules() -> float | None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+            return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+        except Exception:  # whatever fails in telemetry must not end a training run
+            return None
+
+    def describe(self) -> dict[str, Any]:
+        facts = torch.cuda.get_device_properties(0)
+        return {
+            "device": facts.name,
+            "device_count": torch.cuda.device_count(),
+            "device_memory_gib": round(facts.total_memory / 2**30, 1),
+            "driver": _driver_version(),
+            "sdk": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
+        }
+
+
+def _driver_version() -> str | None:
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            return file.readline().strip()
+    except OSError:
+        return None

@@ -1,0 +1,68 @@
+"""cells.csv: every cell of the study with its status, and where, when and at which commit it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.cells import Cell
+from cxrbench.config import Study
+from cxrbench.evidence import RECORD, read_record
+
+NOT_RUN = "not run"
+COLUMNS = [
+    *(
+        "cell",
+        "dataset",
+        "architecture",
+        "platform",
+        "seed",
+        "status",
+        "origin",
+        "failure",
+        "ended",
+        "device",
+    ),
+    *("instance", "cores_used", "commit", "dirty", "attempts", "parameters", "images_per_second"),
+    *("train_seconds", "total_seconds", "recipe_hash", "packed", "torch"),
+]
+
+
+def cells_table(study: Study, adopted: Path, recorded: Path) -> pd.DataFrame:
+    """One row per cell of ``study`` in its order; cells without evidence have status 'not run'."""
+    rows = [_row(cell, adopted, recorded) for cell in study.all_cells()]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _row(cell: Cell, adopted: Path, recorded: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
+    path = cell.folder(adopted) / RECORD
+    if not path.exists():
+        return row
+    record = read_record(path)
+    kept = cell.folder(recorded) / RECORD
+    same = kept.exists() and kept.read_bytes() == path.read_bytes()
+    timing = record.timing
+    seconds = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
+    accelerated = cell.platform not in ("cpu", "xla_cpu")
+    return row | {
+        "status": record.status,
+        "origin": "recorded" if same else "fresh",
+        "failure": record.failure.fingerprint if record.failure else None,
+        "ended": record.ended,
+        "device": record.host.device if accelerated else record.host.cpu,
+        "instance": record.host.instance,
+        "cores_used": record.host.cores_used,
+        "commit": record.commit,
+        "dirty": record.dirty,
+        "attempts": record.attempts,
+        "parameters": record.parameters,
+        "images_per_second": timing.images_per_second,
+        "train_seconds": timing.train_seconds,
+        "total_seconds": seconds,
+        "recipe_hash": record.recipe_hash,
+        "packed": record.dataset.packed if record.dataset else None,
+        "torch": record.versions.get("torch"),
+    }

@@ -1,0 +1,211 @@
+"""The paper's figures, from adopted evidence: vector PDF without dates, readable in grey."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # never a window
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.evidence import PREDICTIONS, RECORD, read_predictions, read_record
+from cxrbench.files import written_aside
+from cxrbench.report import FIGURES
+from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.evaluation import read_metrics
+
+WIDTH = 6.3  # inches: the text width of the paper
+STYLE = {
+    "font.family": "STIXGeneral",  # the paper is set in Times
+    "mathtext.fontset": "stix",
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.1,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+}
+# Okabe and Ito's colours, dark to light, so that they differ in grey and for the colour-blind.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("-", "--", "-.", ":")
+
+
+def write_figures(results: Path, out: Path) -> None:
+    """Write every figure of the paper into ``out``."""
+    cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
+    metrics = read_metrics(results / "tables/metrics.csv")
+    draw: dict[str, Callable[[], Figure]] = {
+        "cells": lambda: cells_by_status(cells),
+        "learning_curves": lambda: learning_curves(cells, results / "cells"),
+        "roc": lambda: roc_per_label(cells, results / "cells"),
+        "auroc_per_label": lambda: auroc_per_label(metrics),
+    }
+    with plt.rc_context(STYLE):
+        for name in FIGURES:
+            figure = draw[name]()
+            with written_aside(out / f"{name}.pdf") as aside:
+                figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
+            plt.close(figure)
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+_FILL = {"fresh": "#0072B2", "recorded": "#56B4E9", NOT_RUN: "#FFFFFF"}
+
+
+def cells_by_status(cells: pd.DataFrame) -> Figure:
+    """One square per group of seeds: what was run here, what is recorded, what nobody ran."""
+    rows = list(dict.fromkeys(zip(cells["dataset"], cells["architecture"], strict=True)))
+    columns = list(dict.fromkeys(cells["platform"]))
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.32 * len(rows)), layout="constrained")
+    for group, some in cells.groupby(["dataset", "architecture", "platform"]):
+        y, x = rows.index(group[:2]), columns.index(group[2])
+        states = [_state(row) for row in some.itertuples()]
+        state = states[0] if len(set(states)) == 1 else "mixed"
+        colour = _FILL.get(state, "#E69F00")
+        axes.add_patch(
+            plt.Rectangle((x - 0.48, y - 0.42), 0.96, 0.84, facecolor=colour, edgecolor="0.4", lw=0.5)
+        )
+        dark = state == "fresh"
+        text = f"{state} ({len(states)})" if len(states) > 1 else state
+        axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=8)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), [f"{dataset}, {architecture}" for dataset, architecture in rows])
+    axes.set(xlim=(-0.6, len(columns) - 0.4), ylim=(len(rows) - 0.5, -0.5))
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _state(row: object) -> str:
+    status: str = row.status  # type: ignore[attr-defined]
+    return str(row.origin) if status == "ok" else status.replace("_", " ")  # type: ignore[attr-defined]
+
+
+# -- curves ----------------------------------------------------------------------------------------
+
+
+def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Loss by epoch, training and validation, one panel per dataset; thin lines are single seeds."""
+    scored = cells[cells["status"] == "ok"]
+    datasets = list(dict.fromkeys(scored["dataset"]))
+    if not datasets:
+        return _says("No cell has run.")
+    figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.4), layout="constrained", squeeze=False)
+    for dataset, axes in zip(datasets, panels[0], strict=True):
+        groups = _groups(scored[scored["dataset"] == dataset])
+        for (name, some), colour, dash in zip(groups.items(), cycle(COLOURS), cycle(DASHES), strict=False):
+            for number, cell in enumerate(some):
+                history = pd.DataFrame([vars(one) for one in read_record(folder / cell / RECORD).history])
+                axes.plot(history["epoch"], history["train_loss"], color=colour, ls=dash, lw=0.6, alpha=0.6)
+                label = name if number == 0 else None
+                axes.plot(history["epoch"], history["val_loss"], color=colour, ls=dash, label=label)
+        axes.set(title=dataset, xlabel="epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend()
+    panels[0][0].set_ylabel("mean binary cross-entropy")
+    return figure
+
+
+def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Test ROC curves per finding of the first real dataset with scores (else of the phantoms)."""
+    scored = cells[cells["status"] == "ok"]
+    if scored.empty:
+        return _says("No cell has run.")
+    datasets = sorted(dict.fromkeys(scored["dataset"]), key=lambda name: name.startswith("phantom"))
+    groups = _groups(scored[scored["dataset"] == datasets[0]])
+    figure, panels = plt.subplots(
+        3, 5, figsize=(WIDTH, 4.0), layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
+    styles = list(zip(cycle(COLOURS), cycle(DASHES), groups, strict=False))
+    for colour, dash, name in styles:
+        predictions = read_predictions(folder / groups[name][0] / PREDICTIONS)
+        test = predictions[predictions["split"] == "test"]
+        for finding, axes in zip(FINDINGS, panels.flat, strict=False):
+            _roc(axes, test[f"label_{finding}"].to_numpy(), test[f"score_{finding}"].to_numpy(), colour, dash)
+    for finding, axes in zip(FINDINGS, panels.flat, strict=False):
+        axes.plot([0, 1], [0, 1], color="0.7", lw=0.5)
+        axes.set_title(finding.replace("_", " "), fontsize=8, pad=2)
+        axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    last = panels[-1, -1]
+    last.axis("off")
+    handles = [plt.Line2D([], [], color=colour, ls=dash, label=name) for colour, dash, name in styles]
+    last.legend(handles=handles, loc="center", title=datasets[0], title_fontsize=8)
+    figure.supxlabel("1 - specificity", fontsize=9)
+    figure.supylabel("sensitivity", fontsize=9)
+    return figure
+
+
+def _roc(axes: Axes, labels: np.ndarray, scores: np.ndarray, colour: str, dash: str) -> None:
+    from sklearn.metrics import roc_curve
+
+    if 0 < labels.sum() < len(labels):
+        false_positive, true_positive, _ = roc_curve(labels, scores)
+        axes.plot(false_positive, true_positive, color=colour, ls=dash, lw=0.9)
+    else:
+        axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
+
+
+# -- AUROC -----------------------------------------------------------------------------------------
+
+
+def auroc_per_label(metrics: pd.DataFrame) -> Figure:
+    """Test AUROC per finding with 95 % patient-clustered intervals, one panel per dataset."""
+    rows = metrics[metrics["metric"] == "auroc"]
+    datasets = list(dict.fromkeys(rows["dataset"]))
+    if not datasets:
+        return _says("No cell has run.")
+    figure, panels = plt.subplots(
+        1, len(datasets), figsize=(WIDTH, 3.6), layout="constrained", sharey=True, squeeze=False
+    )
+    labels = [*FINDINGS, "macro"]
+    for dataset, axes in zip(datasets, panels[0], strict=True):
+        groups = rows[rows["dataset"] == dataset].groupby(["architecture", "platform"], sort=False)
+        offsets = np.linspace(-0.25, 0.25, len(groups)) if len(groups) > 1 else [0.0]
+        for (group, some), offset, colour, marker in zip(
+            groups, offsets, cycle(COLOURS), cycle(MARKERS), strict=False
+        ):
+            mean = some.groupby("label")[["value", "ci_low", "ci_high"]].mean().reindex(labels)
+            y = np.arange(len(labels)) + offset
+            axes.hlines(y, mean["ci_low"], mean["ci_high"], color=colour, lw=0.9)
+            axes.plot(mean["value"], y, marker, color=colour, ms=3.5, label=", ".join(group))
+        axes.axvline(0.5, color="0.7", lw=0.5)
+        axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
+        axes.set(title=dataset, xlabel="AUROC", xlim=(0.3, 1.0))
+        axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    panels[0][0].invert_yaxis()
+    return figure
+
+
+# -- common ----------------------------------------------------------------------------------------
+
+
+def _groups(cells: pd.DataFrame) -> dict[str, list[str]]:
+    """'architecture, platform' -> its cells, one per seed."""
+    found = cells.groupby(["architecture", "platform"], sort=False)["cell"]
+    return {", ".join(group): list(some) for group, some in found}
+
+
+def _says(text: str) -> Figure:
+    """A figure that says in words why there is nothing to see."""
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6))
+    axes.text(0.5, 0.5, text, ha="center", va="center")
+    axes.axis("off")
+    return figure

@@ -1,0 +1,67 @@
+"""Where each cell's evidence comes from on this machine: trained here, recorded elsewhere, or nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from cxrbench import platforms
+from cxrbench.cells import Cell
+from cxrbench.config import Study
+from cxrbench.datasets.packed import data_present
+from cxrbench.errors import UserError, nearest
+from cxrbench.evidence import RECORD
+
+Origin = Literal["fresh", "recorded"]
+
+
+class Plan:
+    """Decides, without importing torch, which cells of a study are trained here."""
+
+    def __init__(self, study: Study, recorded: Path, packed: Path = Path("data/packed")) -> None:
+        self.study, self.recorded, self.packed = study, recorded, packed
+        self._data: dict[str, bool] = {}
+        self._platforms: dict[str, str | None] = {}
+
+    def why_not_here(self, cell: Cell) -> str | None:
+        """Why ``cell`` is not trained on this machine, in one sentence; None when it is."""
+        if not self.study.may_run(cell):
+            return f"no pattern under 'run' in the config names {cell}"
+        if cell.platform not in self._platforms:
+            self._platforms[cell.platform] = platforms.unavailable(cell.platform)
+        if reason := self._platforms[cell.platform]:
+            return reason
+        if cell.dataset not in self._data:
+            dataset = self.study.dataset(cell.dataset)
+            packed = (self.packed / cell.dataset / "manifest.json").exists()
+            self._data[cell.dataset] = packed or data_present(dataset)
+        if not self._data[cell.dataset]:
+            return (
+                f"the images of {cell.dataset} are not on this machine (data/README.md says how to get them)"
+            )
+        return None
+
+    def origin(self, cell: Cell) -> Origin:
+        """Where ``cell``'s evidence comes from; UserError with the reason when from nowhere."""
+        self._must_be_known(cell)
+        reason = self.why_not_here(cell)
+        if reason is None:
+            return "fresh"
+        if (cell.folder(self.recorded) / RECORD).exists():
+            return "recorded"
+        raise UserError(f"{cell} has no recorded evidence and is not trained here: {reason}")
+
+    def evidenced(self) -> list[Cell]:
+        """The cells of the study that have or will have evidence here."""
+        cells = []
+        for cell in self.study.all_cells():
+            if self.why_not_here(cell) is None or (cell.folder(self.recorded) / RECORD).exists():
+                cells.append(cell)
+        return cells
+
+    def _must_be_known(self, cell: Cell) -> None:
+        known = [str(one) for one in self.study.all_cells()]
+        if str(cell) not in known:
+            raise UserError(
+                f"the study has no cell {cell}{nearest(str(cell), known)}; add it to 'cells' in the config"
+            )

@@ -1,0 +1,99 @@
+"""Input: the packed uint8 images on the device where they fit, else streamed; the same pixels both ways."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cxrbench.datasets.packed import Packed
+from cxrbench.platforms.base import Platform
+from cxrbench.training import augment
+
+_READ_AHEAD = 4  # streamed batches that may wait for the device
+_END = object()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch on the device, always of full size; only its first ``valid`` images count."""
+
+    images: torch.Tensor  # B x 1 x H x W float32, normalised
+    labels: torch.Tensor  # B x 14 float32
+    valid: int
+
+
+class Batches:
+    """Gathers, augments and normalises batches of a packed dataset on a platform's device."""
+
+    def __init__(self, packed: Packed, platform: Platform, resident_bytes: float) -> None:
+        self._packed, self._platform = packed, platform
+        self._mean, self._std = packed.manifest["pixel_mean"], packed.manifest["pixel_std"]
+        self._labels = torch.from_numpy(packed.labels().astype(np.float32))
+        self.resident = packed.images.nbytes <= resident_bytes
+        if self.resident:
+            self._images = platform.to_device(torch.from_numpy(np.array(packed.images)))
+
+    def over(self, rows: np.ndarray, size: int, parameters: np.ndarray | None = None) -> Iterator[Batch]:
+        """Batches of ``size`` over ``rows`` in order, augmented with ``parameters`` (len(rows) x 4) if given.
+
+        A last batch that is short is filled up by repeating its first row: shapes never change.
+        """
+        starts = range(0, len(rows), size)
+
+        def host_part(start: int) -> tuple[torch.Tensor, torch.Tensor | None, int]:
+            some = rows[start : start + size]
+            picked = np.concatenate([some, np.repeat(some[:1], size - len(some))])
+            pixels = None if self.resident else torch.from_numpy(self._packed.images[picked])
+            return torch.from_numpy(picked), pixels, len(some)
+
+        parts = map(host_part, starts) if self.resident else _read_ahead(host_part, starts)
+        for start, (picked, pixels, valid) in zip(starts, parts, strict=True):
+            images = self._gather(picked, pixels).float()
+            if parameters is not None:
+                drawn = torch.from_numpy(parameters[start : start + size])
+                images = augment.apply(images, self._platform.to_device(drawn))
+            images = (images / 255 - self._mean) / self._std
+            labels = self._platform.to_device(self._labels[picked])
+            yield Batch(self._platform.layout(images.unsqueeze(1)), labels, valid)
+
+    def _gather(self, picked: torch.Tensor, pixels: torch.Tensor | None) -> torch.Tensor:
+        if pixels is None:
+            return self._images.index_select(0, self._platform.to_device(picked))
+        return self._platform.to_device(pixels)
+
+
+def _read_ahead(make: Callable[[int], Any], starts: Iterable[int]) -> Iterator[Any]:
+    """``map(make, starts)`` on a thread that stays a few items ahead; its errors are raised here."""
+    ready: queue.Queue[Any] = queue.Queue(maxsize=_READ_AHEAD)
+    closed = threading.Event()
+
+    def work() -> None:
+        try:
+            for start in starts:
+                item = make(start)
+                while not closed.is_set():
+                    try:
+                        ready.put(item, timeout=0.1)
+                        break
+                    except queue.Full:
+                        continue
+                if closed.is_set():
+                    return
+            ready.put(_END)
+        except Exception as error:  # handed over, not swallowed
+            ready.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        while (item := ready.get()) is not _END:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    finally:
+        closed.set()

@@ -1,0 +1,124 @@
+"""The trainer process: ``python -m cxrbench.training.child JOB.json``. Its runner survives its death.
+
+Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
+78 the user's mistake; 1 a failure that the last lines of its output explain.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform as python_platform
+import resource
+import signal
+import sys
+import time
+import traceback
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
+
+from cxrbench.errors import UserError  # noqa: E402
+from cxrbench.files import sha256_file  # noqa: E402
+from cxrbench.training.job import INTERRUPTED, REFUSED, Job, event  # noqa: E402
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cxrbench.datasets.packed import Packed
+
+_VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
+_stop = False
+
+
+def main(path: str) -> int:
+    """Train the job in ``path``; see the module's exit codes."""
+    _die_with_parent()
+    signal.signal(signal.SIGTERM, _ask_to_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
+    job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    if job.limits.memory_gib is not None:
+        limit = int(job.limits.memory_gib * 2**30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
+
+    try:
+        train(job)
+    except Interrupted:
+        return INTERRUPTED
+    except UserError as error:
+        event("refused", message=str(error))
+        return REFUSED
+    except Diverged as error:
+        event("diverged", message=str(error))
+        return 1
+    except Exception as error:
+        traceback.print_exc(file=sys.stdout)
+        event("failed", kind=type(error).__name__, message=str(error)[:2000])
+        return 1
+    return 0
+
+
+def train(job: Job) -> None:
+    """Set up and train; leaves predictions.parquet in the work folder and tells the runner the facts."""
+    from cxrbench import platforms
+    from cxrbench.datasets.packed import read_packed
+    from cxrbench.training.loop import Trainer
+
+    event("phase", phase="setup")
+    packed = read_packed(job.packed)
+    dataset = {
+        "manifest": sha256_file(job.packed / "manifest.json"),
+        **{key: packed.manifest[key] for key in ("packed", "images", "patients", "positive_images")},
+    }
+    platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision)
+    event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
+    trainer = Trainer(job, packed, platform, stop=lambda: _stop)
+    trainer.progress.timing.setup_seconds += time.monotonic() - STARTED
+    event("facts", parameters=trainer.parameters)
+    event("phase", phase="train")
+    scores = trainer.run()
+    _write_predictions(job, packed, scores)
+    trainer.tell_facts()
+
+
+def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
+    import pandas as pd
+
+    from cxrbench.evidence import LABELS, SCORES, write_predictions
+
+    parts = []
+    for split, values in scores.items():
+        rows = packed.rows(split)
+        part = packed.index.iloc[rows][["image", "patient", "split"]].reset_index(drop=True)
+        part[LABELS] = packed.labels()[rows]
+        part[SCORES] = values
+        parts.append(part)
+    write_predictions(job.work / "predictions.parquet", pd.concat(parts, ignore_index=True))
+
+
+def _versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {"python": python_platform.python_version()}
+    for name in _VERSIONS:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def _ask_to_stop(signum: int, frame: FrameType | None) -> None:
+    global _stop
+    _stop = True
+
+
+def _die_with_parent() -> None:
+    """On Linux: be killed when the runner dies, so that no orphan trains on."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,64 @@
+"""What machine this is and at which commit the code stands, for the record. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import psutil
+
+_DMI = Path("/sys/devices/virtual/dmi/id")
+
+
+def cpu_name() -> str:
+    """The processor's own name, such as 'AMD EPYC 9R14'."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_gib() -> float:
+    """Memory of the machine in GiB."""
+    return round(psutil.virtual_memory().total / 2**30, 1)
+
+
+def operating_system() -> str:
+    """Such as 'Linux 6.1, glibc 2.36'."""
+    library, version = platform.libc_ver()
+    release = ".".join(platform.release().split(".")[:2])
+    return f"{platform.system()} {release}" + (f", {library} {version}" if library else "")
+
+
+def instance_type() -> str | None:
+    """The EC2 type, read from the firmware's tables (no network); None on other machines."""
+    try:
+        if "Amazon EC2" in (_DMI / "sys_vendor").read_text(encoding="utf-8"):
+            return (_DMI / "product_name").read_text(encoding="utf-8").strip()
+    except OSError:
+        pass
+    return None
+
+
+def commit() -> tuple[str, bool]:
+    """(commit, whether the work tree differs from it); ('unknown', True) outside a git checkout."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        return head, bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", True
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(("git", *words), check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -1,0 +1,57 @@
+"""What the runner hands to the trainer it starts, and what it is told. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from cxrbench.cells import Cell
+from cxrbench.config import Limits, Recipe
+
+EVENT = "@cxrbench "  # lines of the trainer that start so are events for the runner, not log
+INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
+REFUSED = 78  # EX_CONFIG: the user's mistake; the message is the last event
+
+
+class Job(BaseModel):
+    """One cell to train, with everything the trainer needs to know."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dataset: str
+    architecture: str
+    platform: str
+    seed: int
+    recipe: Recipe
+    limits: Limits
+    packed: Path
+    work: Path  # checkpoints, and scratch files of the run
+    micro_batch: int
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the trainer saves its state."""
+        return self.work / "checkpoints"
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that this job trains."""
+        return Cell(self.dataset, self.architecture, self.platform, self.seed)
+
+
+def event(name: str, **values: Any) -> None:
+    """Tell the runner something, as one line on standard output."""
+    print(EVENT + json.dumps({"event": name, **values}), flush=True)
+
+
+CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
+
+
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """(optimizer steps, file) of the checkpoints in ``folder``, newest first."""
+    found = ((CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
+    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)

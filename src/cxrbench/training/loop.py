@@ -1,0 +1,335 @@
+"""The one training loop. It knows no platform: everything device-specific is asked of the seam."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from cxrbench.datasets.packed import Packed
+from cxrbench.errors import UserError
+from cxrbench.evidence import EpochStats, Timing
+from cxrbench.platforms.base import Platform
+from cxrbench.training import augment, checkpoint
+from cxrbench.training.batches import Batches
+from cxrbench.training.job import Job, event
+from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
+
+_WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
+_HOW = (
+    "training images over wall seconds between device synchronisations; the first "
+    f"{_WARMUP_STEPS} steps after each start, evaluation and saving are left out"
+)
+_TELL_SECONDS = 1.0  # how often progress is read from the device and told
+
+
+class Interrupted(Exception):
+    """Asked to stop; the state is saved."""
+
+
+class Diverged(Exception):
+    """The loss is not a number any more."""
+
+
+@dataclass
+class Progress:
+    """Where training stands. Saved with every checkpoint, so counters survive interruptions."""
+
+    epoch: int = 0
+    step: int = 0  # optimizer steps, over all epochs
+    timing: Timing = field(default_factory=Timing)
+    history: list[EpochStats] = field(default_factory=list)
+    epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
+    steady_images: int = 0
+    steady_seconds: float = 0.0
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Training speed after the first steps of each attempt; None before it can be told."""
+        return self.steady_images / self.steady_seconds if self.steady_seconds else None
+
+    def state(self) -> dict[str, Any]:
+        """As plain values for a checkpoint."""
+        timing, history = self.timing.model_dump(), [one.model_dump() for one in self.history]
+        return vars(self) | {"timing": timing, "history": history}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Progress:
+        """The inverse of :meth:`state`."""
+        timing, history = Timing(**state["timing"]), [EpochStats(**one) for one in state["history"]]
+        return cls(**state | {"timing": timing, "history": history})
+
+
+class Trainer:
+    """Trains one cell and scores its validation and test parts with the averaged weights."""
+
+    def __init__(self, job: Job, packed: Packed, platform: Platform, stop: Callable[[], bool]) -> None:
+        self.job, self.recipe, self.platform, self.packed = job, job.recipe, platform, packed
+        self.stop = stop
+        self.rows = {split: packed.rows(split) for split in ("train", "val", "test")}
+        self._check_sizes()
+        self.steps_per_epoch = len(self.rows["train"]) // self.recipe.batch
+        torch.manual_seed(job.seed)
+        priors = packed.labels()[self.rows["train"]].mean(axis=0)
+        network = build_network(job.architecture, packed.manifest["pixels"], self.recipe, priors)
+        self.parameters = sum(p.numel() for p in network.parameters())
+        self.network = platform.network(network)
+        self.optimizer = platform.optimizer(
+            parameter_groups(self.network, self.recipe.weight_decay),
+            self.recipe.learning_rate,
+            self.recipe.weight_decay,
+        )
+        self.averaged = Averaged(self.network, self.recipe.averaging)
+        self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30)
+        self.progress = Progress()
+        self.loss_sum = platform.to_device(torch.zeros(()))
+        self.saved_at = time.monotonic()
+        self._resume()
+        self.clock = _Clock(platform, self.progress, self.recipe.batch)
+
+    def _check_sizes(self) -> None:
+        for split, rows in self.rows.items():
+            if len(rows) == 0:
+                raise UserError(f"{self.packed.folder}: the {split} part has no image; choose another split")
+        if len(self.rows["train"]) < self.recipe.batch:
+            raise UserError(
+                f"{self.packed.folder}: {len(self.rows['train'])} training images are fewer than one batch "
+                f"of {self.recipe.batch}; lower 'batch' in the recipe"
+            )
+        if self.recipe.batch % self.job.micro_batch:
+            raise UserError(
+                f"micro_batch {self.job.micro_batch} does not divide the batch of {self.recipe.batch}; "
+                "choose a divisor"
+            )
+
+    def run(self) -> dict[str, np.ndarray]:
+        """Train what is left; returns the scores of each evaluated split (images x 14 float32)."""
+        while self.progress.epoch < self.recipe.epochs:
+            self._train_epoch()
+            self._end_epoch()
+        event("phase", phase="evaluate")
+        started = time.monotonic()
+        scores = {split: _sigmoid(self._logits(split)) for split in ("val", "test")}
+        self.progress.timing.evaluate_seconds += time.monotonic() - started
+        return scores
+
+    # -- one epoch ---------------------------------------------------------------------------------
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """Training rows of an epoch in their shuffled order, whole batches only."""
+        key = [self.job.seed, 2**32 + epoch]  # apart from the keys of the augmentation
+        rows = np.random.Generator(np.random.Philox(key=key)).permutation(self.rows["train"])
+        return rows[: self.steps_per_epoch * self.recipe.batch]
+
+    def _train_epoch(self) -> None:
+        """The steps of this epoch that are still to do."""
+        progress, recipe = self.progress, self.recipe
+        first = progress.step - progress.epoch * self.steps_per_epoch
+        rows = self._order(progress.epoch)[first * recipe.batch :]
+        drawn = augment.draw_parameters(
+            recipe.augmentation, len(self.packed.images), self.job.seed, progress.epoch
+        )
+        self.network.train()
+        self.clock.restart()
+        micro_batches = self.batches.over(rows, self.job.micro_batch, drawn[rows])
+        for _ in range(first, self.steps_per_epoch):
+            self._step(micro_batches)
+            progress.step += 1
+            self.clock.steps += 1
+            self._after_step()
+        self.clock.read()
+
+    def _step(self, micro_batches: Any) -> None:
+        """One optimizer step: gradients summed over the micro-batches, no host read."""
+        parts = self.recipe.batch // self.job.micro_batch
+        rate = learning_rate(self.recipe, self.progress.step, self.recipe.epochs * self.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        for _ in range(parts):
+            batch = next(micro_batches)
+            with self.platform.autocast():
+                loss = binary_cross_entropy_with_logits(self.network(batch.images), batch.labels) / parts
+            loss.backward()
+            self.loss_sum += loss.detach()
+        self.optimizer.step()
+        self.averaged.update(self.network, self.progress.step)
+        self.platform.end_step()
+
+    def _after_step(self) -> None:
+        """Between steps: tell, save, stop."""
+        stopping = self.stop()
+        if self.clock.due() or stopping:
+            self.clock.read()
+            self._tell()
+        if stopping:
+            self._save()
+            raise Interrupted
+        if (time.monotonic() - self.saved_at) / 60 >= self.job.limits.checkpoint_minutes:
+            self.clock.read()
+            self._save()
+            self.clock.restart()
+
+    def _tell(self) -> float:
+        """Read the mean loss of this epoch so far, refuse NaN, and tell the runner."""
+        steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
+        loss = float(self.loss_sum) / max(1, steps)
+        if not np.isfinite(loss):
+            raise Diverged(f"training loss is {loss} after step {self.progress.step}")
+        event(
+            "progress",
+            epoch=self.progress.epoch + 1,
+            epochs=self.recipe.epochs,
+            step=self.progress.step,
+            steps=self.recipe.epochs * self.steps_per_epoch,
+            loss=loss,
+            images_per_second=self.progress.images_per_second,
+        )
+        return loss
+
+    def tell_facts(self) -> None:
+        """Tell the runner all that the record says about the run so far, in case it is the last word."""
+        timing, platform = self.progress.timing, self.platform
+        timing.compiles, timing.compile_seconds = platform.compiles()
+        timing.images_per_second = self.progress.images_per_second
+        timing.how = _HOW
+        joules, reason = platform.energy_joules()
+        event(
+            "facts",
+            timing=timing.model_dump(),
+            history=[one.model_dump() for one in self.progress.history],
+            peak_memory_mib=round(platform.peak_memory_mib(), 1),
+            energy={"joules": joules, "reason": reason},
+            platform=platform.report() | {"resident_input": self.batches.resident},
+        )
+
+    def _end_epoch(self) -> None:
+        """Validation loss and AUROC of the averaged weights, a line of history, a checkpoint."""
+        progress = self.progress
+        train_loss = self._tell()
+        started = time.monotonic()
+        logits = self._logits("val")
+        labels = self.packed.labels()[self.rows["val"]]
+        val_loss = float(np.mean(np.logaddexp(0, logits) - labels * logits))
+        seconds = time.monotonic() - started
+        if not np.isfinite(val_loss):
+            raise Diverged(f"validation loss is {val_loss} after epoch {progress.epoch + 1}")
+        stats = EpochStats(
+            epoch=progress.epoch + 1,
+            train_loss=train_loss,
+            val_loss=val_loss,
+            val_auroc=_macro_auroc(labels, logits),
+            train_seconds=progress.epoch_seconds,
+            eval_seconds=seconds,
+        )
+        print(
+            f"epoch {stats.epoch}/{self.recipe.epochs}: train loss {stats.train_loss:.4f}, "
+            f"val loss {stats.val_loss:.4f}, {stats.train_seconds:.1f} s",
+            flush=True,
+        )
+        progress.history.append(stats)
+        progress.timing.evaluate_seconds += seconds
+        self.tell_facts()
+        progress.epoch += 1
+        progress.epoch_seconds = 0.0
+        self.loss_sum.zero_()
+        self._save()
+
+    # -- evaluation --------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _logits(self, split: str) -> np.ndarray:
+        """Logits of a split (images x 14 float32) with the averaged weights, in batches of one shape."""
+        mine = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.network.load_state_dict(self.averaged.state)
+        self.network.eval()
+        parts = []
+        for batch in self.batches.over(self.rows[split], self.job.micro_batch):
+            with self.platform.autocast():
+                parts.append((self.network(batch.images).float(), batch.valid))
+            self.platform.end_step()
+        self.network.load_state_dict(mine)
+        return np.concatenate([logits[:valid].cpu().numpy() for logits, valid in parts])
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _identity(self) -> dict[str, str]:
+        return {
+            "cell": str(self.job.cell),
+            "recipe": self.recipe.hash(),
+            "data": self.packed.manifest["packed"],
+        }
+
+    def _save(self) -> None:
+        """Everything that decides what comes next: network, average, optimizer, generators, position."""
+        self.platform.synchronise()
+        state = {
+            "identity": self._identity(),
+            "network": self.network.state_dict(),
+            "averaged": self.averaged.state,
+            "optimizer": self.optimizer.state_dict(),
+            "generators": self.platform.generator_state(),
+            "loss_sum": self.loss_sum.cpu(),
+            "progress": self.progress.state(),
+        }
+        checkpoint.save(self.job.checkpoints, self.progress.step, state)
+        self.saved_at = time.monotonic()
+
+    def _resume(self) -> None:
+        state = checkpoint.load(self.job.checkpoints, self._identity(), say=print)
+        if state is None:
+            return
+        self.network.load_state_dict(state["network"])
+        for name, value in state["averaged"].items():
+            self.averaged.state[name].copy_(value)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.platform.restore_generator(state["generators"])
+        self.loss_sum = self.platform.to_device(state["loss_sum"])
+        self.progress = Progress.restore(state["progress"])
+        print(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}", flush=True)
+
+
+class _Clock:
+    """Training time, read only after the device is synchronised; saving and evaluating are not in it."""
+
+    def __init__(self, platform: Platform, progress: Progress, batch: int) -> None:
+        self.platform, self.progress, self.batch = platform, progress, batch
+        self.steps = self.steps_read = 0  # of this attempt
+        self.restart()
+
+    def restart(self) -> None:
+        """Leave out the time since the last reading."""
+        self.last = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time to tell how training goes."""
+        return time.monotonic() - self.last >= _TELL_SECONDS
+
+    def read(self) -> None:
+        """Add the time since the last reading to the epoch's and the cell's."""
+        self.platform.synchronise()
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        self.progress.epoch_seconds += seconds
+        self.progress.timing.train_seconds += seconds
+        if self.steps_read >= _WARMUP_STEPS:
+            self.progress.steady_images += (self.steps - self.steps_read) * self.batch
+            self.progress.steady_seconds += seconds
+        self.steps_read = self.steps
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+
+
+def _macro_auroc(labels: np.ndarray, logits: np.ndarray) -> float | None:
+    """Mean AUROC over the labels that have both classes, for the learning curve only."""
+    from sklearn.metrics import roc_auc_score
+
+    both = [k for k in range(labels.shape[1]) if 0 < labels[:, k].sum() < len(labels)]
+    return float(np.mean([roc_auc_score(labels[:, k], logits[:, k]) for k in both])) if both else None

@@ -1,0 +1,85 @@
+"""The timm network of a cell, its optimizer and its schedule, as the recipe says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from timm.optim import param_groups_weight_decay
+from torch import nn
+
+from cxrbench.config import Recipe
+from cxrbench.errors import UserError, nearest
+
+
+def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.ndarray) -> nn.Module:
+    """A timm network from scratch: one input channel, one logit per finding, on the CPU.
+
+    ``priors`` are the label frequencies of the training part. The caller seeds torch before.
+    Raises UserError for a name that timm does not know.
+    """
+    if not timm.is_model(architecture):
+        raise UserError(
+            f"unknown architecture '{architecture}'{nearest(architecture, timm.list_models())}; "
+            f"timm {timm.__version__} knows {len(timm.list_models())} names"
+        )
+    options: dict[str, Any] = {"pretrained": False, "in_chans": 1, "num_classes": len(priors)}
+    pretrained = timm.get_pretrained_cfg(architecture)
+    if pretrained is not None and pretrained.fixed_input_size:
+        options["img_size"] = pixels  # networks that fix their input size can be built for another
+    if recipe.drop_path:
+        options["drop_path_rate"] = recipe.drop_path
+    network = timm.create_model(architecture, **options)
+    if recipe.activation_checkpointing:
+        network.set_grad_checkpointing(True)
+    if recipe.prior_bias:
+        _set_prior_bias(network, priors)
+    return network
+
+
+def _set_prior_bias(network: nn.Module, priors: np.ndarray) -> None:
+    """Start the last linear layer at the log-odds of each label, so that step one is not spent on it."""
+    classifier = network.get_classifier()
+    layers = [m for m in classifier.modules() if isinstance(m, nn.Linear | nn.Conv2d) and m.bias is not None]
+    if layers and layers[-1].bias.shape == (len(priors),):
+        clipped = np.clip(priors, 1e-4, 1 - 1e-4)
+        with torch.no_grad():
+            layers[-1].bias.copy_(torch.from_numpy(np.log(clipped / (1 - clipped))))
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups: weights with decay, biases and norms without."""
+    groups: list[dict[str, Any]] = param_groups_weight_decay(network, weight_decay)
+    return groups
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """Linear warm-up, then a half cosine to zero; a function of the step, so resuming needs no state."""
+    warm = max(1, round(recipe.warmup * steps))
+    if step < warm:
+        return recipe.learning_rate * (step + 1) / warm
+    return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+class Averaged:
+    """Exponential moving average of weights and buffers; without a host read, unlike torch's swa_utils."""
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self._decay = decay
+        self.state = {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, network: nn.Module, step: int) -> None:
+        """Take in the weights after ``step`` (from 0); early steps count more: the decay warms up."""
+        weight = 1 - min(self._decay, (1 + step) / (10 + step))
+        mine, theirs = [], []
+        for name, value in network.state_dict().items():
+            if value.is_floating_point():
+                mine.append(self.state[name])
+                theirs.append(value)
+            else:
+                self.state[name].copy_(value)
+        torch._foreach_lerp_(mine, theirs, weight)

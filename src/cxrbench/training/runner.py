@@ -1,0 +1,292 @@
+"""Runs a trainer as a child process and turns whatever happens to it into a record.
+
+The trainer's death is a result (status, fingerprint, last lines); an interruption is not: its state is
+saved, no record is written, and the next call goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from cxrbench.errors import UserError
+from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
+from cxrbench.files import sha256_file, write_json, write_text, written_aside
+from cxrbench.training import failures, host
+from cxrbench.training.job import EVENT, INTERRUPTED, REFUSED, Job, checkpoints
+from cxrbench.training.progress import Display
+
+_LAST_LINES = 20
+_GRACE_SECONDS = 30.0  # from asking the trainer to stop until it is killed
+
+
+class Interrupted(Exception):
+    """The trainer was asked to stop and has saved its state: exit with 75 and call again to go on."""
+
+
+@dataclass
+class _Attempts:
+    """What must be remembered from one start of the trainer to the next, in work/attempts.json."""
+
+    started: str
+    count: int = 0
+    seconds: float = 0.0
+    died_at: int | None = None  # optimizer steps saved when the trainer was last killed
+    micro_batch: int | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> _Attempts:
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return cls(started=_now())
+
+
+@dataclass
+class _End:
+    """How one start of the trainer ended."""
+
+    returncode: int
+    timed_out: bool = False
+    phase: Phase = "setup"
+    facts: dict[str, Any] = field(default_factory=dict)
+    message: str | None = None  # of a refusal or a divergence
+    diverged: bool = False
+
+
+def run(job: Job, target: Path) -> Record:
+    """Train ``job`` and write its evidence to ``target``; returns the record.
+
+    Raises Interrupted (state saved, no record) and UserError (the user's mistake, no record).
+    """
+    memory = job.work / "attempts.json"
+    attempts = _Attempts.read(memory)
+    job.work.mkdir(parents=True, exist_ok=True)
+    while True:
+        attempts.count += 1
+        tried = job.model_copy(update={"micro_batch": attempts.micro_batch or job.micro_batch})
+        started = time.monotonic()
+        end = _start_trainer(tried, attempts.seconds)
+        attempts.seconds += time.monotonic() - started
+        again = _goes_on(tried, end, attempts)
+        write_json(memory, vars(attempts))
+        if end.returncode == INTERRUPTED:
+            raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
+        if end.returncode == REFUSED:
+            raise UserError(end.message or "the trainer refused the job")
+        if not again:
+            record = _write_evidence(tried, end, attempts, target)
+            shutil.rmtree(job.work)
+            return record
+
+
+def _start_trainer(job: Job, seconds_before: float) -> _End:
+    """Start the trainer once, follow it to its end, append its output to the log."""
+    write_text(job.work / "job.json", job.model_dump_json(indent=1))
+    threads = str(job.recipe.threads)
+    environment = os.environ | {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [sys.executable, "-m", "cxrbench.training.child", str(job.work / "job.json")]
+    end = _End(returncode=0)
+    with (
+        open(job.work / LOG, "a", encoding="utf-8") as log,
+        Display(str(job.cell)) as display,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C must reach the trainer only through us
+            encoding="utf-8",
+            errors="replace",
+        ) as child,
+        _stops(child),
+        _deadline(child, job.limits.hours * 3600 - seconds_before, end),
+    ):
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith(EVENT):
+                _take(json.loads(line[len(EVENT) :]), end, display)
+            else:
+                log.write(line)
+                log.flush()
+    end.returncode = child.returncode
+    return end
+
+
+def _take(event: dict[str, Any], end: _End, display: Display) -> None:
+    """One event of the trainer."""
+    kind = event.pop("event")
+    if kind == "phase":
+        end.phase = event["phase"]
+        display.phase(end.phase)
+    elif kind == "progress":
+        display.progress(**event)
+    elif kind == "facts":
+        end.facts |= event
+    else:  # refused, diverged
+        end.message, end.diverged = event["message"], kind == "diverged"
+
+
+@contextmanager
+def _stops(child: subprocess.Popen[str]) -> Iterator[None]:
+    """Pass SIGINT and SIGTERM on to the trainer as one polite SIGTERM; a second one kills it."""
+    asked = False
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        child.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterator[None]:
+    """Kill the trainer when its time is over."""
+    import threading
+
+    def over() -> None:
+        end.timed_out = True
+        child.kill()
+
+    timer = threading.Timer(max(0.0, seconds), over)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _goes_on(job: Job, end: _End, attempts: _Attempts) -> bool:
+    """Whether the trainer is to be started again: killed after progress, or with half the micro-batch."""
+    if end.timed_out or end.returncode in (0, INTERRUPTED, REFUSED):
+        return False
+    known = failures.classify(_tail(job))
+    if known is not None:
+        may_halve = job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0
+        if known[0] == "out_of_memory" and may_halve:
+            attempts.micro_batch = job.micro_batch // 2
+            return True
+        return False
+    if end.returncode < 0:
+        saved = checkpoints(job.checkpoints)
+        position = saved[0][0] if saved else -1
+        if position != attempts.died_at:
+            attempts.died_at = position
+            return True
+    return False
+
+
+def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> Record:
+    """Log and predictions into ``target``, then the record, which makes them count."""
+    target.mkdir(parents=True, exist_ok=True)
+    log = _without_paths((job.work / LOG).read_text(encoding="utf-8"))
+    write_text(target / LOG, log)
+    status, failure = _judge(job, end, log)
+    predictions = target / PREDICTIONS
+    if status == "ok":
+        with written_aside(predictions) as aside:
+            shutil.copyfile(job.work / PREDICTIONS, aside)
+    else:
+        predictions.unlink(missing_ok=True)
+    commit, dirty = host.commit()
+    device = end.facts.pop("device", {"device": job.platform, "device_count": 0})
+    record = Record(
+        cell=str(job.cell),
+        status=status,
+        phase="done" if status == "ok" else end.phase,
+        failure=failure,
+        commit=commit,
+        dirty=dirty,
+        started=attempts.started,
+        ended=_now(),
+        attempts=attempts.count,
+        host=_host(job, device),
+        versions=end.facts.pop("versions", {}),
+        recipe=job.recipe.model_dump(mode="json"),
+        recipe_hash=job.recipe.hash(),
+        micro_batch=job.micro_batch,
+        predictions_sha256=sha256_file(predictions) if status == "ok" else None,
+        log_sha256=sha256_file(target / LOG),
+        **end.facts,
+    )
+    write_text(target / RECORD, record.to_json())
+    return record
+
+
+def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
+    """The status of a finished trainer and, unless it is ok, why."""
+    if end.returncode == 0:
+        return "ok", None
+    signal_name = signal.Signals(-end.returncode).name if end.returncode < 0 else None
+    if end.timed_out:
+        status, kind, fingerprint = (
+            "timed_out",
+            f"stopped after {job.limits.hours:g} h",
+            f"in phase {end.phase}",
+        )
+    elif end.diverged:
+        status, kind, fingerprint = "diverged", "loss is not a number", failures.normalise(end.message or "")
+    else:
+        status, kind, fingerprint = failures.classify(log) or failures.unknown(log, end.phase, signal_name)
+    last_lines = [line[:500] for line in log.splitlines()[-_LAST_LINES:]]
+    return status, Failure(
+        kind=kind,
+        fingerprint=fingerprint,
+        returncode=end.returncode if end.returncode >= 0 else None,
+        signal=signal_name,
+        last_lines=last_lines,
+    )
+
+
+def _host(job: Job, device: dict[str, Any]) -> Host:
+    return Host(
+        **device,
+        devices_used=1,
+        cpu=host.cpu_name(),
+        cores=host.cores(),
+        cores_used=min(job.recipe.threads, host.cores()),
+        memory_gib=host.memory_gib(),
+        os=host.operating_system(),
+        instance=host.instance_type(),
+    )
+
+
+def _tail(job: Job, size: int = 100_000) -> str:
+    with open(job.work / LOG, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return file.read().decode(errors="replace")
+
+
+def _without_paths(log: str) -> str:
+    """A log that can be published: folders of this machine are replaced by what they are."""
+    for folder, name in ((str(Path.cwd()), "."), (sys.prefix, "<env>"), (sys.base_prefix, "<python>")):
+        log = log.replace(folder, name)
+    return log.replace(str(Path.home()), "~")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,48 @@
+"""What the rules ask about the study. The answers are cxrbench's; here is only the glue."""
+
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+# Rules call `python -m cxrbench` of this checkout, whatever environment they run in.
+SOURCE = str(Path(workflow.basedir) / "src")
+sys.path.insert(0, SOURCE)
+os.environ.update(PYTHONPATH=SOURCE)
+
+from cxrbench.cells import Cell
+from cxrbench.config import parse_study
+from cxrbench.errors import UserError
+from cxrbench.report import FIGURES
+from cxrbench.study import Plan
+
+try:
+    STUDY = parse_study(dict(config), "config")
+    PLAN = Plan(STUDY, recorded=Path("data/recorded"))
+except UserError as error:
+    raise WorkflowError(str(error))
+
+PAPER_SOURCES = sorted(str(path) for end in ("tex", "bib") for path in Path("paper").glob(f"**/*.{end}"))
+PAPER_SOURCES = [path for path in PAPER_SOURCES if not path.startswith("paper/generated")]
+
+
+wildcard_constraints:
+    dataset=r"[\w.\-]+",
+    architecture=r"[\w.\-]+",
+    platform=r"[\w\-]+",
+    seed=r"\d+",
+
+
+def cell_of(wildcards):
+    return Cell(wildcards.dataset, wildcards.architecture, wildcards.platform, int(wildcards.seed))
+
+
+def evidence_of(wildcards):
+    """Fresh evidence where the cell runs here, else the recorded; one sentence where there is neither."""
+    try:
+        origin = PLAN.origin(cell_of(wildcards))
+    except UserError as error:
+        raise WorkflowError(str(error))
+    root = "<results>/runs" if origin == "fresh" else "<recorded>"
+    return f"{root}/{cell_of(wildcards)}/record.json"

@@ -1,0 +1,49 @@
+"""Scores with intervals clustered by patient, from per-image predictions; no torch from here on."""
+
+
+localrules:
+    metrics,
+    cells,
+
+
+rule evaluate:
+    """All metrics of one cell; failed cells have none."""
+    input:
+        "<results>/cells/{dataset}/{architecture}/{platform}/seed{seed}/record.json",
+    output:
+        "<results>/metrics/{dataset}/{architecture}/{platform}/seed{seed}.csv",
+    log:
+        "<logs>/evaluate/{dataset}/{architecture}/{platform}/seed{seed}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m cxrbench evaluate {input} --out {output} 2> {log}"
+
+
+rule metrics:
+    """The metrics of all cells in one tidy table."""
+    input:
+        [f"<results>/metrics/{cell}.csv" for cell in PLAN.evidenced()],
+    output:
+        "<results>/tables/metrics.csv",
+    log:
+        "<logs>/metrics.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m cxrbench report metrics {input} --out {output} 2> {log}"
+
+
+rule cells:
+    """Every cell of the study with its status and origin; cells nobody ran are rows too."""
+    input:
+        study="<results>/study.json",
+        records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+    output:
+        "<results>/tables/cells.csv",
+    log:
+        "<logs>/cells.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m cxrbench report cells --study {input.study} --out {output} 2> {log}"

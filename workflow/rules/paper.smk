@@ -1,0 +1,82 @@
+"""The paper: every table, number and figure from evidence, then LaTeX."""
+
+
+localrules:
+    summary,
+
+
+TABLES = [f"<results>/tables/{name}.csv" for name in ("cells", "metrics", "cost")]
+
+
+rule tables:
+    """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
+    input:
+        TABLES,
+        study="<results>/study.json",
+    output:
+        "<generated>/macros.tex",
+    log:
+        "<logs>/tables.log",
+    conda:
+        "../../environment.yml"
+    params:
+        results=lambda wildcards, input: Path(input.study).parent,
+        out=lambda wildcards, output: Path(output[0]).parent,
+    shell:
+        "python -m cxrbench report tables --results {params.results} --study {input.study} --out {params.out} 2> {log}"
+
+
+rule figures:
+    """Vector figures without dates: the same bytes every time."""
+    input:
+        TABLES,
+        study="<results>/study.json",
+    output:
+        [f"<figures>/{name}.pdf" for name in FIGURES],
+    log:
+        "<logs>/figures.log",
+    conda:
+        "../../environment.yml"
+    params:
+        results=lambda wildcards, input: Path(input.study).parent,
+        out=lambda wildcards, output: Path(output[0]).parent,
+    shell:
+        "python -m cxrbench report figures --results {params.results} --out {params.out} 2> {log}"
+
+
+rule paper:
+    """LaTeX, through latexmk."""
+    input:
+        macros="<generated>/macros.tex",
+        figures=rules.figures.output,
+        sources=PAPER_SOURCES,
+    output:
+        "<paper>",
+    log:
+        "<logs>/paper.log",
+    conda:
+        "../../environment.yml"
+    params:
+        generated=lambda wildcards, input: Path(input.macros).parent,
+        figures=lambda wildcards, input: Path(input.figures[0]).parent,
+    shell:
+        "python -m cxrbench report paper --out {output} --generated {params.generated}"
+        " --figures {params.figures} 2> {log}"
+
+
+rule summary:
+    """What a person wants to see at the end."""
+    input:
+        TABLES,
+        study="<results>/study.json",
+        paper="<paper>",
+    output:
+        "<results>/summary.txt",
+    log:
+        "<logs>/summary.log",
+    conda:
+        "../../environment.yml"
+    params:
+        results=lambda wildcards, input: Path(input.study).parent,
+    shell:
+        "python -m cxrbench report summary --results {params.results} --paper {input.paper} > {output} 2> {log}"
