@@ -1,0 +1,81 @@
+"""What several tests share: a small packed phantom dataset, a fast recipe, the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cxrbench.config import Augmentation, Limits, PhantomSource, Recipe
+from cxrbench.datasets.packed import pack
+from cxrbench.training.job import Job
+
+ROOT = Path(__file__).parent.parent
+TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
+SIZES = {"train": 900, "val": 500, "test": 520}
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed phantom dataset of 32 px."""
+    folder = tmp_path_factory.mktemp("packed")
+    pack("phantom-32px", PhantomSource(source="phantom", pixels=32, recipe="fast", images=SIZES), folder)
+    return folder / "phantom-32px"
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Recipe:
+    """Two short epochs."""
+    return Recipe(epochs=2, batch=64, averaging=0.9, augmentation=Augmentation(), threads=2)
+
+
+@pytest.fixture
+def make_job(packed: Path, recipe: Recipe, tmp_path: Path):
+    """A function that makes a job in a folder of its own; keywords change it."""
+
+    def make(name: str = "a", **changes: object) -> Job:
+        values = {
+            "dataset": "phantom-32px",
+            "architecture": TINY,
+            "platform": "cpu",
+            "seed": 0,
+            "recipe": recipe,
+            "limits": Limits(),
+            "packed": packed,
+            "work": tmp_path / name / "work",
+            "micro_batch": recipe.batch,
+        }
+        return Job(**values | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def nih128() -> Path:
+    """10,000 real radiographs in NIH's layout, or a skip with the reason."""
+    for candidate in (os.environ.get("CXRBENCH_NIH128"), ROOT / "data/raw/nih128"):
+        if candidate and (Path(candidate) / "images_002.tar.gz").exists():
+            return Path(candidate)
+    pytest.skip("the radiographs are not here: link them as data/raw/nih128, or set CXRBENCH_NIH128")
+
+
+def cxrbench(*words: object, cwd: Path = ROOT, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does, in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, "-m", "cxrbench", *map(str, words)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        **options,
+    )

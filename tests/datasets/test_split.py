@@ -1,0 +1,77 @@
+"""Splits keep a patient together and say what is wrong with a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.split import assign_split, check_disjoint
+from cxrbench.errors import UserError
+
+PUBLISHED = {
+    "chexnet": {"train": 78_468, "val": 11_219, "test": 22_433},
+    "official": {"test": 25_596},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_splits_have_the_published_counts(name: str) -> None:
+    table = read_nih_table()
+    parts = assign_split(table, name)
+    assert PUBLISHED[name].items() <= parts.value_counts().to_dict().items()
+    assert set(parts) == {"train", "val", "test"}
+    assert table.assign(split=parts).groupby("patient")["split"].nunique().max() == 1
+
+
+def test_validation_of_the_official_split_does_not_depend_on_what_else_is_there() -> None:
+    table = read_nih_table()
+    whole = assign_split(table, "official")
+    assert assign_split(table.iloc[:5000], "official").equals(whole.iloc[:5000])
+
+
+def table(count: int = 6):
+    return read_nih_table().iloc[:count]
+
+
+def write(folder: Path, rows: list[tuple[str, str]]) -> str:
+    (folder / "mine.csv").write_text("image,split\n" + "".join(f"{i},{s}\n" for i, s in rows))
+    return str(folder / "mine.csv")
+
+
+def test_a_file_may_say_the_split(tmp_path: Path) -> None:
+    rows = [
+        (image, "test" if patient == 1 else "train")
+        for image, patient in table()[["image", "patient"]].values
+    ]
+    parts = assign_split(table(), write(tmp_path, rows))
+    assert parts.tolist() == [part for _, part in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.append(("99999999_000.png", "test")), "line 8: image 99999999_000.png"),
+        (lambda rows: rows.pop(), "are in no part"),
+        (lambda rows: rows.__setitem__(0, (rows[0][0], "tset")), "line 2: part 'tset'"),
+        (lambda rows: rows.append(rows[0]), "occurs twice"),
+        (lambda rows: rows.__setitem__(0, (rows[0][0], "test")), "patient 1 is in two parts"),
+    ],
+)
+def test_a_wrong_file_is_named_with_line_and_image(change, message: str, tmp_path: Path) -> None:
+    rows = [(image, "train") for image in table()["image"]]
+    change(rows)
+    with pytest.raises(UserError, match=message):
+        assign_split(table(), write(tmp_path, rows))
+
+
+def test_an_unknown_split_names_the_published_ones() -> None:
+    with pytest.raises(UserError, match="did you mean 'official'"):
+        assign_split(table(), "offical")
+
+
+def test_a_patient_in_two_parts_is_an_error() -> None:
+    rows = table().assign(split=["train", "test", "train", "train", "train", "train"])
+    with pytest.raises(UserError, match="patient 1 is in two parts"):
+        check_disjoint(rows, "here")

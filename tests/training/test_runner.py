@@ -1,0 +1,210 @@
+"""The trainer as users meet it: a record whatever happens, the same bits every time, resumed when stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import ROOT, TINY
+from cxrbench.cells import Cell
+from cxrbench.config import Limits, Recipe
+from cxrbench.errors import UserError
+from cxrbench.evidence import SCORES, check_evidence, read_predictions
+from cxrbench.training.job import CHECKPOINT, INTERRUPTED
+from cxrbench.training.runner import run
+
+RUN = "import sys; from pathlib import Path; from cxrbench.training.job import Job; from cxrbench.training import runner\n"
+RUN += "job = Job.model_validate_json(Path(sys.argv[1]).read_text())\n"
+RUN += "try:\n    runner.run(job, Path(sys.argv[2]))\nexcept runner.Interrupted:\n    sys.exit(75)\n"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, packed: Path, recipe: Recipe) -> Path:
+    """The evidence of one uninterrupted run."""
+    from cxrbench.training.job import Job
+
+    folder = tmp_path_factory.mktemp("finished")
+    job = Job(
+        dataset="phantom-32px",
+        architecture=TINY,
+        platform="cpu",
+        seed=0,
+        recipe=recipe,
+        limits=Limits(),
+        packed=packed,
+        work=folder / "work",
+        micro_batch=recipe.batch,
+    )
+    run(job, folder / "out")
+    return folder / "out"
+
+
+def scores(folder: Path) -> np.ndarray:
+    return read_predictions(folder / "predictions.parquet")[SCORES].to_numpy()
+
+
+def start(job, folder: Path) -> subprocess.Popen:
+    """The runner in a process of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(job.model_dump_json())
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", RUN, str(folder / "job.json"), str(folder / "out")]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_checkpoint(job, process: subprocess.Popen) -> None:
+    """Until the trainer has saved its first state."""
+    deadline = time.monotonic() + 120
+    while not any(CHECKPOINT.match(p.name) for p in job.checkpoints.glob("step*")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "no checkpoint after two minutes"
+        time.sleep(0.05)
+
+
+def test_a_finished_cell_has_a_whole_record(finished: Path, packed: Path, recipe: Recipe) -> None:
+    record = check_evidence(finished, Cell("phantom-32px", TINY, "cpu", 0))
+    assert record.status == "ok" and record.phase == "done" and record.failure is None
+    assert [one.epoch for one in record.history] == [1, 2]
+    assert record.recipe_hash == recipe.hash()
+    assert record.timing.train_seconds > 0 and record.timing.images_per_second > 0
+    assert record.dataset.images == {"train": 900, "val": 500, "test": 520}
+    assert record.host.cores_used == min(2, record.host.cores)
+    assert record.versions["torch"].startswith("2.")
+    assert str(ROOT) not in (finished / "train.log").read_text()
+
+
+def test_predictions_follow_the_index(finished: Path, packed: Path) -> None:
+    predictions = read_predictions(finished / "predictions.parquet")
+    index = pd.read_parquet(packed / "index.parquet")
+    expected = pd.concat([index[index["split"] == split] for split in ("val", "test")])
+    assert predictions["image"].tolist() == expected["image"].tolist()
+    assert (predictions["label_Hernia"].to_numpy() == expected["Hernia"].to_numpy()).all()
+    assert predictions[SCORES].dtypes.eq("float32").all()
+
+
+def test_the_same_cell_gives_the_same_bits(finished: Path, make_job, tmp_path: Path) -> None:
+    run(make_job(), tmp_path / "again")
+    assert (scores(finished) == scores(tmp_path / "again")).all()
+
+
+def test_another_seed_gives_another_network(finished: Path, make_job, tmp_path: Path) -> None:
+    run(make_job(seed=1), tmp_path / "other")
+    assert (scores(finished) != scores(tmp_path / "other")).any()
+
+
+def test_streamed_input_and_small_micro_batches_are_the_same_training(finished, make_job, tmp_path) -> None:
+    run(make_job(limits=Limits(resident_gib=0)), tmp_path / "streamed")
+    assert (scores(finished) == scores(tmp_path / "streamed")).all()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(stop, finished, make_job, tmp_path) -> None:
+    job = make_job(limits=Limits(checkpoint_minutes=0))
+    process = start(job, tmp_path)
+    wait_for_checkpoint(job, process)
+    process.send_signal(stop)
+    assert process.wait(60) == INTERRUPTED
+    assert not (tmp_path / "out/record.json").exists()
+    record = run(job, tmp_path / "out")
+    assert record.status == "ok" and record.attempts == 2
+    assert "resumed after step" in (tmp_path / "out/train.log").read_text()
+    assert (scores(finished) == scores(tmp_path / "out")).all()
+
+
+def trainer_of(runner: subprocess.Popen) -> int:
+    """The process id of the runner's child."""
+    children = Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()
+    return int(children[0])
+
+
+def test_a_killed_trainer_goes_on_from_its_checkpoint(finished, make_job, tmp_path) -> None:
+    job = make_job(limits=Limits(checkpoint_minutes=0))
+    process = start(job, tmp_path)
+    wait_for_checkpoint(job, process)
+    os.kill(trainer_of(process), signal.SIGKILL)
+    assert process.wait(120) == 0
+    assert (scores(finished) == scores(tmp_path / "out")).all()
+
+
+def test_two_deaths_without_progress_are_a_crash(make_job, tmp_path, monkeypatch) -> None:
+    sitecustomize = tmp_path / "die"
+    sitecustomize.mkdir()
+    (sitecustomize / "timm.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{sitecustomize}:{ROOT / 'src'}")
+    record = run(make_job(), tmp_path / "out")
+    assert (record.status, record.attempts) == ("crashed", 2)
+    assert record.failure.signal == "SIGSEGV" and record.failure.fingerprint == "SIGSEGV"
+    check_evidence(tmp_path / "out", Cell("phantom-32px", TINY, "cpu", 0))
+
+
+def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> None:
+    wild = recipe.model_copy(update={"learning_rate": 1e30})
+    record = run(make_job(recipe=wild), tmp_path / "out")
+    assert record.status == "diverged" and "loss is" in record.failure.fingerprint
+    assert not (tmp_path / "out/predictions.parquet").exists()
+
+
+def test_too_long_is_timed_out(make_job, tmp_path) -> None:
+    record = run(make_job(limits=Limits(hours=1 / 3600)), tmp_path / "out")
+    assert record.status == "timed_out" and record.failure.kind == "stopped after 0.000277778 h"
+
+
+def test_a_network_for_another_input_size_is_a_result(make_job, tmp_path) -> None:
+    record = run(make_job(architecture="levit_128s"), tmp_path / "out")
+    assert record.status in ("ok", "load_failed", "crashed")
+    assert (record.failure is None) == (record.status == "ok")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "resnet81"}, "unknown architecture 'resnet81'; did you mean 'resnet18'"),
+        ({"platform": "cuda"}, "platform cuda cannot run here: there is no NVIDIA driver"),
+        ({"platform": "gpu"}, "unknown platform 'gpu'"),
+        ({"recipe": Recipe(epochs=1, batch=1024), "micro_batch": 1024}, "fewer than one batch"),
+        ({"micro_batch": 48}, "does not divide the batch"),
+        ({"packed": Path("nowhere/d")}, "not packed yet; run `cxrbench data pack d`"),
+    ],
+)
+def test_the_users_mistake_is_one_message_and_no_record(changes, message, make_job, tmp_path) -> None:
+    if changes.get("platform") == "cuda" and Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has an NVIDIA driver")
+    with pytest.raises(UserError) as error:
+        run(make_job(**changes), tmp_path / "out")
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(make_job, recipe, tmp_path) -> None:
+    job = make_job(limits=Limits(checkpoint_minutes=0))
+    process = start(job, tmp_path)
+    wait_for_checkpoint(job, process)
+    process.terminate()
+    assert process.wait(60) == INTERRUPTED
+    other = job.model_copy(update={"recipe": recipe.model_copy(update={"weight_decay": 0.1})})
+    with pytest.raises(UserError, match="another recipe"):
+        run(other, tmp_path / "out")
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, make_job, tmp_path) -> None:
+    job = make_job(limits=Limits(checkpoint_minutes=0))
+    process = start(job, tmp_path)
+    while len(list(job.checkpoints.glob("step*"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(60) == INTERRUPTED
+    newest = max(job.checkpoints.glob("step*"))
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    record = run(job, tmp_path / "out")
+    assert record.status == "ok"
+    assert f"checkpoint {newest.name} is damaged" in (tmp_path / "out/train.log").read_text()
+    assert (scores(finished) == scores(tmp_path / "out")).all()
