@@ -36,11 +36,11 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks, in five minutes
 	@$(SNAKEMAKE) --configfile config/smoke.yaml
 
-test: $(FULL) ## the tests
+test: $(FULL) latex ## the tests, in minutes
 	@python -m pytest -m "not slow"
 
-test-all: $(FULL) latex ## the tests, the slow ones too
-	@python -m pytest
+test-all: test ## the slow ones too: whole builds, repeated kills, system services
+	@python -m pytest -m slow
 
 lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
 	@ruff check . && ruff format --check . && mypy && codespell

@@ -101,6 +101,7 @@ def train(
     study: StudyOption = STUDY,
     packed: Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")] = None,
     out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
+    work: Annotated[Path | None, typer.Option(help="Folder of checkpoints; kept until the record is.")] = None,
     log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
 ) -> None:
     """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
@@ -119,7 +120,7 @@ def train(
         recipe=recipe,
         limits=config.limits,
         packed=packed.parent if packed else PACKED / one.dataset,
-        work=one.folder(out.parents[5] / "checkpoints"),
+        work=work or one.folder(out.parents[5] / "checkpoints"),
         micro_batch=config.limits.micro_batch or recipe.batch,
     )
     try:

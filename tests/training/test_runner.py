@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,10 +21,6 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import SCORES, check_evidence, read_predictions
 from cxrbench.training.job import CHECKPOINT, INTERRUPTED
 from cxrbench.training.runner import run
-
-RUN = "import sys; from pathlib import Path; from cxrbench.training.job import Job; from cxrbench.training import runner\n"
-RUN += "job = Job.model_validate_json(Path(sys.argv[1]).read_text())\n"
-RUN += "try:\n    runner.run(job, Path(sys.argv[2]))\nexcept runner.Interrupted:\n    sys.exit(75)\n"
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +49,19 @@ def scores(folder: Path) -> np.ndarray:
 
 
 def start(job, folder: Path) -> subprocess.Popen:
-    """The runner in a process of its own."""
+    """`cxrbench train` of the job's cell, in a process of its own, with ``folder``/out for its evidence."""
+    study = {
+        "datasets": {job.dataset: {"source": "phantom", "pixels": 32, "recipe": "fast"}},
+        "recipes": {"fast": job.recipe.model_dump(mode="json")},
+        "limits": job.limits.model_dump(mode="json"),
+        "cells": [],
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "job.json").write_text(job.model_dump_json())
+    (folder / "study.json").write_text(json.dumps(study))
+    words = ["train", job.cell, "--study", folder / "study.json", "--packed", job.packed / "manifest.json"]
+    words += ["--out", folder / "out/record.json", "--work", job.work]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-c", RUN, str(folder / "job.json"), str(folder / "out")]
+    command = [sys.executable, "-m", "cxrbench", *map(str, words)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 

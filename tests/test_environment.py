@@ -1,0 +1,63 @@
+"""The doors to the environment agree, and nothing of the machine they were made on is in them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from conftest import ROOT
+
+PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==([^\s;\\]+)(?:\s*;\s*([^\\]*))?", flags=re.M)
+
+
+def pins(name: str) -> dict[str, str]:
+    """Pins of a lock for Python 3.11 on Linux."""
+    found = {}
+    for package, version, marker in PIN.findall((ROOT / "requirements" / name).read_text()):
+        if not re.search(r">= '3\.12'|win32|AMD64|WIN32", marker):
+            found[package.lower()] = version
+    return found
+
+
+def test_the_conda_door_has_the_pins_of_the_lock() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    conda = {name.lower(): version for name, _, version in (line.partition("==") for line in pip)}
+    assert conda == pins("base.lock"), "run `make lock`"
+    assert "python=3.11" in environment["dependencies"]
+
+
+def test_the_small_lock_has_the_same_versions_and_no_torch() -> None:
+    base, paper = pins("base.lock"), pins("paper.lock")
+    assert {name: base[name] for name in paper if name in base} == {
+        n: v for n, v in paper.items() if n in base
+    }
+    assert not {"torch", "torchvision", "torch-xla", "timm", "triton"} & set(paper)
+    assert not [name for name in paper if name.startswith("nvidia-")]
+
+
+@pytest.mark.parametrize("name", ["base.lock", "paper.lock"])
+def test_every_pin_has_a_hash(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        if not entry.startswith("#"):
+            assert "--hash=sha256:" in entry, entry.splitlines()[0]
+
+
+def test_torch_and_torch_xla_fit_together() -> None:
+    base = pins("base.lock")
+    assert base["torch"].rpartition(".")[0] == base["torch-xla"].rpartition(".")[0] == "2.9"
+
+
+def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
+    pattern = r"index-url|find-links|files\.pythonhosted|/root/|/home/[a-z]"
+    found = subprocess.run(
+        ["git", "grep", "-nIE", pattern, "--", ".", ":!tests/test_environment.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout == ""

@@ -1,0 +1,218 @@
+"""The graph as users run it: real Snakemake, in a copy of the repository with a study of two tiny cells."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import ROOT, SIZES, TINY, cxrbench
+from cxrbench.evidence import SCORES, read_predictions, read_record
+
+CELL = f"phantom-32px/{TINY}/cpu/seed0"
+OVERLAY = f"""
+datasets:
+  phantom-32px: {{source: phantom, pixels: 32, recipe: fast, images: {SIZES}}}
+recipes:
+  fast: {{epochs: 2, batch: 64, averaging: 0.9, threads: 2}}
+cells:
+  - {{dataset: phantom-32px, architectures: [{TINY}], platforms: [cpu, neuron], seeds: [0]}}
+run: ["phantom-32px/*/cpu/*"]
+"""
+
+
+def copy_of_the_repository(folder: Path) -> Path:
+    """What a clone would hold, uncommitted changes included."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "overlay.yaml").write_text(OVERLAY)
+    return folder
+
+
+def graph(folder: Path, *words: str, overlay: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words, overlay=overlay), cwd=folder, capture_output=True, text=True)
+
+
+def command(*words: str, overlay: bool = True) -> list[str]:
+    """Targets first: options such as --config would swallow them."""
+    extra = ["--configfile", "overlay.yaml"] if overlay else []
+    return [sys.executable, "-m", "snakemake", *words, "--cores", "all", "--workflow-profile", "none", *extra]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy in which the whole graph has run."""
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("clone"))
+    done = graph(folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder / "printed.txt").write_text(done.stdout)
+    return folder
+
+
+def test_the_graph_goes_from_nothing_to_the_paper(built: Path) -> None:
+    record = read_record(built / "results/cells" / CELL)
+    assert record.status == "ok" and record.recipe["epochs"] == 2
+    assert (built / "paper/paper.pdf").read_bytes().startswith(b"%PDF-")
+    for name in ("cells", "learning_curves", "roc", "auroc_per_label"):
+        assert (built / f"figures/{name}.pdf").stat().st_size > 1000
+
+
+def test_it_ends_with_the_matrix_of_cells_headline_numbers_and_the_place_of_the_paper(built: Path) -> None:
+    printed = (built / "printed.txt").read_text()
+    assert re.search(rf"phantom-32px\s+{TINY}\s+1 fresh\s+1 not run", printed)
+    assert re.search(rf"{CELL}\s+0\.\d\d\d\s+\(95 % over patients", printed)
+    assert "Paper: paper/paper.pdf" in printed
+
+
+def test_metrics_are_tidy_with_patient_clustered_intervals(built: Path) -> None:
+    metrics = pd.read_csv(built / "results/tables/metrics.csv")
+    wanted = "cell dataset architecture platform seed split label metric value ci_low ci_high ci_method "
+    wanted += "n_images n_patients n_positive"
+    assert set(wanted.split()) <= set(metrics.columns)
+    rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
+    assert len(rows) == 15 and set(rows["cell"]) == {CELL}
+    assert (rows["ci_low"] < rows["value"]).all() and (rows["value"] < rows["ci_high"]).all()
+    assert {"f1_macro", "f1_micro", "f1_weighted", "f1_samples", "average_precision"} <= set(
+        metrics["metric"]
+    )
+
+
+def test_costs_name_instance_region_basis_date_and_kind(built: Path) -> None:
+    row = pd.read_csv(built / "results/tables/cost.csv").iloc[0]
+    record = read_record(built / "results/cells" / CELL)
+    assert row["kind"] == ("proxy" if record.host.instance is None else row["kind"])
+    assert row["region"] == "us-east-1" and row["basis"] == "on_demand" and row["as_of"]
+    assert row["usd_total"] == pytest.approx(row["hours_total"] * row["usd_per_hour"])
+
+
+def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
+    done = graph(built, "-n")
+    assert done.returncode == 0
+    assert re.search(r"^total\s+1$", done.stdout + done.stderr, flags=re.M), done.stdout
+
+
+def test_recorded_evidence_is_adopted_where_nothing_is_trained(built: Path, tmp_path: Path) -> None:
+    clone = copy_of_the_repository(tmp_path)
+    recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
+    assert cxrbench("record", CELL, *recorded).returncode == 0
+    metrics = "results/tables/metrics.csv"
+    done = graph(clone, metrics, "results/tables/cells.csv", "--config", "run=[]")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "rule train" not in done.stderr
+    assert (clone / metrics).read_bytes() == (built / metrics).read_bytes()
+    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
+    assert cells[["status", "origin"]].values.tolist() == [["ok", "recorded"], ["not run", ""]]
+
+
+def test_damaged_recorded_evidence_is_refused_by_name(built: Path, tmp_path: Path) -> None:
+    clone = copy_of_the_repository(tmp_path)
+    shutil.copytree(built / "results/runs" / CELL, clone / "data/recorded" / CELL)
+    with (clone / "data/recorded" / CELL / "predictions.parquet").open("ab") as file:
+        file.write(b"x")
+    target = f"results/cells/{CELL}/record.json"
+    done = graph(clone, target, "--config", "run=[]")
+    assert done.returncode != 0 and not (clone / target).exists()
+    log = (clone / f"results/logs/adopt/{CELL}.log").read_text()
+    assert "predictions.parquet: its sha256 differs" in log and "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--config", "limit={hours: 1}"), "unknown key 'limit'; did you mean 'limits'"),
+        (("results/cells/phantom-32px/resnet81/cpu/seed0/record.json",), "the study has no cell"),
+        ((f"results/cells/phantom-32px/{TINY}/neuron/seed0/record.json",), "no recorded evidence"),
+    ],
+)
+def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:
+    done = graph(copy_of_the_repository(tmp_path), *words)
+    assert done.returncode != 0
+    assert message in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_study_in_which_nothing_has_run_still_becomes_a_paper(tmp_path: Path) -> None:
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    clone = copy_of_the_repository(tmp_path)
+    done = graph(clone, "--config", "run=[]")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "no cell has scores" in done.stdout
+
+
+def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path, tmp_path: Path) -> None:
+    clone = copy_of_the_repository(tmp_path)
+    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
+    target = f"results/cells/{CELL}/record.json"
+    process = subprocess.Popen(
+        command(target), cwd=clone, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    saved = clone / "results/checkpoints" / CELL / "checkpoints"
+    deadline = time.monotonic() + 180
+    while not list(saved.glob("step*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+    assert process.wait(120) != 0
+    assert not (clone / f"results/runs/{CELL}/record.json").exists()
+    assert list(saved.glob("step*"))
+    again = graph(clone, target, "--rerun-incomplete")
+    assert again.returncode == 0, again.stderr[-3000:]
+    log = (clone / "results/cells" / CELL / "train.log").read_text()
+    assert "resumed after step" in log
+    ours, theirs = (
+        read_predictions(f / "results/cells" / CELL / "predictions.parquet") for f in (clone, built)
+    )
+    assert (ours[SCORES].to_numpy() == theirs[SCORES].to_numpy()).all()
+
+
+def test_the_paper_is_the_same_bytes_from_any_folder_and_time_zone(built: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "a longer name, elsewhere"
+    shutil.copytree(built, elsewhere, ignore=shutil.ignore_patterns(".snakemake"))
+    done = subprocess.run(
+        [sys.executable, "-m", "cxrbench", "report", "figures"],
+        cwd=elsewhere,
+        env=os.environ | {"PYTHONPATH": "src", "TZ": "Asia/Tokyo", "LC_ALL": "C"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "cxrbench", "report", "paper", "--out", "again.pdf"],
+        cwd=elsewhere,
+        env=os.environ | {"PYTHONPATH": "src", "TZ": "Asia/Tokyo", "LC_ALL": "C"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for figure in (built / "figures").glob("*.pdf"):
+        assert figure.read_bytes() == (elsewhere / "figures" / figure.name).read_bytes(), figure.name
+    assert (built / "paper/paper.pdf").read_bytes() == (elsewhere / "again.pdf").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
+    clone = copy_of_the_repository(tmp_path)
+    done = graph(
+        clone, "results/smoke/tables/metrics.csv", "--configfile", "config/smoke.yaml", overlay=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    metrics = pd.read_csv(clone / "results/smoke/tables/metrics.csv")
+    rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
+    rows = rows[rows["architecture"] == "resnet18"]
+    labels, macro = rows[rows["label"] != "macro"], rows[rows["label"] == "macro"]
+    assert len(labels) == 14 and (labels["ci_low"] > 0.55).all(), labels[["label", "ci_low"]]
+    assert 0.75 < macro["value"].item() < 0.95

@@ -1,0 +1,116 @@
+"""The paper's source: no number of its own, every macro defined, text from evidence harmless."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import ROOT, cxrbench
+from cxrbench.report.latex import escape, macros
+
+SOURCES = sorted((ROOT / "paper/sections").glob("*.tex"))
+# Where digits are no results: keys of values, labels, citations, code, sizes, the confidence level.
+_NO_RESULT = re.compile(
+    r"\\(val|label|autoref|ref|cite|code|url|result|plot|input|includegraphics)(\[[^\]]*\])?\{[^}]*\}"
+    r"|\\SI\{95\}\{\\percent\}|\\begin\{table\}\[ht\]|ChestX-ray14|F1|resnet18|%.*$"
+)
+
+
+def bare_numbers(text: str) -> list[str]:
+    return re.findall(r"\S*\d\S*", "\n".join(_NO_RESULT.sub("", line) for line in text.splitlines()))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_no_number_stands_in_the_source(path: Path) -> None:
+    assert bare_numbers(path.read_text()) == []
+
+
+@pytest.mark.parametrize("text", ["AUROC is 0.712.", "on 510 patients", r"\textbf{3} seeds", "95 percent"])
+def test_a_number_in_the_source_is_found(text: str) -> None:
+    assert bare_numbers(text)
+
+
+def test_every_value_in_the_prose_is_defined_by_the_evidence(tmp_path: Path) -> None:
+    for source in ("config", "data", "paper", "src", "workflow", "Snakefile", "environment.yml"):
+        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+        ignored = {"ignore": shutil.ignore_patterns("raw", "packed", "generated", "__pycache__")}
+        copy(ROOT / source, tmp_path / source, **(ignored if copy is shutil.copytree else {}))
+    done = subprocess.run(
+        ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    defined = set(
+        re.findall(r"\\csname cxr@(.*?)\\endcsname", (tmp_path / "paper/generated/macros.tex").read_text())
+    )
+    used = {key for path in SOURCES for key in re.findall(r"\\val\{([^}]*)\}", path.read_text())}
+    assert used <= defined, f"not defined: {sorted(used - defined)}"
+
+
+def test_cited_works_are_in_the_bibliography() -> None:
+    cited = {
+        key
+        for path in SOURCES
+        for keys in re.findall(r"\\cite\{([^}]*)\}", path.read_text())
+        for key in keys.split(",")
+    }
+    listed = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "paper/references.bib").read_text(), flags=re.M))
+    assert cited == listed
+
+
+@settings(max_examples=200)
+@given(st.text())
+def test_escaped_text_has_no_command_left(text: str) -> None:
+    left = re.sub(
+        r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar)\{\}", "", escape(text)
+    )
+    left = re.sub(r"\\[&%$#_{}]", "", left)
+    assert not set(left) & set("\\&%$#_{}~^<>|\n")
+
+
+def test_hostile_text_is_typeset_as_it_is(tmp_path: Path) -> None:
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    hostile = r"\input{/etc/passwd} 50% a_b #1 $x$ ~ ^ <script> | & {" + "x" * 1000
+    (tmp_path / "paper/sections").mkdir(parents=True)
+    (tmp_path / "generated").mkdir()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "generated/macros.tex").write_text(macros({"key": escape(hostile)}))
+    (tmp_path / "paper/main.tex").write_text(
+        "\\documentclass{article}\\usepackage[T1]{fontenc}\\input{generated/macros}"
+        "\\begin{document}\\csname cxr@key\\endcsname\\end{document}"
+    )
+    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
+    done = cxrbench("report", "paper", *where, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    if shutil.which("pdftotext"):
+        text = subprocess.run(["pdftotext", tmp_path / "out.pdf", "-"], capture_output=True, text=True).stdout
+        assert "\\input{/etc/passwd} 50%" in text and "root:" not in text
+
+
+def test_a_latex_error_is_named_with_its_line(tmp_path: Path) -> None:
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    for folder in ("paper/sections", "generated", "figures"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "paper/main.tex").write_text("\\documentclass{article}\n\\begin{document}\n\\nonsense\n")
+    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
+    done = cxrbench("report", "paper", *where, cwd=tmp_path)
+    assert done.returncode == 1 and not (tmp_path / "out.pdf").exists()
+    assert "Undefined control sequence at l.3 \\nonsense" in done.stderr
+
+
+def test_missing_latex_is_one_message_with_the_commands(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = cxrbench("report", "paper", cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    for system in ("Debian", "Fedora", "macOS", "conda"):
+        assert system in done.stderr
