@@ -1,0 +1,147 @@
+"""When porting pays: runs to break even, the line of indifference, and a decision from five numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from cxrbench.errors import UserError, nearest
+
+
+def porting_usd(days: float, usd_per_day: float) -> float:
+    """What a port costs: engineer days times the rate of a day."""
+    return _amount("porting days", days) * _amount("rate per day", usd_per_day)
+
+
+def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
+    """Runs after which ``porting`` USD are earned back; infinite when a run there saves nothing.
+
+    ``usd_here`` and ``usd_there`` are USD per run before and after the port.
+    """
+    saving = _amount("cost per run here", usd_here) - _amount("cost per run there", usd_there)
+    return math.inf if saving <= 0 else float(math.ceil(_amount("porting cost", porting) / saving))
+
+
+def indifference(porting: float, runs: Iterable[float]) -> pd.DataFrame:
+    """The line on which porting neither pays nor costs: columns ``runs``, ``usd_saved_per_run``.
+
+    Above it (more saved per run, or more runs) porting pays.
+    """
+    runs = [_amount("runs", one) for one in runs]
+    if not all(runs):
+        raise UserError("0 runs: the line of indifference begins at a positive number of runs")
+    return pd.DataFrame({"runs": runs, "usd_saved_per_run": [_amount("porting", porting) / r for r in runs]})
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Cost on Trainium over cost on the GPU for the same work, as a range, and where it is from."""
+
+    low: float
+    high: float
+    kind: str  # measured, proxy, projected or published
+    source: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high:
+            raise UserError(f"cost ratio {self.low} to {self.high}: write low and high, both zero or more")
+
+
+# 30 to 50 % more work per dollar is a cost of 1/1.5 to 1/1.3, not of 0.5 to 0.7.
+PUBLISHED = {
+    "transformer": Ratio(
+        1 / 1.5, 1 / 1.3, "published",
+        "AWS's 30 to 50 % better price-performance of Trainium2, as quoted by CloudRoute, Trainium vs GPU",
+    ),
+    "cnn": Ratio(
+        3.0, 5.0, "published",
+        "Fisher, medRxiv 2025.12.23.25342933, abstract: trn1 against g5 for CNN training",
+    ),
+}  # fmt: skip
+
+
+def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str, ours: str, baseline: str) -> Ratio:
+    """The cost ratio of two platforms from cost rows: lowest to highest over seeds, with its kind."""
+    here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
+    usd = {p: here.loc[(here["platform"] == p) & (here["status"] == "ok")] for p in (ours, baseline)}
+    for platform, rows in usd.items():
+        if rows.empty:
+            raise UserError(
+                f"no usable cell {dataset}/{architecture}/{platform}: not run yet, so its cost ratio is not "
+                "known; record one or give the ratio yourself"
+            )
+    kinds = {kind for rows in usd.values() for kind in rows["kind"]}
+    there, base = usd[ours]["usd_total"], usd[baseline]["usd_total"]
+    return Ratio(
+        there.min() / base.max(), there.max() / base.min(),
+        "measured" if kinds == {"measured"} else "proxy", f"cells {dataset}/{architecture}",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to :func:`decide`. Ranges run from the worst to the best end of the cost ratio."""
+
+    verdict: str  # port, stay, depends
+    saving_per_month: tuple[float, float]
+    net_over_horizon: tuple[float, float]
+    months_to_break_even: tuple[float, float]
+    arithmetic: tuple[str, ...]
+
+
+def decide(
+    spend: float, architecture: str | Ratio, porting: float, horizon_months: float, capacity: float
+) -> Decision:
+    """Whether to port, from the five numbers of the sources' decision tables.
+
+    ``spend``: USD per month paid for GPU training now. ``architecture``: a kind in :data:`PUBLISHED`, or
+    a :class:`Ratio` of one's own. ``porting``: USD. ``horizon_months``: how long the model will be
+    trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had.
+    """
+    ratio = architecture if isinstance(architecture, Ratio) else _published(architecture)
+    for name, value in (("spend", spend), ("porting budget", porting), ("horizon", horizon_months)):
+        _amount(name, value)
+    if not 0 <= capacity <= 1:
+        raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
+    saved = [spend * capacity * (1 - end) for end in (ratio.high, ratio.low)]
+    net = [one * horizon_months - porting for one in saved]
+    months = [math.inf if one <= 0 else porting / one for one in saved]
+    verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
+    lines = (
+        f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
+        f"saved per month = spend x capacity x (1 - ratio) = {spend:,.0f} x {capacity:g} x (1 - "
+        f"{ratio.high:.2f} to {ratio.low:.2f}) = {saved[0]:,.0f} to {saved[1]:,.0f} USD",
+        f"net over {horizon_months:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
+        f"months to break even = porting / saved = {_months(months[0])} to {_months(months[1])}",
+        _VERDICTS[verdict],
+    )
+    return Decision(verdict, (saved[0], saved[1]), (net[0], net[1]), (months[0], months[1]), lines)
+
+
+_VERDICTS = {
+    "port": "port: it pays at both ends of the range",
+    "stay": "stay: it pays at neither end of the range",
+    "depends": "depends: it pays at one end of the range only; measure the cost ratio on this network first",
+}
+
+
+def _months(value: float) -> str:
+    return "never" if math.isinf(value) else f"{value:.1f}"
+
+
+def _published(architecture: str) -> Ratio:
+    if architecture not in PUBLISHED:
+        raise UserError(
+            f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
+            f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
+        )
+    return PUBLISHED[architecture]
+
+
+def _amount(name: str, value: float) -> float:
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
+    return value

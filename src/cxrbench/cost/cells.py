@@ -1,0 +1,209 @@
+"""What a cell cost: its hours by phase times the hourly price of the instance it is priced as.
+
+Two steps, so that a thousand cells by forty instances by five bases is one vectorised product:
+:func:`hours_of` turns a run record into hours, :func:`charge` multiplies hours with price rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.cells import Cell
+from cxrbench.cost.prices import UNDATED, newest, price
+from cxrbench.errors import UserError
+
+if TYPE_CHECKING:  # pydantic takes a third of a second; `cxrbench cost` must answer in one
+    from cxrbench.config import Pricing
+    from cxrbench.evidence import Record
+
+PHASES = ("setup", "compile", "train", "evaluate")
+ACCELERATED = frozenset({"cuda", "neuron", "torchneuron"})
+COST_COLUMNS = (
+    "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",
+    "as_of", "usd_per_hour", "cores_used", "cores_paid", "attempts",
+    *(f"hours_{phase}" for phase in PHASES), "hours_total",
+    *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores", "usd_per_epoch",
+    "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_usable", "source", "note",
+)  # fmt: skip
+_SAME_PRICE = ["dataset", "architecture", "platform", "instance", "region", "basis", "as_of"]
+
+
+def hours_of(record: Record, target_auroc: float | None = None) -> dict[str, Any]:
+    """What of a record its cost depends on: hours by phase, epochs, images, cores used, host.
+
+    ``hours_to_auroc`` is set-up, compilation and every epoch up to the first whose validation AUROC
+    reaches ``target_auroc``; NaN when none does. Hours include all attempts that led to the record.
+    """
+    cell = Cell.parse(record.cell)
+    timing, host, history = record.timing, record.host, record.history
+    hours = {f"hours_{phase}": getattr(timing, f"{phase}_seconds") / 3600 for phase in PHASES}
+    train_images = record.dataset.images.get("train", 0) if record.dataset else 0
+    return {
+        "cell": record.cell,
+        "dataset": cell.dataset,
+        "architecture": cell.architecture,
+        "platform": cell.platform,
+        "seed": cell.seed,
+        "status": record.status,
+        "attempts": record.attempts,
+        **hours,
+        "epochs": len(history),
+        "images": len(history) * train_images,
+        "used": host.devices_used if cell.platform in ACCELERATED else host.cores_used,
+        "accelerated": cell.platform in ACCELERATED,
+        "host_instance": host.instance or "",
+        "host_device": host.device if cell.platform in ACCELERATED else host.cpu,
+        "target_auroc": math.nan if target_auroc is None else target_auroc,
+        "hours_to_auroc": _hours_to(record, target_auroc),
+    }
+
+
+def _hours_to(record: Record, target: float | None) -> float:
+    if target is None:
+        return math.nan
+    seconds = record.timing.setup_seconds + record.timing.compile_seconds
+    for epoch in record.history:
+        seconds += epoch.train_seconds + epoch.eval_seconds
+        if epoch.val_auroc is not None and epoch.val_auroc >= target:
+            return seconds / 3600
+    return math.nan
+
+
+def charge(hours: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Cost rows (:data:`COST_COLUMNS`) from hours and the price row of each, aligned by position.
+
+    ``usd_total`` is the whole instance for all phases. ``usd_used_cores`` is the part of it that the
+    occupied cores stand for: half of it when one of two NeuronCores is idle; NaN when the run used a
+    kind of core that the instance is not counted in. ``usd_per_epoch`` is training and evaluation,
+    ``usd_per_million_images`` is training alone, per million training images passed.
+    """
+    table = pd.concat(
+        [hours.reset_index(drop=True), rows.drop(columns="note").reset_index(drop=True)], axis=1
+    )
+    rate = table["usd_per_hour"]
+    for phase in PHASES:
+        table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
+    table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
+    table["usd_total"] = table["hours_total"] * rate
+    comparable = table["accelerated"] == (table["accelerators"] > 0)
+    table["cores_paid"] = table["cores"]
+    table["cores_used"] = np.minimum(table["used"], table["cores"]).where(comparable)
+    table["usd_used_cores"] = table["usd_total"] * table["cores_used"] / table["cores_paid"]
+    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / _positive(table["epochs"])
+    table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
+    table["usd_to_auroc"] = table["hours_to_auroc"] * rate
+    own = table["instance"] == table["host_instance"]
+    table["kind"] = np.where(own, "measured", "proxy")
+    table["as_of"] = table["as_of"].where(table["as_of"] != "", UNDATED)
+    table["note"] = _notes(table, own)
+    table["cost_to_usable"] = table["usd_total"].where(table["status"] == "ok")
+    return table[list(COST_COLUMNS)]
+
+
+def _positive(counts: pd.Series) -> pd.Series:
+    """Counts as divisors: none instead of zero."""
+    return counts.where(counts > 0)
+
+
+def _notes(table: pd.DataFrame, own: pd.Series) -> pd.Series:
+    proxy = "run on " + table["host_device"] + ", priced as " + table["instance"]
+    failed = "ended as " + table["status"] + ": paid for, no usable model"
+    notes = proxy.where(~own, "")
+    is_failed = table["status"] != "ok"
+    joined = notes + np.where((notes != "") & is_failed, "; ", "")
+    return joined + failed.where(is_failed, "")
+
+
+def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with ``cost_to_usable`` = all that was spent on a group over its usable models.
+
+    A group is one dataset, architecture and platform at one price, over all seeds; NaN where every
+    attempt failed, because no sum of money bought a model there.
+    """
+    costs = costs.copy()
+    groups = costs.groupby(_SAME_PRICE, sort=False)
+    spent = groups["usd_total"].transform("sum")
+    usable = (costs["status"] == "ok").groupby([costs[c] for c in _SAME_PRICE]).transform("sum")
+    costs["cost_to_usable"] = spent / _positive(usable)
+    return costs
+
+
+def cost_of_cell(
+    record: Record, prices: pd.DataFrame, pricing: Pricing, target_auroc: float | None = None
+) -> list[dict[str, Any]]:
+    """The cost rows of one record; see :func:`cost_table`."""
+    return cost_table([record], prices, pricing, target_auroc).to_dict("records")
+
+
+def cost_table(
+    records: Iterable[Record], prices: pd.DataFrame, pricing: Pricing, target_auroc: float | None = None
+) -> pd.DataFrame:
+    """Cost rows (:data:`COST_COLUMNS`) of all ``records``, failed attempts charged, sorted by cell.
+
+    A record is priced as the instance it ran on (measured); where that is unknown or has no price, as
+    the instance that the config declares for its platform (proxy). UserError when there is neither.
+    """
+    hours = [hours_of(record, target_auroc) for record in records]
+    if not hours:
+        return pd.DataFrame(columns=list(COST_COLUMNS))
+    priced = set(prices["instance"])
+    chosen = [_instance(one, priced, pricing) for one in hours]
+    row_of = {
+        instance: price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
+        for instance in dict.fromkeys(chosen)
+    }
+    rows = pd.DataFrame([row_of[instance] for instance in chosen])
+    table = charge_failures(charge(pd.DataFrame(hours), rows))
+    return table.sort_values(
+        ["dataset", "architecture", "platform", "seed", "instance"], kind="stable"
+    ).reset_index(drop=True)
+
+
+def _instance(hours: dict[str, Any], priced: set[str], pricing: Pricing) -> str:
+    if hours["host_instance"] in priced:
+        return hours["host_instance"]
+    if hours["platform"] not in pricing.instances:
+        raise UserError(
+            f"config: prices.instances names no instance for platform '{hours['platform']}' "
+            f"({hours['cell']}); add one, for example '{hours['platform']}: trn1.2xlarge'"
+        )
+    return pricing.instances[hours["platform"]]
+
+
+def cost_grid(
+    hours: pd.DataFrame,
+    prices: pd.DataFrame,
+    region: str | None = None,
+    bases: Iterable[str] | None = None,
+    instances: Iterable[str] | None = None,
+    as_of: str | None = None,
+) -> pd.DataFrame:
+    """Every cell of ``hours`` (rows of :func:`hours_of`) at every matching price: unchanged run times.
+
+    Only rows of kind ``measured`` are what a cell cost; the others say what its hours would have cost
+    there if that instance were as fast.
+    """
+    rows = newest(prices, as_of, region, bases, instances)
+    left = np.repeat(np.arange(len(hours)), len(rows))
+    right = np.tile(np.arange(len(rows)), len(hours))
+    return charge(hours.iloc[left], rows.iloc[right])
+
+
+def amortised(usd_once: float, usd_each: float, runs: float) -> float:
+    """USD per run when ``usd_once`` (compilation, cached afterwards) is shared by ``runs`` runs."""
+    if runs < 1:
+        raise UserError(f"{runs} runs: a cost is shared by one run or more")
+    return usd_each + usd_once / runs
+
+
+def amortised_compile(costs: pd.DataFrame, runs: float) -> pd.Series:
+    """USD per run of each cost row when its compilation is shared by ``runs`` runs."""
+    each = costs["usd_total"] - costs["usd_compile"]
+    return pd.Series(
+        [amortised(c, e, runs) for c, e in zip(costs["usd_compile"], each, strict=True)], index=costs.index
+    )

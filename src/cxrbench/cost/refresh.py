@@ -1,0 +1,270 @@
+"""Ask AWS for today's prices and show what changed; the price table is written only when told to.
+
+On demand and reserved come from the Price List service, spot as the median of its history in the
+cheapest availability zone, capacity blocks from today's offerings. A refreshed price is a new row with
+today's date: older rows stay. boto3 is imported on first use, it takes a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
+from cxrbench.errors import UserError, nearest
+from cxrbench.files import written_aside
+
+DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
+_HOURS_PER_YEAR = 8760
+_BLOCK_HOURS = 24
+_LEASES = {"reserved_1y": "1yr", "reserved_3y": "3yr"}
+
+
+@dataclass(frozen=True)
+class Clients:
+    """boto3 clients: Price List (``pricing``) and EC2 in the region asked about."""
+
+    pricing: Any
+    ec2: Any
+
+
+@dataclass(frozen=True)
+class Quote:
+    """One price that AWS named: USD per instance-hour, and how it was read."""
+
+    instance: str
+    basis: str
+    usd_per_hour: float
+    source: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """``difference``: one row per quote (:data:`DIFFERENCE`); ``written``: whether the table was changed."""
+
+    difference: pd.DataFrame
+    written: bool
+    not_offered: tuple[str, ...]
+
+
+def refresh(
+    path: Path | str,
+    region: str = "us-east-1",
+    instances: Iterable[str] | None = None,
+    write: bool = False,
+    window_days: int = 7,
+    clients: Clients | None = None,
+    now: datetime | None = None,
+) -> Refreshed:
+    """Today's prices of ``instances`` (none: all that ``path`` prices in ``region``) beside the known ones.
+
+    UserError, in one line and with nothing written, without credentials or network, for an answer that
+    is not understood, or for an instance whose hardware the table does not know yet.
+    """
+    prices = read_prices(path)
+    now = now or datetime.now(UTC)
+    wanted = _wanted(prices, region, instances)
+    blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
+    quotes: list[Quote] = []
+    with _one_line(path):
+        clients = clients or _clients(region)
+        for instance in wanted:
+            quotes += list_quotes(clients.pricing, instance, region)
+            quotes += spot_quotes(clients.ec2, instance, now, window_days)
+            if instance in blocks:
+                quotes += block_quotes(clients.ec2, instance)
+    difference = _difference(prices, quotes, region)
+    silent = tuple(name for name in wanted if name not in {quote.instance for quote in quotes})
+    if write and quotes:
+        _write(Path(path), prices, quotes, region, now.date().isoformat())
+    return Refreshed(difference, write and bool(quotes), silent)
+
+
+def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
+    if region not in REGIONS:
+        raise UserError(f"unknown region '{region}'{nearest(region, REGIONS)}")
+    known = sorted({name for name in prices["instance"] if not name.startswith("ml.")})
+    if instances is None:
+        here = set(prices.loc[prices["region"] == region, "instance"])
+        return [name for name in known if name in here]
+    wanted = list(dict.fromkeys(instances))
+    for name in wanted:
+        if name not in known:
+            raise UserError(
+                f"instance '{name}' is not in the price table{nearest(name, known)}: add a first row with "
+                "its accelerators, memory and cores, which AWS's price list does not tell reliably"
+            )
+    return wanted
+
+
+@contextmanager
+def _one_line(path: Path | str) -> Iterator[None]:
+    """Turn boto's many failures, and answers in another shape, into one line: nothing was changed."""
+    try:
+        yield
+    except ImportError:
+        raise UserError(f"boto3 is not installed; {path} is unchanged: install boto3 to refresh") from None
+    except (KeyError, ValueError) as error:
+        raise UserError(f"AWS's answer is not understood ({error!r}); {path} is unchanged") from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("botocore", "boto3")):
+            raise
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"AWS could not be asked ({said}); {path} is unchanged: set AWS credentials and check the "
+            "network, then run again"
+        ) from None
+
+
+def _clients(region: str) -> Clients:
+    import boto3
+    from botocore.config import Config
+
+    brief = Config(connect_timeout=5, read_timeout=30, retries={"max_attempts": 2})
+    # the Price List service answers in three regions only, for all regions
+    pricing = boto3.client("pricing", region_name="us-east-1", config=brief)
+    return Clients(pricing, boto3.client("ec2", region_name=region, config=brief))
+
+
+def list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
+    """On-demand and reserved quotes from the Price List; none when ``instance`` is not sold there."""
+    wanted = {
+        "instanceType": instance, "regionCode": region, "operatingSystem": "Linux", "tenancy": "Shared",
+        "preInstalledSw": "NA", "capacitystatus": "Used",
+    }  # fmt: skip
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+    pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
+    products = [json.loads(text) for page in pages for text in page["PriceList"]]
+    if not products:
+        return
+    what = f"{instance} in {region}"
+    if not any(product.get("terms", {}).get("OnDemand") for product in products):
+        skus = ", ".join(str(product.get("product", {}).get("sku")) for product in products)
+        raise UserError(
+            f"AWS's price list has no OnDemand terms for {what} (SKU {skus}): ask without this instance"
+        )
+    found = {sku: usd for sku, usd, _ in _hourly(products, "OnDemand", what)}
+    if len(set(found.values())) > 1:
+        each = ", ".join(f"{sku}: {usd:g}" for sku, usd in sorted(found.items()))
+        raise UserError(f"AWS's price list has several prices for {what} ({each}): which one is meant?")
+    for sku, usd in found.items():
+        yield Quote(instance, "on_demand", usd, f"AWS Price List, SKU {sku}", "Linux, shared tenancy")
+        break
+    yield from _reserved(products, instance, what)
+
+
+def _hourly(products: list[dict], kind: str, what: str) -> Iterator[tuple[str, float, dict]]:
+    """SKU, effective USD per hour and term of every priced term: upfront fees are spread over the lease."""
+    for product in products:
+        for term in product.get("terms", {}).get(kind, {}).values():
+            years = int(term.get("termAttributes", {}).get("LeaseContractLength", "1yr").removesuffix("yr"))
+            usd = 0.0
+            for dimension in term["priceDimensions"].values():
+                if "USD" not in dimension["pricePerUnit"]:
+                    currency = ", ".join(dimension["pricePerUnit"])
+                    raise UserError(f"AWS prices {what} in {currency}: only prices in USD are kept")
+                each = float(dimension["pricePerUnit"]["USD"])
+                usd += each if dimension["unit"] == "Hrs" else each / (years * _HOURS_PER_YEAR)
+            if usd > 0:  # zero is a reservation placeholder, not a price
+                yield product["product"]["sku"], usd, term
+
+
+def _reserved(products: list[dict], instance: str, what: str) -> Iterator[Quote]:
+    """The standard lease of each length, paid without upfront where that is sold, else the cheapest."""
+    terms = list(_hourly(products, "Reserved", what))
+    for basis, lease in _LEASES.items():
+        offers = []
+        for sku, usd, term in terms:
+            said = term["termAttributes"]
+            if said.get("LeaseContractLength") == lease and said.get("OfferingClass") == "standard":
+                option = said.get("PurchaseOption", "")
+                offers.append((option != "No Upfront", usd, sku, option))
+        if offers:
+            _, usd, sku, option = min(offers)
+            yield Quote(instance, basis, usd, f"AWS Price List, SKU {sku}", f"standard, {option}, effective")
+
+
+def spot_quotes(ec2: Any, instance: str, now: datetime, window_days: int) -> Iterator[Quote]:
+    """The lowest of the availability zones' median spot prices over the last ``window_days`` days."""
+    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=[instance],
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=now - timedelta(days=window_days),
+        EndTime=now,
+    )
+    zones: dict[str, list[float]] = {}
+    for page in pages:
+        for item in page["SpotPriceHistory"]:
+            zones.setdefault(item["AvailabilityZone"], []).append(float(item["SpotPrice"]))
+    if zones:
+        usd, zone = min((median(values), zone) for zone, values in zones.items())
+        note = f"median of {len(zones[zone])} prices in {window_days} days in {zone}, the cheapest zone"
+        yield Quote(instance, "spot", usd, "AWS EC2 spot price history", note)
+
+
+def block_quotes(ec2: Any, instance: str) -> Iterator[Quote]:
+    """The cheapest capacity block of a day on offer: upfront fee over instances and hours."""
+    pages = ec2.get_paginator("describe_capacity_block_offerings").paginate(
+        InstanceType=instance, InstanceCount=1, CapacityDurationHours=_BLOCK_HOURS
+    )
+    offers = []
+    for page in pages:
+        for offer in page["CapacityBlockOfferings"]:
+            if offer["CurrencyCode"] != "USD":
+                raise UserError(
+                    f"AWS offers {instance} in {offer['CurrencyCode']}: only prices in USD are kept"
+                )
+            hours = offer["InstanceCount"] * offer["CapacityBlockDurationHours"]
+            offers.append((float(offer["UpfrontFee"]) / hours, offer["CapacityBlockOfferingId"]))
+    if offers:
+        usd, name = min(offers)
+        note = f"cheapest of {len(offers)} offers of {_BLOCK_HOURS} hours; operating system fee not included"
+        yield Quote(instance, "capacity_block", usd, f"AWS EC2 capacity block offering {name}", note)
+
+
+def _difference(prices: pd.DataFrame, quotes: list[Quote], region: str) -> pd.DataFrame:
+    old = newest(prices, region=region).set_index(["instance", "basis"])
+    rows = []
+    for quote in quotes:
+        key = (quote.instance, quote.basis)
+        usd, as_of = old.loc[key, ["usd_per_hour", "as_of"]] if key in old.index else (float("nan"), "")
+        change = (quote.usd_per_hour / usd - 1) * 100
+        rows.append(
+            (quote.instance, region, quote.basis, usd, as_of, quote.usd_per_hour, change, quote.source)
+        )
+    return pd.DataFrame(rows, columns=DIFFERENCE)
+
+
+def _write(path: Path, prices: pd.DataFrame, quotes: list[Quote], region: str, today: str) -> None:
+    """Add the quotes as rows of today; a row of today that is already there is replaced."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = [{k: v.strip() for k, v in row.items()} for row in csv.DictReader(file)]
+    hardware = {row["instance"]: {column: row[column] for column in HARDWARE} for row in rows}
+    new = [
+        {
+            **hardware[quote.instance], "instance": quote.instance, "region": region, "basis": quote.basis,
+            "usd_per_hour": f"{round(quote.usd_per_hour, 6)}", "source": quote.source, "as_of": today,
+            "note": quote.note,
+        }
+        for quote in quotes
+    ]  # fmt: skip
+    replaced = {(*(row[c] for c in KEY), today) for row in new}
+    kept = [row for row in rows if (*(row[c] for c in KEY), row["as_of"]) not in replaced]
+    kept += new
+    kept.sort(key=lambda row: (row["instance"], row["region"], BASES.index(row["basis"]), row["as_of"]))
+    with written_aside(path) as aside:
+        with open(aside, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(kept)
+        read_prices(aside)  # what is renamed into place is readable, or nothing changes

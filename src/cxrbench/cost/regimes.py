@@ -1,0 +1,127 @@
+"""The same run times at other prices: by basis and by date, and the sentence that says what changes.
+
+Run times never change here, so a regime can turn a ranking only through prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from cxrbench.cost.cells import charge, charge_failures
+from cxrbench.cost.prices import UNDATED, newest, price
+from cxrbench.errors import UserError
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A price basis, and the date up to which prices are taken (ISO; none: the newest)."""
+
+    basis: str
+    as_of: str | None = None
+
+    def __str__(self) -> str:
+        return self.basis if self.as_of is None else f"{self.basis} up to {self.as_of}"
+
+
+def regimes(
+    hours: pd.DataFrame,
+    prices: pd.DataFrame,
+    instances: Mapping[str, str],
+    wanted: Iterable[Regime],
+    region: str = "us-east-1",
+) -> pd.DataFrame:
+    """Cost rows of every cell of ``hours`` under every regime, with a column ``regime`` in front.
+
+    ``instances`` maps platform to the instance it is priced as. A cell without a price under a regime
+    (or a platform without an instance) has no row there: nothing is filled in.
+    """
+    hours = hours.assign(priced_as=hours["platform"].map(instances))
+    tables = []
+    for regime in wanted:
+        rows = newest(prices, regime.as_of, region, [regime.basis], instances.values())
+        at = rows.set_index("instance", drop=False)
+        here = hours[hours["priced_as"].isin(at.index)]
+        if not here.empty:
+            costs = charge_failures(charge(here.drop(columns="priced_as"), at.loc[here["priced_as"]]))
+            tables.append(costs.assign(regime=str(regime)))
+    if not tables:
+        raise UserError(f"no price in {region} under any of these regimes; add rows to prices.csv")
+    table = pd.concat(tables, ignore_index=True)
+    return table[["regime", *(c for c in table.columns if c != "regime")]]
+
+
+def rankings(table: pd.DataFrame) -> list[str]:
+    """One sentence per dataset and architecture with two platforms or more: does the ranking turn?
+
+    Platforms are ranked by mean USD per usable model, over seeds, from cheapest to dearest. Only
+    regimes that price every platform are compared: a missing price is not a cheap one.
+    """
+    sentences = []
+    for (dataset, architecture), group in table.groupby(["dataset", "architecture"], sort=True):
+        usd = group.pivot_table(index="regime", columns="platform", values="cost_to_usable", sort=False)
+        usd = usd.dropna()
+        if usd.shape[1] < 2 or usd.empty:
+            continue
+        orders = {regime: _order(row, group) for regime, row in usd.iterrows()}
+        sentences.append(f"{dataset}/{architecture}: {_turning(orders)}")
+    return sentences
+
+
+def _order(row: pd.Series, group: pd.DataFrame) -> str:
+    names = group.drop_duplicates("platform").set_index("platform")["instance"]
+    return " < ".join(f"{platform} ({names[platform]})" for platform in row.sort_values(kind="stable").index)
+
+
+def _turning(orders: dict[str, str]) -> str:
+    by_order: dict[str, list[str]] = {}
+    for regime, order in orders.items():
+        by_order.setdefault(order, []).append(regime)
+    said = "; ".join(f"{order} under {', '.join(under)}" for order, under in by_order.items())
+    if len(orders) == 1:
+        return f"only one regime prices every platform: {said}"
+    return f"the ranking turns: {said}" if len(by_order) > 1 else f"the ranking is the same: {said}"
+
+
+@dataclass(frozen=True)
+class Repriced:
+    """A published cost ratio at other prices, its run times unchanged."""
+
+    time_ratio: tuple[float, float]
+    ratio: tuple[float, float]
+    sentence: str
+
+
+def reprice(
+    published: tuple[float, float],
+    prices: pd.DataFrame,
+    instance: str,
+    baseline: str,
+    published_at: Regime,
+    asked: Regime,
+    region: str = "us-east-1",
+) -> Repriced:
+    """What a published range of cost ratios ``instance``/``baseline`` becomes under another regime."""
+    then, then_at = _price_ratio(prices, instance, baseline, region, published_at)
+    now, now_at = _price_ratio(prices, instance, baseline, region, asked)
+    low, high = sorted(published)
+    times = (low / then, high / then)
+    ratio = (times[0] * now, times[1] * now)
+    turned = "turns" if ratio[1] < 1 else "may turn" if ratio[0] < 1 else "does not turn"
+    sentence = (
+        f"{instance} at {low:g} to {high:g} times the cost of {baseline} (published; priced {then_at}) "
+        f"means {times[0]:.2f} to {times[1]:.2f} times its hours; the same hours priced {now_at} cost "
+        f"{ratio[0]:.2f} to {ratio[1]:.2f} times as much: the ranking {turned}. It turns where an hour of "
+        f"{instance} costs less than {1 / times[1]:.2f} to {1 / times[0]:.2f} of an hour of {baseline}."
+    )
+    return Repriced(times, ratio, sentence)
+
+
+def _price_ratio(
+    prices: pd.DataFrame, instance: str, baseline: str, region: str, regime: Regime
+) -> tuple[float, str]:
+    rows = [price(prices, name, region, regime.basis, regime.as_of) for name in (instance, baseline)]
+    dates = " and ".join(dict.fromkeys(row["as_of"] or UNDATED for row in rows))
+    return rows[0]["usd_per_hour"] / rows[1]["usd_per_hour"], f"{regime.basis}, {region}, {dates}"

@@ -1,0 +1,406 @@
+"""Reading claims and computing verdicts: on small files, on the shipped one, against known answers."""
+
+import csv
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from cxrbench.claims import (
+    LEDGER_COLUMNS,
+    VERDICTS,
+    Context,
+    Formula,
+    broken,
+    check_claims,
+    drifted,
+    read_claims,
+    read_context,
+)
+from cxrbench.cost.breakeven import PUBLISHED
+from cxrbench.cost.prices import COLUMNS, read_prices
+from cxrbench.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+CLAIMS, PRICES = ROOT / "data" / "claims.yaml", ROOT / "data" / "prices.csv"
+KNOWN = Path(__file__).parent / "known_answers.csv"
+SOURCE = {"author": "A", "title": "T", "where": "W"}
+
+
+@pytest.fixture(scope="module")
+def prices():
+    return read_prices(PRICES)
+
+
+@pytest.fixture(scope="module")
+def ledger(prices):
+    """The shipped claims without any evidence."""
+    return check_claims(read_claims(CLAIMS), Context(prices)).set_index("id")
+
+
+def claim(**changes):
+    """A claim that is confirmed, with some keys changed; none removes one."""
+    entry = {
+        "id": "T1", "source": "text", "where": "p. 1", "says": "Two and two are four.",
+        "inputs": {"a": 2, "b": 2}, "computation": "a + b", "stated": 4, "tolerance": 0,
+    } | changes  # fmt: skip
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*claims):
+        path = tmp_path / "claims.yaml"
+        document = {"sources": {"text": SOURCE, "ours": SOURCE}, "claims": list(claims)}
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def verdict(write, prices):
+    def verdict(context=None, **changes):
+        return check_claims(read_claims(write(claim(**changes))), context or Context(prices)).iloc[0]
+
+    return verdict
+
+
+# ------------------------------------------------------------------ verdicts
+
+
+def test_a_claim_that_holds_is_confirmed(verdict):
+    row = verdict()
+    assert row["verdict"] == "confirmed" and (row["computed_low"], row["computed_high"]) == (4, 4)
+    assert "a + b = 4" in row["why"] and row["inputs"] == "a = 2; b = 2"
+
+
+def test_its_own_numbers_against_it_are_inconsistent_others_contradict_it(verdict):
+    assert verdict(stated=5)["verdict"] == "inconsistent"
+    other = {"a": 2, "b": {"value": 2, "from": "a table"}}
+    assert verdict(stated=5, inputs=other)["verdict"] == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("stated", "tolerance", "expected"),
+    [
+        (4.1, 0.1, "confirmed"),
+        (4.1, 0.09, "inconsistent"),
+        (5, "20%", "confirmed"),
+        (5, "19%", "inconsistent"),
+        ([3, 5], 0, "confirmed"),
+        ([5, 6], 0, "inconsistent"),
+        ({"above": 4}, 0, "confirmed"),
+        ({"above": 4.5}, 0, "inconsistent"),
+        ({"below": 4}, 0, "confirmed"),
+        ({"below": 3}, 0, "inconsistent"),
+    ],
+)
+def test_what_counts_as_agreement(verdict, stated, tolerance, expected):
+    assert verdict(stated=stated, tolerance=tolerance)["verdict"] == expected
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ([4, 6], "confirmed"),
+        ([4, 7], "inconsistent"),
+        (5, "confirmed"),
+        (7, "inconsistent"),
+        ({"above": 5}, "inconsistent"),
+    ],
+)
+def test_a_computed_range_must_meet_both_ends(verdict, stated, expected):
+    assert verdict(inputs={"a": [2, 4], "b": 2}, stated=stated)["verdict"] == expected
+
+
+P4D = {
+    "price": {"instance": "p4d.24xlarge", "region": "us-east-1", "basis": "on_demand"},
+    "as_of": "2025-04-28",
+}
+
+
+def test_true_at_its_dates_price_and_not_today_is_stale(verdict):
+    row = verdict(inputs={"p4d": P4D}, computation="p4d", stated=32, tolerance=1)
+    assert row["verdict"] == "stale"
+    assert row["computed_low"] == 32.7726 and row["now_low"] == 21.957642
+    assert "32.7726 then, 21.9576 today" in row["why"]
+    ended = {"a": {"value": 1, "now": 0, "from": "release notes"}}
+    assert verdict(inputs=ended, computation="a", stated=1)["verdict"] == "stale"
+
+
+def test_our_own_claim_is_not_stale_it_follows_or_does_not(verdict):
+    ours = {"source": "ours", "inputs": {"p4d": P4D}, "computation": "p4d", "tolerance": 1}
+    assert verdict(**ours, stated=32)["verdict"] == "follows"
+    assert verdict(**ours, stated=22)["verdict"] == "does not follow"
+
+
+def test_what_is_missing_is_not_testable_here(verdict):
+    row = verdict(missing="a machine", computation=None, stated=None, tolerance=None, inputs=None)
+    assert (row["verdict"], row["why"]) == ("not testable here", "a machine")
+    trn2 = {"price": {"instance": "trn2.48xlarge", "region": "us-east-2", "basis": "on_demand"}}
+    row = verdict(inputs={"p": trn2}, computation="p")
+    assert (
+        row["verdict"] == "not testable here"
+        and "trn2.48xlarge in us-east-2 with basis 'on_demand'" in row["why"]
+    )
+
+
+def test_a_reviewed_verdict_is_compared_and_never_shown(write, prices):
+    claims = read_claims(
+        write(claim(verdict="contradicted"), claim(id="T2", verdict="confirmed"), claim(id="T3"))
+    )
+    ledger = check_claims(claims, Context(prices))
+    assert set(ledger["verdict"]) == {"confirmed"}
+    assert drifted(ledger)["id"].tolist() == ["T1"]
+    assert broken(ledger).empty
+
+
+# ------------------------------------------------------------------ our evidence
+
+
+@pytest.fixture
+def context(prices):
+    cells = [
+        ("cpu", 0, 0.70, 1.0, "ok"),
+        ("cpu", 1, 0.74, 3.0, "ok"),
+        ("cuda", 0, 0.73, 9.0, "compile_failed"),
+    ]
+    metrics = [
+        ("nih/resnet18", "nih", "resnet18", p, s, "test", "macro", "auroc", v) for p, s, v, _, _ in cells
+    ]
+    costs = [
+        (f"nih/resnet18/{p}/seed{s}", "nih", "resnet18", p, s, st, "proxy", "x", "r", "b", u)
+        for p, s, _, u, st in cells
+    ]
+    cell = ["cell", "dataset", "architecture", "platform", "seed"]
+    return Context(
+        prices,
+        pd.DataFrame(metrics, columns=[*cell, "split", "label", "metric", "value"]),
+        pd.DataFrame(costs, columns=[*cell, "status", "kind", "instance", "region", "basis", "usd_total"]),
+    )
+
+
+METRIC = {"dataset": "nih", "architecture": "resnet18", "split": "test", "label": "macro", "metric": "auroc"}
+
+
+def test_a_metric_is_the_mean_over_seeds_unless_said_otherwise(verdict, context):
+    def told(**more):
+        entry = {"metric": METRIC | {"platform": "cpu"}} | more
+        return verdict(
+            context, source="ours", inputs={"a": entry}, computation="a", stated=0.72, tolerance=1e-9
+        )
+
+    assert told()["verdict"] == "follows"
+    assert told(aggregate="max")["computed_low"] == 0.74
+    assert told()["inputs"] == "a = 0.72 (mean of 2, nih/resnet18/cpu/seed*)"
+
+
+def test_costs_counts_and_shares_of_cells(verdict, context):
+    def value(entry):
+        return verdict(context, source="ours", inputs={"a": entry}, computation="a")["computed_low"]
+
+    cpu = {"dataset": "nih", "platform": "cpu"}
+    assert value({"cost": cpu}) == 2
+    assert value({"cost": cpu | {"seed": 1}, "column": "usd_total"}) == 3
+    assert value({"cells": {"platform": ["neuron", "torchneuron"]}}) == 0
+    assert value({"cells": {}}) == 3
+    assert value({"share": {"platform": "cuda"}, "of": ["compile_failed", "load_failed"]}) == 1
+
+
+def test_a_cell_that_was_not_run_is_named(verdict, context, prices):
+    neuron = {
+        "source": "ours",
+        "inputs": {"a": {"metric": METRIC | {"platform": "neuron"}}},
+        "computation": "a",
+    }
+    for there, why in (
+        (context, "not run yet, no row in metrics.csv"),
+        (Context(prices), "has not been made yet"),
+    ):
+        row = verdict(there, **neuron)
+        assert row["verdict"] == "not testable here"
+        assert "nih/resnet18/neuron/seed*" in row["why"] and why in row["why"]
+        assert pd.isna(row["computed_low"])
+
+
+def test_result_tables_are_found_where_they_lie(tmp_path, context):
+    context.metrics.to_csv(tmp_path / "metrics.csv", index=False)
+    found = read_context(PRICES, tmp_path)
+    pd.testing.assert_frame_equal(found.metrics, context.metrics)
+    assert found.cost is None
+    (tmp_path / "cost.csv").write_bytes(b"")
+    with pytest.raises(UserError, match=r"cost\.csv: not a readable table"):
+        read_context(PRICES, tmp_path)
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def where(path, text):
+    """line:column of ``text`` in a file, both from one."""
+    lines = path.read_text().splitlines()
+    line = next(number for number, one in enumerate(lines) if text in one)
+    return f"{line + 1}:{lines[line].index(text) + 1}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "at", "message"),
+    [
+        ({"computation": "a + c"}, "c\n", "claim T1: computation 'a + c': unknown name 'c'"),
+        ({"computation": "a.b"}, "a.b", "Attribute is not allowed"),
+        ({"computation": "a +"}, None, "not a formula"),
+        ({"source": "txt"}, "txt", "unknown source 'txt'; did you mean 'text'"),
+        ({"says": ""}, None, "'says' must be a text"),
+        ({"computation": None}, "id: T1", "either a 'computation' or what is 'missing'"),
+        ({"missing": "all"}, "id: T1", "either a 'computation' or what is 'missing'"),
+        ({"stated": None}, "id: T1", "'stated' is missing"),
+        ({"stated": "vier"}, "vier", "neither a number nor a range"),
+        ({"stated": {"over": 1}}, None, "{above: x}"),
+        ({"tolerance": "-5%"}, None, "tolerance '-5%'"),
+        ({"stated": {"above": 1}, "tolerance": "5%"}, None, "needs a stated number"),
+        ({"computatoin": "a"}, None, "unknown key 'computatoin'; did you mean 'computation'"),
+        ({"inputs": {"a": "zwei"}}, "zwei", "'zwei' is neither a number"),
+        ({"inputs": {"a": {"value": 2}}}, "value: 2", "needs 'from'"),
+        ({"inputs": {"a": {"worth": 2}}}, None, "give exactly one of value, price"),
+        ({"inputs": {"a": {"value": 2, "form": "x"}}}, None, "unknown key 'form'; did you mean 'from'"),
+        ({"inputs": {"a b": 2}}, None, "not a name that a formula can use"),
+    ],
+)  # fmt: skip
+def test_a_bad_claim_is_named_with_file_line_and_column(write, changes, at, message):
+    path = write(claim(**changes))
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        read_claims(path)
+    assert re.match(rf"{re.escape(str(path))}:\d+:\d+: ", str(error.value))
+    if at is not None and not at.endswith("\n"):
+        assert str(error.value).startswith(f"{path}:{where(path, at)}: ")
+
+
+def test_the_column_is_that_of_the_wrong_name_in_the_formula(write):
+    path = write(claim(computation="a + wrong"))
+    with pytest.raises(UserError, match=f":{where(path, 'wrong')}: claim T1"):
+        read_claims(path)
+
+
+MISSPELT = {"price": {"instance": "g5.xlage", "region": "us-east-1", "basis": "spot"}}
+NO_BASIS = {"price": {"instance": "g5.xlarge", "region": "us-east-1"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"computation": "a / (b - 2)"}, "claim T1: computation 'a / (b - 2)' fails: division by zero"),
+        ({"verdict": "sure"}, "unknown verdict 'sure'"),
+        ({"inputs": {"a": MISSPELT, "b": 1}}, "input 'a': no price with instance 'g5.xlage'"),
+        ({"inputs": {"a": NO_BASIS, "b": 1}}, "'basis' is missing"),
+        ({"inputs": {"a": {"metric": {"data": "nih"}}, "b": 1}}, "unknown key 'data'"),
+        ({"inputs": {"a": {"cost": {}, "column": "usd"}, "b": 1}}, "no column 'usd'"),
+        ({"inputs": {"a": {"metric": {}, "aggregate": "median"}, "b": 1}}, "unknown aggregate 'median'"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_fails_when_computed_stops_the_ledger(verdict, context, changes, message):
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        verdict(context, **changes)
+    assert re.search(r"claims\.yaml:\d+:\d+: claim T1", str(error.value))
+
+
+def test_the_same_id_or_key_twice(write, tmp_path):
+    with pytest.raises(UserError, match=r"id T1 is taken \(line \d+\)"):
+        read_claims(write(claim(), claim()))
+    path = tmp_path / "twice.yaml"
+    path.write_text("sources: {}\nclaims:\n  - id: A\n    id: B\n")
+    with pytest.raises(UserError, match=r"twice\.yaml:4:5: key 'id' is given twice"):
+        read_claims(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("claims: [", r":1:10: not YAML|:2:1: not YAML"),
+        ("", ":1:1: a claims file has two keys"),
+        ("[1]", "two keys"),
+    ],
+)
+def test_not_a_claims_file(tmp_path, text, message):
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_claims(path)
+    with pytest.raises(UserError, match="there is no such file"):
+        read_claims(tmp_path / "absent.yaml")
+
+
+# ------------------------------------------------------------------ the shipped claims
+
+
+def test_every_shipped_claim_has_a_computed_verdict_and_none_drifted(ledger):
+    assert list(ledger.reset_index().columns) == list(LEDGER_COLUMNS)
+    assert set(ledger["verdict"]) <= set(VERDICTS)
+    assert drifted(ledger.reset_index())["id"].tolist() == []
+    assert broken(ledger.reset_index()).empty
+    assert len(ledger) >= 70
+    assert {"preprint", "chapter", "cloudroute", "cloudexpat", "sagemaker", "ours"} == set(ledger["source"])
+    assert (ledger["why"] != "").all()
+
+
+def test_no_claim_about_hardware_that_was_not_run_has_a_number(ledger):
+    for name in ("P08", "P09", "P10", "D04"):
+        assert ledger.loc[name, "verdict"] == "not testable here" and pd.isna(
+            ledger.loc[name, "computed_low"]
+        )
+
+
+def test_without_todays_prices_nothing_is_stale(prices):
+    """Staleness is computed: were prices still those of April 2025, the stale claims would hold."""
+    then = prices[(prices["as_of"] <= "2025-04-28") | ~prices["basis"].eq("on_demand")]
+    missing = prices[~prices["instance"].isin(then.loc[then["basis"] == "on_demand", "instance"])]
+    ledger = check_claims(
+        read_claims(CLAIMS), Context(pd.concat([then, missing]).drop_duplicates(list(COLUMNS)))
+    )
+    stale = ledger[ledger["verdict"] == "stale"]
+    assert stale["id"].tolist() == ["D07"], "the end of a software's support has nothing to do with prices"
+
+
+KNOWN_ROWS = list(csv.DictReader(KNOWN.open()))
+
+
+def expected_of(row):
+    """The two ends that a known answer states: one number twice, or a range with two dots."""
+    ends = [float(one) for one in row["expected"].split("..")]
+    return ends[0], ends[-1]
+
+
+def computed_of(row):
+    """The known answer's own arithmetic, read by the calculator that the claims use."""
+    parts = re.split(r"\.\.| ; ", row["inputs"])
+    if match := re.search(r"\((\d+)\.\.(\d+)\)", row["inputs"]):
+        parts = [row["inputs"].replace(match[0], end) for end in match.groups()]
+    values = [Formula(part.strip(), ()).value({})[0] for part in parts]
+    return values[0], values[-1]
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in KNOWN_ROWS if r["expected"] != "formula"], ids=lambda row: row["id"]
+)
+def test_known_arithmetic(row):
+    for computed, expected in zip(computed_of(row), expected_of(row), strict=True):
+        assert computed == pytest.approx(expected, rel=5e-3)
+
+
+def test_claims_compute_the_known_answers(ledger):
+    compared = 0
+    for row in KNOWN_ROWS:
+        if row["id"] in ledger.index and row["expected"] != "formula":
+            told = ledger.loc[row["id"]]
+            ends = (told["now_low"], told["now_high"])
+            assert ends == pytest.approx(expected_of(row), rel=2e-3), row["id"]
+            compared += 1
+    assert compared >= 35
+
+
+def test_the_decision_uses_the_claims_reading_of_price_performance(ledger):
+    low, high = ledger.loc["O03", ["computed_low", "computed_high"]]
+    ratio = PUBLISHED["transformer"]
+    assert ((1 - ratio.high) * 100, (1 - ratio.low) * 100) == pytest.approx((low, high))

@@ -1,0 +1,280 @@
+"""Refreshing prices against answers in AWS's own shape; nothing is written unless told to."""
+
+import json
+from datetime import UTC, datetime
+
+import boto3
+import pytest
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.stub import ANY, Stubber
+
+from cxrbench.cost.prices import price, read_prices
+from cxrbench.cost.refresh import Clients, refresh
+from cxrbench.errors import UserError
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def dimension(usd, unit="Hrs", currency="USD", code="6YS6EN2CT7"):
+    """A price dimension with the fields that the Price List service sends."""
+    return {
+        f"SKU.TERM.{code}": {
+            "rateCode": f"SKU.TERM.{code}", "unit": unit, "beginRange": "0", "endRange": "Inf",
+            "description": f"${usd} per {unit}", "appliesTo": [], "pricePerUnit": {currency: usd},
+        }
+    }  # fmt: skip
+
+
+def term(dimensions, **attributes):
+    return {
+        "effectiveDate": "2026-11-01T00:00:00Z",
+        "priceDimensions": dimensions,
+        "termAttributes": attributes,
+    }
+
+
+def reserved(hourly, length="1yr", option="No Upfront", offering="standard", upfront=None):
+    dimensions = dimension(hourly)
+    if upfront is not None:
+        dimensions |= dimension(upfront, unit="Quantity", code="2TG2D8R56U")
+    return term(dimensions, LeaseContractLength=length, OfferingClass=offering, PurchaseOption=option)
+
+
+def product(sku, on_demand=None, leases=(), instance="g5.xlarge"):
+    """One product as the JSON string that PriceList holds."""
+    terms = {}
+    if on_demand is not None:
+        terms["OnDemand"] = {f"{sku}.JRTCKXETXF": term(on_demand)}
+    if leases:
+        terms["Reserved"] = {f"{sku}.{number}": lease for number, lease in enumerate(leases)}
+    return json.dumps(
+        {
+            "product": {
+                "productFamily": "Compute Instance",
+                "attributes": {"instanceType": instance, "regionCode": "us-east-1", "vcpu": "4"},
+                "sku": sku,
+            },
+            "serviceCode": "AmazonEC2",
+            "terms": terms,
+            "version": "20261101000000",
+            "publicationDate": "2026-11-01T00:00:00Z",
+        }
+    )
+
+
+def spot(usd, zone="us-east-1a"):
+    return {
+        "AvailabilityZone": zone, "InstanceType": "g5.xlarge", "ProductDescription": "Linux/UNIX",
+        "SpotPrice": usd, "Timestamp": NOW,
+    }  # fmt: skip
+
+
+class Aws:
+    """Real boto3 clients whose answers are stubbed; a refresh that asks for anything else fails."""
+
+    def __init__(self):
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+        self.clients = Clients(boto3.client("pricing", **keys), boto3.client("ec2", **keys))
+        self.pricing, self.ec2 = Stubber(self.clients.pricing), Stubber(self.clients.ec2)
+        self.pricing.activate()
+        self.ec2.activate()
+
+    def products(self, *pages):
+        for number, page in enumerate(pages):
+            asked = {"ServiceCode": "AmazonEC2", "Filters": ANY} | (
+                {"NextToken": f"page{number}"} if number else {}
+            )
+            more = {"NextToken": f"page{number + 1}"} if number + 1 < len(pages) else {}
+            answer = {"FormatVersion": "aws_v1", "PriceList": list(page)} | more
+            self.pricing.add_response("get_products", answer, asked)
+        return self
+
+    def spots(self, *pages):
+        for number, page in enumerate(pages):
+            last = number + 1 == len(pages)
+            answer = {"SpotPriceHistory": list(page), "NextToken": "" if last else f"page{number + 1}"}
+            self.ec2.add_response("describe_spot_price_history", answer)
+        return self
+
+    def blocks(self, *offers):
+        self.ec2.add_response("describe_capacity_block_offerings", {"CapacityBlockOfferings": list(offers)})
+        return self
+
+
+@pytest.fixture
+def table(tmp_path, shipped):
+    path = tmp_path / "prices.csv"
+    path.write_bytes(shipped.read_bytes())
+    return path
+
+
+@pytest.fixture
+def unchanged(table):
+    """Whether the table still has the bytes that it began with."""
+    before = table.read_bytes()
+    return lambda: table.read_bytes() == before
+
+
+def ask(path, aws, write=False, instances=("g5.xlarge",)):
+    return refresh(path, instances=instances, write=write, clients=aws.clients, now=NOW)
+
+
+def rows_of(refreshed):
+    return refreshed.difference.set_index("basis")
+
+
+def test_what_changed_is_shown_and_nothing_is_written(table, unchanged):
+    aws = Aws().products([product("AAA", dimension("1.1066000000"))]).spots([spot("0.40"), spot("0.50")])
+    told = ask(table, aws)
+    on_demand = rows_of(told).loc["on_demand"]
+    assert (on_demand["old_usd"], on_demand["old_as_of"], on_demand["new_usd"]) == (
+        1.006,
+        "2026-07-20",
+        1.1066,
+    )
+    assert on_demand["change_percent"] == pytest.approx(10) and "AAA" in on_demand["source"]
+    assert not told.written and unchanged()
+    aws.pricing.assert_no_pending_responses()
+    aws.ec2.assert_no_pending_responses()
+
+
+def test_paging_several_skus_and_zero_priced_dimensions(table):
+    placeholder = dimension("0.0000000000") | dimension("0.0000000000", code="OTHER")
+    pages = (
+        [product("ZERO", placeholder), product("AAA", dimension("1.0060000000"))],
+        [product("BBB", dimension("1.0060000000")), product("NOOD", leases=[reserved("0.7")])],
+    )
+    aws = Aws().products(*pages).spots([spot("0.1"), spot("0.5")], [spot("0.9"), spot("0.7", "us-east-1b")])
+    new = rows_of(ask(table, aws))["new_usd"]
+    assert new["on_demand"] == 1.006
+    assert new["spot"] == 0.5, "the median in the cheapest zone, over both pages"
+    aws.ec2.assert_no_pending_responses()
+
+
+def test_reserved_is_an_effective_rate_of_the_standard_lease(table):
+    leases = [
+        reserved("0.0", option="All Upfront", upfront="4380"),
+        reserved("0.70"),
+        reserved("0.60", offering="convertible"),
+        reserved("0.1", length="3yr", option="Partial Upfront", upfront="5256"),
+    ]
+    new = rows_of(ask(table, Aws().products([product("AAA", dimension("1.006"), leases)]).spots([])))[
+        "new_usd"
+    ]
+    assert new["reserved_1y"] == pytest.approx(0.70), "no upfront, though all upfront is cheaper"
+    assert new["reserved_3y"] == pytest.approx(0.1 + 5256 / 3 / 8760)
+
+
+def test_capacity_blocks_are_a_fee_over_instances_and_hours(table):
+    def offer(fee, count=1, hours=24, currency="USD", name="cbo-1"):
+        return {
+            "CapacityBlockOfferingId": name, "InstanceType": "p5.48xlarge", "AvailabilityZone": "us-east-1a",
+            "InstanceCount": count, "StartDate": NOW, "EndDate": NOW, "CapacityBlockDurationHours": hours,
+            "UpfrontFee": fee, "CurrencyCode": currency,
+        }  # fmt: skip
+
+    def asked(*offers):
+        aws = Aws().products([product("AAA", dimension("55.04"))]).spots([]).blocks(*offers)
+        return rows_of(ask(table, aws, instances=["p5.48xlarge"]))["new_usd"]
+
+    assert asked(offer("960.0"), offer("1440.0", count=2, name="cbo-2"))["capacity_block"] == 30
+    assert "capacity_block" not in asked()
+    with pytest.raises(UserError, match=r"offers p5\.48xlarge in CNY"):
+        asked(offer("960.0", currency="CNY"))
+
+
+def test_written_prices_are_new_rows_of_today_and_old_rows_stay(table):
+    def run(usd):
+        return ask(table, Aws().products([product("AAA", dimension(usd))]).spots([spot("0.45")]), write=True)
+
+    before = read_prices(table)
+    assert run("1.2").written
+    after = read_prices(table)
+    assert len(after) == len(before) + 2
+    at = ("g5.xlarge", "us-east-1", "on_demand")
+    assert price(after, *at)["usd_per_hour"] == 1.2 and price(after, *at)["as_of"] == "2026-11-20"
+    assert price(after, *at, "2026-11-19")["usd_per_hour"] == 1.006
+    assert price(after, "g5.xlarge", "us-east-1", "spot")["as_of"] == "2026-11-20"
+    run("1.3")
+    again = read_prices(table)
+    assert len(again) == len(after), "a second refresh on one day replaces the first"
+    assert price(again, *at)["usd_per_hour"] == 1.3
+
+
+def test_an_instance_that_is_not_sold_is_named_and_not_invented(table, unchanged):
+    told = ask(table, Aws().products([]).spots([]), write=True, instances=["trn2.48xlarge"])
+    assert told.not_offered == ("trn2.48xlarge",) and told.difference.empty and not told.written
+    assert unchanged()
+
+
+@pytest.mark.parametrize(
+    ("products", "message"),
+    [
+        (
+            [product("AAA", leases=[reserved("0.7")])],
+            r"no OnDemand terms for g5\.xlarge in us-east-1 \(SKU AAA\)",
+        ),
+        (
+            [product("AAA", dimension("7.5", currency="CNY"))],
+            "prices g5.xlarge in us-east-1 in CNY: only prices in USD",
+        ),
+        (
+            [product("AAA", dimension("1")), product("BBB", dimension("2"))],
+            r"several prices .*AAA: 1, BBB: 2",
+        ),
+        (["{not json"], "answer is not understood"),
+        ([json.dumps({"terms": {"OnDemand": {"x": {}}}})], "answer is not understood"),
+    ],
+)
+def test_an_answer_that_is_not_understood_changes_nothing(table, products, message, unchanged):
+    with pytest.raises(UserError, match=message) as error:
+        ask(table, Aws().products(products), write=True)
+    assert "\n" not in str(error.value)
+    assert unchanged()
+
+
+class Unreachable:
+    """A client that fails as boto3 does without credentials or network."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def get_paginator(self, _):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoCredentialsError(),
+        EndpointConnectionError(endpoint_url="https://api.pricing.us-east-1.amazonaws.com"),
+    ],
+)
+def test_without_credentials_or_network_one_line_and_nothing_changed(table, error, unchanged):
+    with pytest.raises(UserError, match=r"AWS could not be asked .* is unchanged") as told:
+        refresh(table, write=True, clients=Clients(Unreachable(error), Unreachable(error)))
+    assert "\n" not in str(told.value)
+    assert unchanged()
+
+
+def test_a_refusal_by_aws_is_one_line(table):
+    aws = Aws()
+    aws.pricing.add_client_error("get_products", "AccessDeniedException", "not authorized", 400)
+    with pytest.raises(UserError, match=r"AccessDeniedException.*not authorized.*unchanged"):
+        ask(table, aws, write=True)
+
+
+def test_a_fault_of_our_own_is_not_dressed_up_as_amazons(table):
+    class Broken:
+        def get_paginator(self, _):
+            raise AttributeError("a bug")
+
+    with pytest.raises(AttributeError):
+        refresh(table, clients=Clients(Broken(), Broken()))
+
+
+def test_unknown_instances_and_regions_are_refused_before_asking(table):
+    with pytest.raises(UserError, match=r"'g5\.xlage' is not in the price table.*did you mean 'g5\.xlarge'"):
+        refresh(table, instances=["g5.xlage"], clients=Clients(None, None))
+    with pytest.raises(UserError, match="unknown region 'us-est-1'"):
+        refresh(table, region="us-est-1", clients=Clients(None, None))
