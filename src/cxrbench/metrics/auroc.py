@@ -1,0 +1,127 @@
+"""AUROC with DeLong's placements and a variance clustered by patient.
+
+Everything about uncertainty is carried by an *influence* matrix Z (clusters x labels): the estimated
+covariance of the AUROCs is Z'Z. A mean over labels or over seeds, or a difference between two score
+sets on the same images, is the same combination of columns, so its variance is paired and clustered
+without another formula.
+
+Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics
+1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. Obuchowski gives
+the product of the positive and the negative part of a cluster the factor I/(I-1); here it has the
+geometric mean of the factors of the two parts, which keeps Z'Z a covariance matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from cxrbench.metrics.sample import Sample
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Values with what is needed for their intervals.
+
+    ``value`` (K,), NaN where undefined; ``influence`` (clusters, K), NaN in a column whose variance
+    cannot be estimated; ``freedom`` (K,) degrees of freedom of the variance.
+    """
+
+    value: np.ndarray
+    influence: np.ndarray
+    freedom: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """Standard errors (K,)."""
+        return np.sqrt((self.influence**2).sum(axis=0))
+
+    def mean(self, columns: np.ndarray) -> Estimate:
+        """The mean over the columns chosen by the boolean mask (K,), as an estimate of one column."""
+        if not columns.any():
+            nothing = np.full((len(self.influence), 1), np.nan)
+            return Estimate(np.array([np.nan]), nothing, np.array([np.nan]))
+        freedom = satterthwaite(self.error[columns] ** 2, self.freedom[columns])
+        return Estimate(
+            self.value[columns].mean(keepdims=True),
+            self.influence[:, columns].mean(axis=1, keepdims=True),
+            np.array([freedom]),
+        )
+
+    def with_mean(self, columns: np.ndarray) -> Estimate:
+        """All columns, and the mean over the chosen ones as one more."""
+        mean = self.mean(columns)
+        return Estimate(
+            np.append(self.value, mean.value),
+            np.hstack([self.influence, mean.influence]),
+            np.append(self.freedom, mean.freedom),
+        )
+
+
+def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
+    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17)."""
+    total = np.sum(variances)
+    if not total > 0:
+        return np.nan
+    return float(total**2 / np.sum(np.asarray(variances) ** 2 / np.asarray(freedoms)))
+
+
+def placements(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """DeLong's placement of each image (n,): the share of the other class that it beats, ties half.
+
+    For a positive image the share of negatives below it, for a negative one the share of positives
+    above it; the mean over either class is the AUROC. Both classes must be present.
+    """
+    _, group = np.unique(scores, return_inverse=True)  # equal scores are one group
+    positives = np.bincount(group[positive], minlength=group.max() + 1)
+    negatives = np.bincount(group[~positive], minlength=group.max() + 1)
+    beaten = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
+    beating = 1 - (np.cumsum(positives) - positives / 2) / positives.sum()
+    return np.where(positive, beaten[group], beating[group])
+
+
+def auroc(sample: Sample) -> Estimate:
+    """AUROC of every label of ``sample``, undefined (NaN) where only one class is present.
+
+    With a single positive (or negative) cluster the value is defined and its variance is not.
+    """
+    columns = [_one_label(sample, k) for k in range(sample.labels.shape[1])]
+    value, influence, freedom = zip(*columns, strict=True)
+    return Estimate(np.array(value), np.column_stack(influence), np.array(freedom))
+
+
+def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
+    positive = sample.labels[:, label]
+    unknown = np.full(sample.n_clusters, np.nan)
+    if positive.all() or not positive.any():
+        return np.nan, unknown, np.nan
+    place = placements(positive, sample.scores[:, label])
+    value = float(place[positive].mean())
+    parts, freedoms = np.zeros(sample.n_clusters), []
+    variances = []
+    for part in (positive, ~positive):
+        clusters = sample.clusters[part]
+        sums = np.bincount(clusters, (place[part] - value) / part.sum(), sample.n_clusters)
+        count = np.count_nonzero(np.bincount(clusters, minlength=sample.n_clusters))
+        if count < 2:
+            return value, unknown, np.nan
+        sums *= np.sqrt(count / (count - 1))
+        parts += sums
+        freedoms.append(count - 1)
+        variances.append(sums @ sums)
+    return value, parts, satterthwaite(np.array(variances), np.array(freedoms))
+
+
+def interval(
+    value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of AUROCs on the logit scale with Student's t; NaN where the error is zero or unknown."""
+    t = stdtrit(freedom, 0.5 + level / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centre = np.log(value / (1 - value))
+        reach = t * error / (value * (1 - value))
+    known = (error > 0) & np.isfinite(reach)
+    low, high = (1 / (1 + np.exp(-(centre + sign * reach))) for sign in (-1, 1))
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)

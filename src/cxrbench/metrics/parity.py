@@ -1,0 +1,234 @@
+"""Are two platforms equivalent? A verdict per pair, label and metric, against margins declared before.
+
+For every pair of platforms with the same dataset and architecture, and for every platform against
+itself (the noise floor: half of its seeds against the rest), one row per label and metric:
+
+- ``difference`` of seed means (a - b), ``ci_low``/``ci_high`` 95 % and ``ci90_low``/``ci90_high`` 90 %
+  intervals over patients and seeds (:mod:`cxrbench.metrics.components`), ``se_patients``, ``se_seeds``;
+- ``p_equivalent`` of two one-sided tests (Schuirmann 1987): the 90 % interval lies inside ``margin``;
+- ``p_different`` and, for the labels of one pair, ``p_holm`` (Holm 1979); elsewhere they are equal;
+- ``p_tost_seeds``: TOST on the seed means alone (Welch), a check that leaves patients out;
+- ``smallest_margin``: what could have been shown with 80 % power had the true difference been zero;
+- ``verdict`` equivalent, different or inconclusive, with a ``reason`` in words. A difference that is
+  not zero and yet inside the margin is equivalent, and the reason says so.
+
+The row with label ``every`` is the claim about all labels at once: equivalent when each label is
+(intersection-union, Berger 1982: no correction), different when one is after Holm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations, groupby
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.cells import Cell
+from cxrbench.config import Margins
+from cxrbench.metrics.auroc import Estimate
+from cxrbench.metrics.components import (
+    ALPHA,
+    Difference,
+    between_platforms,
+    mean_influence,
+    mean_value,
+    within_platform,
+)
+from cxrbench.metrics.estimates import CellEstimate, estimate_cells
+
+COLUMNS = [
+    *("dataset", "architecture", "kind", "platform_a", "platform_b", "seeds_a", "seeds_b", "label", "metric"),
+    *("mean_a", "mean_b", "difference", "ci_low", "ci_high", "ci90_low", "ci90_high"),
+    *("se_patients", "se_seeds", "freedom", "margin", "smallest_margin"),
+    *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients", "verdict", "reason"),
+]
+EVERY = "every"
+
+Seeds = dict[int, CellEstimate]
+
+
+def parity(
+    cells: Mapping[Cell | str, pd.DataFrame] | Mapping[Cell, CellEstimate],
+    margins: Margins,
+    *,
+    split: str = "test",
+) -> pd.DataFrame:
+    """The table described above (columns ``COLUMNS``), for cell -> predictions or cell -> estimates.
+
+    What cannot be decided (one seed, other images, an undefined label) is a row with the verdict
+    inconclusive and the reason. Raises UserError when predictions have no row of ``split``.
+    """
+    estimates = _estimated(cells, split)
+    rows: list[dict] = []
+    for (dataset, architecture), group in groupby(
+        sorted(estimates), key=lambda cell: (cell.dataset, cell.architecture)
+    ):
+        platforms: dict[str, Seeds] = {}
+        for cell in group:
+            platforms.setdefault(cell.platform, {})[cell.seed] = estimates[cell]
+        for row in _architecture_rows(platforms, margins):
+            rows.append({"dataset": dataset, "architecture": architecture, **row})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _estimated(cells: Mapping, split: str) -> dict[Cell, CellEstimate]:
+    ready = {key: one for key, one in cells.items() if isinstance(one, CellEstimate)}
+    return ready if len(ready) == len(cells) else estimate_cells(cells, split)
+
+
+def _architecture_rows(platforms: dict[str, Seeds], margins: Margins) -> Iterator[dict]:
+    for a, b in combinations(platforms, 2):
+        named = {"kind": "platforms", "platform_a": a, "platform_b": b}
+        yield from _pair_rows(named, platforms[a], platforms[b], margins)
+    for name, seeds in platforms.items():
+        named = {"kind": "noise floor", "platform_a": name, "platform_b": name}
+        half = len(seeds) // 2
+        first, second = dict(list(seeds.items())[:half]), dict(list(seeds.items())[half:])
+        yield from _pair_rows(named, first, second, margins)
+
+
+def _pair_rows(named: dict, a: Seeds, b: Seeds, margins: Margins) -> Iterator[dict]:
+    anyone = next(iter((b or a).values()))
+    named |= {
+        "seeds_a": ",".join(map(str, a)),
+        "seeds_b": ",".join(map(str, b)),
+        "n_images": anyone.sample.n_images,
+        "n_patients": anyone.sample.n_clusters,
+    }
+    margin = np.array([_margin(key, margins) for key in anyone.keys])
+    unpaired, alone = _unpaired(a, b), _alone(named, a, b)
+    why = unpaired or alone
+    if not why:
+        columns = _columns(named["kind"], _estimates(a), _estimates(b), margin, anyone)
+    else:
+        columns = _bare_columns(_estimates(a), _estimates(b)) if a and not unpaired else {}
+    rows = []
+    for k, (label, metric) in enumerate(anyone.keys):
+        row = {**named, "label": label, "metric": metric, "margin": margin[k]}
+        row |= {name: float(values[k]) for name, values in columns.items()}
+        undefined = next((one.why[k] for one in (*a.values(), *b.values()) if one.why[k]), "")
+        row |= dict(zip(("verdict", "reason"), _verdict(row, why or undefined), strict=True))
+        rows.append(row)
+    yield from rows
+    labels = [row for row in rows if row["label"] in anyone.sample.names]
+    yield {**named, "label": EVERY, "metric": "auroc", "margin": margins.auroc_label, **_every(labels)}
+
+
+def _estimates(seeds: Seeds) -> list[Estimate]:
+    return [each.estimate for each in seeds.values()]
+
+
+def _margin(key: tuple[str, str], margins: Margins) -> float:
+    label, metric = key
+    if metric != "auroc":
+        return margins.f1
+    return margins.auroc_macro if label == "macro" else margins.auroc_label
+
+
+def _alone(named: dict, a: Seeds, b: Seeds) -> str:
+    """Which platform has too few seeds for an interval; empty when none has."""
+    if named["kind"] == "noise floor":
+        alone = [] if a else [named["platform_a"]]
+    else:
+        alone = [named[f"platform_{x}"] for x, seeds in (("a", a), ("b", b)) if len(seeds) < 2]
+    if not alone:
+        return ""
+    has = "has one seed" if len(alone) == 1 else "have one seed each"
+    return f"{' and '.join(alone)} {has}: the spread over seeds is unknown, so nothing can be concluded"
+
+
+def _unpaired(a: Seeds, b: Seeds) -> str:
+    """Why the cells cannot be compared image by image; empty when they can."""
+    first, *others = (*a.values(), *b.values())
+    if all(first.same_images(other) for other in others):
+        return ""
+    return "the cells scored different images, patients or labels: they cannot be paired"
+
+
+def _bare_columns(a: list[Estimate], b: list[Estimate]) -> dict[str, np.ndarray]:
+    """What can be said without a spread over seeds: the difference, and how well patients fix it."""
+    influence = mean_influence(a) - mean_influence(b)
+    return {
+        **{"mean_a": mean_value(a), "mean_b": mean_value(b), "difference": mean_value(a) - mean_value(b)},
+        "se_patients": np.sqrt((influence**2).sum(axis=0)),
+    }
+
+
+def _columns(
+    kind: str, a: list[Estimate], b: list[Estimate], margin: np.ndarray, cell: CellEstimate
+) -> dict[str, np.ndarray]:
+    """Every numeric column, each (K,), of a pair that can be compared."""
+    floor = kind == "noise floor"
+    difference: Difference = within_platform([*a, *b]) if floor else between_platforms(a, b)
+    low, high = difference.interval(0.95)
+    low90, high90 = difference.interval(1 - 2 * ALPHA)
+    p_different = difference.p_different()
+    is_label = np.array([key[0] in cell.sample.names for key in cell.keys])
+    p_holm = p_different.copy()
+    p_holm[is_label] = holm(p_different[is_label])
+    return {
+        **{"mean_a": mean_value(a), "mean_b": mean_value(b), "difference": difference.value},
+        **{"ci_low": low, "ci_high": high, "ci90_low": low90, "ci90_high": high90},
+        "se_patients": np.sqrt(difference.patient_variance),
+        "se_seeds": np.sqrt(difference.seed_variance),
+        "freedom": difference.freedom,
+        "smallest_margin": difference.smallest_margin(),
+        **{"p_different": p_different, "p_holm": p_holm, "p_equivalent": difference.p_equivalent(margin)},
+        "p_tost_seeds": np.full(len(margin), np.nan) if floor else tost_on_seeds(a, b, margin),
+    }
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Holm's step-down adjusted p values (K,); NaN stays NaN and is no test."""
+    adjusted = np.full(len(p), np.nan)
+    order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN sorts last
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return adjusted
+
+
+def tost_on_seeds(a: list[Estimate], b: list[Estimate], margin: np.ndarray) -> np.ndarray:
+    """p values (K,) of two one-sided Welch tests on the seeds' values alone, as if patients were fixed."""
+
+    def alone(seeds: list[Estimate]) -> list[Estimate]:
+        return [Estimate(x.value, np.zeros((1, len(x.value))), np.full(len(x.value), np.inf)) for x in seeds]
+
+    return between_platforms(alone(a), alone(b)).p_equivalent(margin)
+
+
+def _verdict(row: dict, why: str) -> tuple[str, str]:
+    if why:
+        return "inconclusive", why
+    if not np.isfinite(row["p_different"]):
+        return "inconclusive", "neither patients nor seeds vary: there is nothing to judge a difference by"
+    different = row["p_holm"] < ALPHA
+    if row["p_equivalent"] < ALPHA:
+        return "equivalent", "differs from zero, but inside the margin" if different else ""
+    if different:
+        return "different", ""
+    if row["smallest_margin"] > row["margin"]:
+        return "inconclusive", (
+            f"too few patients or seeds: the smallest margin to be shown is {row['smallest_margin']:.3f}"
+        )
+    return "inconclusive", "the interval holds zero and reaches past the margin"
+
+
+def _every(labels: list[dict]) -> dict:
+    """The verdict on all labels at once, from their rows."""
+    verdicts = [row["verdict"] for row in labels]
+    frame = pd.DataFrame(labels, columns=COLUMNS)
+    values = {
+        "p_equivalent": frame["p_equivalent"].max(skipna=False),
+        "p_holm": frame["p_holm"].min(),
+        "smallest_margin": frame["smallest_margin"].max(skipna=False),
+    }
+    if all(verdict == "equivalent" for verdict in verdicts):
+        return {**values, "verdict": "equivalent", "reason": ""}
+    if "different" in verdicts:
+        names = ", ".join(row["label"] for row in labels if row["verdict"] == "different")
+        return {**values, "verdict": "different", "reason": f"different: {names}"}
+    if len(reasons := {row["reason"] for row in labels}) == 1:
+        return {**values, "verdict": "inconclusive", "reason": reasons.pop()}
+    count = verdicts.count("equivalent")
+    return {**values, "verdict": "inconclusive", "reason": f"{count} of {len(labels)} labels are equivalent"}

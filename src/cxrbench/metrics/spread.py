@@ -1,0 +1,91 @@
+"""Two kinds of spread that are never mixed: between training seeds, and between test patients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from cxrbench.cells import Cell
+from cxrbench.metrics.components import mean_influence, mean_value, patient_luck, seed_variance
+from cxrbench.metrics.estimates import CellEstimate
+
+COLUMNS = [
+    *(
+        "dataset",
+        "architecture",
+        "platform",
+        "label",
+        "metric",
+        "seeds",
+        "n_seeds",
+        "mean",
+        "lowest",
+        "highest",
+    ),
+    *(
+        "seed_sd",
+        "seed_sd_beyond_patients",
+        "seed_ci_low",
+        "seed_ci_high",
+        "patient_se",
+        "patient_se_of_mean",
+    ),
+    *("n_images", "n_patients", "note"),
+]
+
+
+def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
+    """One row per dataset, architecture, platform, label and metric (columns ``COLUMNS``).
+
+    ``seed_sd`` is the standard deviation over seeds on these test images and ``seed_ci_*`` the 95 %
+    interval of the seed mean (Student's t, n - 1), both blind to patients. ``seed_sd_beyond_patients``
+    takes off what the choice of patients alone adds to it. ``patient_se`` is one network's clustered
+    standard error (root mean square over seeds), ``patient_se_of_mean`` that of the seed mean, both
+    blind to seeds. With one seed the seed columns are empty and the note says so.
+    """
+    rows: list[dict] = []
+    for (dataset, architecture, platform), group in groupby(
+        sorted(cells), key=lambda cell: (cell.dataset, cell.architecture, cell.platform)
+    ):
+        named = {"dataset": dataset, "architecture": architecture, "platform": platform}
+        rows += [named | row for row in _rows({cell.seed: cells[cell] for cell in group})]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
+    first, *others = seeds.values()
+    estimates = [each.estimate for each in seeds.values()]
+    values = np.array([each.value for each in estimates])
+    paired = all(first.same_images(other) for other in others)
+    columns = {
+        "mean": mean_value(estimates),
+        "lowest": values.min(axis=0),
+        "highest": values.max(axis=0),
+        "patient_se": np.sqrt(np.mean([each.error**2 for each in estimates], axis=0)),
+    }
+    if paired:
+        columns["patient_se_of_mean"] = np.sqrt((mean_influence(estimates) ** 2).sum(axis=0))
+    if len(seeds) > 1:
+        variance = seed_variance(estimates)
+        reach = stdtrit(len(seeds) - 1, 0.975) * np.sqrt(variance / len(seeds))
+        columns |= {
+            "seed_sd": np.sqrt(variance),
+            "seed_ci_low": columns["mean"] - reach,
+            "seed_ci_high": columns["mean"] + reach,
+        }
+        if paired:
+            columns["seed_sd_beyond_patients"] = np.sqrt(np.maximum(variance - patient_luck(estimates), 0))
+    note = "one seed: the spread over seeds is unknown" if len(seeds) == 1 else ""
+    note = note if paired else "the seeds scored different images: their spreads are not separated"
+    for k, (label, metric) in enumerate(first.keys):
+        why = next((each.why[k] for each in seeds.values() if each.why[k]), "")
+        yield {
+            **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
+            **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
+            **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
+            **{name: float(column[k]) for name, column in columns.items()},
+        }
