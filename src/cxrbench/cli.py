@@ -101,7 +101,9 @@ def train(
     study: StudyOption = STUDY,
     packed: Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")] = None,
     out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
-    work: Annotated[Path | None, typer.Option(help="Folder of checkpoints; kept until the record is.")] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Folder of checkpoints; kept until the record is.")
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
 ) -> None:
     """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
@@ -121,7 +123,7 @@ def train(
         limits=config.limits,
         packed=packed.parent if packed else PACKED / one.dataset,
         work=work or one.folder(out.parents[5] / "checkpoints"),
-        micro_batch=config.limits.micro_batch or recipe.batch,
+        micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
     )
     try:
         record = run(job, out.parent)
@@ -297,3 +299,30 @@ def report_summary(
     from cxrbench.report.summary import summary
 
     print(summary(results, paper), end="")
+
+
+@app.command()
+def expected(
+    table: Annotated[Path, typer.Option(help="cells.csv of the study.")] = RESULTS / "tables/cells.csv",
+    listed: Annotated[Path, typer.Option(help="The reviewed outcomes.")] = Path("data/expected_status.csv"),
+    accept: Annotated[str | None, typer.Option(help="Write what happened, for this reason.")] = None,
+) -> None:
+    """Compare every cell's status with the reviewed one; worse and better both fail."""
+    import pandas as pd
+
+    from cxrbench import expected as reviewed
+    from cxrbench.report.cells import NOT_RUN
+
+    cells = pd.read_csv(table, keep_default_na=False)
+    run = cells[cells["status"] != NOT_RUN]
+    statuses = dict(zip(run["cell"], run["status"], strict=True))
+    if accept is not None:
+        reviewed.accept(listed, statuses, accept)
+        say(f"wrote {listed}")
+    problems = reviewed.unexpected(statuses, reviewed.read_expected(listed))
+    for problem in problems:
+        say(f"cxrbench: {problem}")
+    if problems:
+        say("to accept these outcomes after looking at them: cxrbench expected --accept 'the reason'")
+        raise typer.Exit(1)
+    print(f"{len(statuses)} cells have the expected status")

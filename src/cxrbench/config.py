@@ -102,6 +102,7 @@ class Limits(Strict):
     out_of_memory: Literal["halve", "record"] = Field(
         "halve", description="halve the micro-batch and go on, or record the status out_of_memory"
     )
+    processes: int = Field(1, gt=0, description="one per device; the batch is shared between them")
     resident_gib: float = Field(6.0, ge=0, description="packed data up to this size live on the device")
     spot_notice: bool = Field(False, description="ask EC2's metadata address for spot interruption notices")
 

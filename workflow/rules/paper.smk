@@ -70,6 +70,7 @@ rule summary:
         TABLES,
         study="<results>/study.json",
         paper="<paper>",
+        expected="data/expected_status.csv",
     output:
         "<results>/summary.txt",
     log:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform
 
 PLATFORMS: tuple[str, ...] = get_args(Name)
-_MODULES = {"cpu": "cpu:CpuPlatform", "cuda": "cuda:CudaPlatform"}
+_MODULES = {"cpu": "cpu:CpuPlatform", "cuda": "cuda:CudaPlatform", "xla_cpu": "xla:XlaPlatform"}
 
 
 def unavailable(name: str) -> str | None:
@@ -28,6 +28,8 @@ def unavailable(name: str) -> str | None:
         return f"this version of cxrbench has no adapter for {name} yet"
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here (run `make setup`)"
+    if name == "xla_cpu" and importlib.util.find_spec("torch_xla") is None:
+        return "torch_xla is not installed here (run `make setup`)"
     if name == "cuda" and not Path("/proc/driver/nvidia/version").exists():
         return "there is no NVIDIA driver on this machine"
     return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 
 class Platform:
@@ -18,11 +19,16 @@ class Platform:
 
     name: str
     device: torch.device
+    backend = "gloo"  # how several processes talk to each other
+    steps_between_votes = 1  # processes agree on stopping and saving this often
 
     def __init__(self, threads: int, precision: str) -> None:
         self.threads = threads
         self.precision = precision
         torch.set_num_threads(threads)
+        self.rank, self.size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        if self.size > 1:
+            distributed.init_process_group(self.backend)
 
     def network(self, network: nn.Module) -> nn.Module:
         """The network on the device, in the memory layout that its convolutions like."""
@@ -51,6 +57,24 @@ class Platform:
 
     def synchronise(self) -> None:
         """Wait for the device: called before every reading of a clock."""
+
+    def mean(self, tensors: list[torch.Tensor]) -> None:
+        """Replace float tensors by their mean over all processes, in one message."""
+        if self.size > 1 and tensors:
+            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+            distributed.all_reduce(flat)
+            flat /= self.size
+            parts = flat.split([tensor.numel() for tensor in tensors])
+            for tensor, part in zip(tensors, parts, strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, in order of rank, on every process."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
 
     def generator_state(self) -> dict[str, torch.Tensor]:
         """The states of all random generators that a step may use."""

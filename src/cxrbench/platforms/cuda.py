@@ -12,15 +12,18 @@ from cxrbench.platforms.base import Platform
 
 
 class CudaPlatform(Platform):
-    """One GPU; deterministic kernels, and TF32 only where a recipe would name it."""
+    """One GPU per process; deterministic kernels, and TF32 only where a recipe would name it."""
 
     name = "cuda"
     device = torch.device("cuda")
+    backend = "nccl"
+    steps_between_votes = 10  # a vote waits for the device
 
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)
         if not torch.cuda.is_available():
             raise UserError("platform cuda cannot run here: PyTorch finds no usable GPU (try nvidia-smi)")
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         # cuDNN uses TF32 for fp32 convolutions unless told otherwise: fp32 here means fp32.
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False

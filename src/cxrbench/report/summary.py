@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from cxrbench.expected import EXPECTED, expected_status, read_expected
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
 
 
-def summary(results: Path, paper: Path) -> str:
+def summary(results: Path, paper: Path, expected: Path = EXPECTED) -> str:
     """Plain text, at most 100 columns wide."""
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
+    reviewed = read_expected(expected)
+    cells["state"] = [_state(row, reviewed) for row in cells.itertuples()]
     metrics = read_metrics(results / "tables/metrics.csv")
     lines = ["", "Cells (seeds per state)", _matrix(cells), "", "Test AUROC, mean over 14 findings"]
     macro = metrics[(metrics["metric"] == "auroc") & (metrics["label"] == "macro")]
@@ -27,18 +31,25 @@ def summary(results: Path, paper: Path) -> str:
 
 
 def _matrix(cells: pd.DataFrame) -> str:
-    cells = cells.assign(state=[_state(row) for row in cells.itertuples()])
     counted = cells.groupby(["dataset", "architecture", "platform"], sort=False)["state"].agg(_count)
     table = counted.unstack("platform", sort=False).fillna("-")
-    text: str = table.reset_index().to_string(index=False, justify="left")
-    return "\n".join("  " + line for line in text.splitlines())
+    rows = [
+        ["", "", *table.columns],
+        *([*index, *row] for index, row in zip(table.index, table.values, strict=True)),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join("  " + line for line in lines)
 
 
-def _state(row: object) -> str:
-    status = row.status  # type: ignore[attr-defined]
-    if status in ("ok", NOT_RUN):
-        return row.origin if status == "ok" else NOT_RUN  # type: ignore[attr-defined]
-    return status.replace("_", " ")
+def _state(row: Any, reviewed: list[tuple[str, str, str]]) -> str:
+    """fresh, recorded or not run; a failure says whether it was expected."""
+    if row.status in ("ok", NOT_RUN):
+        return str(row.origin) if row.status == "ok" else NOT_RUN
+    as_expected = "as expected" if expected_status(row.cell, reviewed) == row.status else "unexpected"
+    return f"{row.status.replace('_', ' ')} ({as_expected})"
 
 
 def _count(states: pd.Series) -> str:

@@ -47,6 +47,7 @@ def main(path: str) -> int:
     try:
         train(job)
     except Interrupted:
+        event("interrupted")
         return INTERRUPTED
     except UserError as error:
         event("refused", message=str(error))
@@ -80,7 +81,8 @@ def train(job: Job) -> None:
     event("facts", parameters=trainer.parameters)
     event("phase", phase="train")
     scores = trainer.run()
-    _write_predictions(job, packed, scores)
+    if platform.rank == 0:
+        _write_predictions(job, packed, scores)
     trainer.tell_facts()
 
 

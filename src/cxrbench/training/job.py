@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Job(BaseModel):
     limits: Limits
     packed: Path
     work: Path  # checkpoints, and scratch files of the run
-    micro_batch: int
+    micro_batch: int  # images per forward pass of one process
 
     @property
     def checkpoints(self) -> Path:
@@ -44,8 +45,9 @@ class Job(BaseModel):
 
 
 def event(name: str, **values: Any) -> None:
-    """Tell the runner something, as one line on standard output."""
-    print(EVENT + json.dumps({"event": name, **values}), flush=True)
+    """Tell the runner something, as one line on standard output; the first process speaks for all."""
+    if os.environ.get("RANK", "0") == "0":
+        print(EVENT + json.dumps({"event": name, **values}), flush=True)
 
 
 CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")

@@ -89,6 +89,10 @@ class Trainer:
         self.progress = Progress()
         self.loss_sum = platform.to_device(torch.zeros(()))
         self.saved_at = time.monotonic()
+        if platform.size > 1:
+            torch.manual_seed(
+                job.seed + 1_000_003 * platform.rank
+            )  # equal weights, different stochastic depth
         self._resume()
         self.clock = _Clock(platform, self.progress, self.recipe.batch)
 
@@ -101,10 +105,10 @@ class Trainer:
                 f"{self.packed.folder}: {len(self.rows['train'])} training images are fewer than one batch "
                 f"of {self.recipe.batch}; lower 'batch' in the recipe"
             )
-        if self.recipe.batch % self.job.micro_batch:
+        if self.recipe.batch % (self.job.micro_batch * self.platform.size):
             raise UserError(
-                f"micro_batch {self.job.micro_batch} does not divide the batch of {self.recipe.batch}; "
-                "choose a divisor"
+                f"the batch of {self.recipe.batch} is not a multiple of micro_batch {self.job.micro_batch} "
+                f"times {self.platform.size} processes; choose a micro_batch that divides it"
             )
 
     def run(self) -> dict[str, np.ndarray]:
@@ -131,6 +135,9 @@ class Trainer:
         progress, recipe = self.progress, self.recipe
         first = progress.step - progress.epoch * self.steps_per_epoch
         rows = self._order(progress.epoch)[first * recipe.batch :]
+        # Each process takes its share of every batch, so their number does not change what a batch holds.
+        rows = rows.reshape(-1, self.platform.size, recipe.batch // self.platform.size)
+        rows = rows[:, self.platform.rank].reshape(-1)
         drawn = augment.draw_parameters(
             recipe.augmentation, len(self.packed.images), self.job.seed, progress.epoch
         )
@@ -146,7 +153,7 @@ class Trainer:
 
     def _step(self, micro_batches: Any) -> None:
         """One optimizer step: gradients summed over the micro-batches, no host read."""
-        parts = self.recipe.batch // self.job.micro_batch
+        parts = self.recipe.batch // self.job.micro_batch // self.platform.size
         rate = learning_rate(self.recipe, self.progress.step, self.recipe.epochs * self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -157,23 +164,27 @@ class Trainer:
                 loss = binary_cross_entropy_with_logits(self.network(batch.images), batch.labels) / parts
             loss.backward()
             self.loss_sum += loss.detach()
+        self.platform.mean([p.grad for p in self.network.parameters() if p.grad is not None])
         self.optimizer.step()
         self.averaged.update(self.network, self.progress.step)
         self.platform.end_step()
 
     def _after_step(self) -> None:
-        """Between steps: tell, save, stop."""
-        stopping = self.stop()
-        if self.clock.due() or stopping:
+        """Between steps: tell, save, stop. Processes vote, because saving and stopping involve all."""
+        if self.clock.due():
             self.clock.read()
             self._tell()
-        if stopping:
-            self._save()
-            raise Interrupted
-        if (time.monotonic() - self.saved_at) / 60 >= self.job.limits.checkpoint_minutes:
+        if self.progress.step % self.platform.steps_between_votes:
+            return
+        save = (time.monotonic() - self.saved_at) / 60 >= self.job.limits.checkpoint_minutes
+        votes = self.platform.gather((self.stop(), save))
+        stop = any(vote[0] for vote in votes)
+        if stop or any(vote[1] for vote in votes):
             self.clock.read()
             self._save()
             self.clock.restart()
+        if stop:
+            raise Interrupted
 
     def _tell(self) -> float:
         """Read the mean loss of this epoch so far, refuse NaN, and tell the runner."""
@@ -211,11 +222,13 @@ class Trainer:
     def _end_epoch(self) -> None:
         """Validation loss and AUROC of the averaged weights, a line of history, a checkpoint."""
         progress = self.progress
+        self.platform.mean([self.loss_sum])
         train_loss = self._tell()
         started = time.monotonic()
         logits = self._logits("val")
         labels = self.packed.labels()[self.rows["val"]]
-        val_loss = float(np.mean(np.logaddexp(0, logits) - labels * logits))
+        wide = logits.astype(np.float64)
+        val_loss = float(np.mean(np.logaddexp(0, wide) - labels * wide))
         seconds = time.monotonic() - started
         if not np.isfinite(val_loss):
             raise Diverged(f"validation loss is {val_loss} after epoch {progress.epoch + 1}")
@@ -227,10 +240,9 @@ class Trainer:
             train_seconds=progress.epoch_seconds,
             eval_seconds=seconds,
         )
-        print(
+        self._say(
             f"epoch {stats.epoch}/{self.recipe.epochs}: train loss {stats.train_loss:.4f}, "
-            f"val loss {stats.val_loss:.4f}, {stats.train_seconds:.1f} s",
-            flush=True,
+            f"val loss {stats.val_loss:.4f}, {stats.train_seconds:.1f} s"
         )
         progress.history.append(stats)
         progress.timing.evaluate_seconds += seconds
@@ -247,14 +259,18 @@ class Trainer:
         """Logits of a split (images x 14 float32) with the averaged weights, in batches of one shape."""
         mine = {name: value.clone() for name, value in self.network.state_dict().items()}
         self.network.load_state_dict(self.averaged.state)
+        # BatchNorm statistics are per process: their mean is what all evaluate with.
+        self.platform.mean([b for b in self.network.buffers() if b.is_floating_point()])
         self.network.eval()
         parts = []
-        for batch in self.batches.over(self.rows[split], self.job.micro_batch):
+        rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
+        for batch in self.batches.over(rows, self.job.micro_batch):
             with self.platform.autocast():
                 parts.append((self.network(batch.images).float(), batch.valid))
             self.platform.end_step()
         self.network.load_state_dict(mine)
-        return np.concatenate([logits[:valid].cpu().numpy() for logits, valid in parts])
+        logits = [logits[:valid].cpu().numpy() for logits, valid in parts]
+        return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -263,35 +279,49 @@ class Trainer:
             "cell": str(self.job.cell),
             "recipe": self.recipe.hash(),
             "data": self.packed.manifest["packed"],
+            "number of processes": str(self.platform.size),
         }
 
     def _save(self) -> None:
         """Everything that decides what comes next: network, average, optimizer, generators, position."""
         self.platform.synchronise()
-        state = {
-            "identity": self._identity(),
-            "network": self.network.state_dict(),
-            "averaged": self.averaged.state,
-            "optimizer": self.optimizer.state_dict(),
+        own = {  # what differs between processes: BatchNorm statistics, generators, the loss so far
+            "network": {name: value.cpu() for name, value in self.network.named_buffers()},
+            "averaged": {name: self.averaged.state[name].cpu() for name, _ in self.network.named_buffers()},
             "generators": self.platform.generator_state(),
             "loss_sum": self.loss_sum.cpu(),
-            "progress": self.progress.state(),
         }
-        checkpoint.save(self.job.checkpoints, self.progress.step, state)
+        of_each = self.platform.gather(own)
+        if self.platform.rank == 0:
+            state = {
+                "identity": self._identity(),
+                "network": self.network.state_dict(),
+                "averaged": self.averaged.state,
+                "optimizer": self.optimizer.state_dict(),
+                "of_each_process": of_each,
+                "progress": self.progress.state(),
+            }
+            checkpoint.save(self.job.checkpoints, self.progress.step, state)
         self.saved_at = time.monotonic()
 
     def _resume(self) -> None:
-        state = checkpoint.load(self.job.checkpoints, self._identity(), say=print)
+        state = checkpoint.load(self.job.checkpoints, self._identity(), self._say)
         if state is None:
             return
-        self.network.load_state_dict(state["network"])
-        for name, value in state["averaged"].items():
+        own = state["of_each_process"][self.platform.rank]
+        self.network.load_state_dict(state["network"] | own["network"])
+        for name, value in (state["averaged"] | own["averaged"]).items():
             self.averaged.state[name].copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])
-        self.platform.restore_generator(state["generators"])
-        self.loss_sum = self.platform.to_device(state["loss_sum"])
+        self.platform.restore_generator(own["generators"])
+        self.loss_sum = self.platform.to_device(own["loss_sum"])
         self.progress = Progress.restore(state["progress"])
-        print(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}", flush=True)
+        self._say(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
+
+    def _say(self, text: str) -> None:
+        """A line of the log; the first process speaks for all."""
+        if self.platform.rank == 0:
+            print(text, flush=True)
 
 
 class _Clock:

@@ -25,7 +25,7 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.training import failures, host
-from cxrbench.training.job import EVENT, INTERRUPTED, REFUSED, Job, checkpoints
+from cxrbench.training.job import EVENT, Job, checkpoints
 from cxrbench.training.progress import Display
 
 _LAST_LINES = 20
@@ -41,6 +41,8 @@ class _Attempts:
     """What must be remembered from one start of the trainer to the next, in work/attempts.json."""
 
     started: str
+    commit: str  # of the first start: code may change while a cell trains
+    dirty: bool
     count: int = 0
     seconds: float = 0.0
     died_at: int | None = None  # optimizer steps saved when the trainer was last killed
@@ -51,7 +53,7 @@ class _Attempts:
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            return cls(started=_now())
+            return cls(_now(), *host.commit())
 
 
 @dataclass
@@ -62,8 +64,8 @@ class _End:
     timed_out: bool = False
     phase: Phase = "setup"
     facts: dict[str, Any] = field(default_factory=dict)
-    message: str | None = None  # of a refusal or a divergence
-    diverged: bool = False
+    said: str | None = None  # 'interrupted', 'refused', 'diverged' or 'failed'
+    message: str = ""
 
 
 def run(job: Job, target: Path) -> Record:
@@ -82,10 +84,10 @@ def run(job: Job, target: Path) -> Record:
         attempts.seconds += time.monotonic() - started
         again = _goes_on(tried, end, attempts)
         write_json(memory, vars(attempts))
-        if end.returncode == INTERRUPTED:
+        if end.said == "interrupted":
             raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
-        if end.returncode == REFUSED:
-            raise UserError(end.message or "the trainer refused the job")
+        if end.said == "refused":
+            raise UserError(end.message)
         if not again:
             record = _write_evidence(tried, end, attempts, target)
             shutil.rmtree(job.work)
@@ -101,7 +103,7 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         "MKL_NUM_THREADS": threads,
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, "-m", "cxrbench.training.child", str(job.work / "job.json")]
+    command = [sys.executable, *_launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
     end = _End(returncode=0)
     with (
         open(job.work / LOG, "a", encoding="utf-8") as log,
@@ -130,6 +132,13 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
     return end
 
 
+def _launcher(job: Job) -> list[str]:
+    """Python's words for one process, or torchrun's for several."""
+    if job.limits.processes == 1:
+        return ["-m"]
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.limits.processes}", "-m"]
+
+
 def _take(event: dict[str, Any], end: _End, display: Display) -> None:
     """One event of the trainer."""
     kind = event.pop("event")
@@ -140,8 +149,8 @@ def _take(event: dict[str, Any], end: _End, display: Display) -> None:
         display.progress(**event)
     elif kind == "facts":
         end.facts |= event
-    else:  # refused, diverged
-        end.message, end.diverged = event["message"], kind == "diverged"
+    else:
+        end.said, end.message = kind, event.get("message", "")
 
 
 @contextmanager
@@ -182,7 +191,7 @@ def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterat
 
 def _goes_on(job: Job, end: _End, attempts: _Attempts) -> bool:
     """Whether the trainer is to be started again: killed after progress, or with half the micro-batch."""
-    if end.timed_out or end.returncode in (0, INTERRUPTED, REFUSED):
+    if end.timed_out or end.returncode == 0 or end.said in ("interrupted", "refused", "diverged"):
         return False
     known = failures.classify(_tail(job))
     if known is not None:
@@ -212,15 +221,14 @@ def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> R
             shutil.copyfile(job.work / PREDICTIONS, aside)
     else:
         predictions.unlink(missing_ok=True)
-    commit, dirty = host.commit()
     device = end.facts.pop("device", {"device": job.platform, "device_count": 0})
     record = Record(
         cell=str(job.cell),
         status=status,
         phase="done" if status == "ok" else end.phase,
         failure=failure,
-        commit=commit,
-        dirty=dirty,
+        commit=attempts.commit,
+        dirty=attempts.dirty,
         started=attempts.started,
         ended=_now(),
         attempts=attempts.count,
@@ -248,8 +256,8 @@ def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
             f"stopped after {job.limits.hours:g} h",
             f"in phase {end.phase}",
         )
-    elif end.diverged:
-        status, kind, fingerprint = "diverged", "loss is not a number", failures.normalise(end.message or "")
+    elif end.said == "diverged":
+        status, kind, fingerprint = "diverged", "loss is not a number", failures.normalise(end.message)
     else:
         status, kind, fingerprint = failures.classify(log) or failures.unknown(log, end.phase, signal_name)
     last_lines = [line[:500] for line in log.splitlines()[-_LAST_LINES:]]
@@ -265,10 +273,10 @@ def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
 def _host(job: Job, device: dict[str, Any]) -> Host:
     return Host(
         **device,
-        devices_used=1,
+        devices_used=min(job.limits.processes, max(1, device["device_count"])),
         cpu=host.cpu_name(),
         cores=host.cores(),
-        cores_used=min(job.recipe.threads, host.cores()),
+        cores_used=min(job.recipe.threads * job.limits.processes, host.cores()),
         memory_gib=host.memory_gib(),
         os=host.operating_system(),
         instance=host.instance_type(),

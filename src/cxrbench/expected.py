@@ -1,0 +1,54 @@
+"""Reviewed outcomes: data/expected_status.csv against what happened. Worse and better both fail."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.errors import UserError
+from cxrbench.evidence import Status
+
+COLUMNS = ["cell", "status", "reason"]
+EXPECTED = Path("data/expected_status.csv")
+
+
+def read_expected(path: Path) -> list[tuple[str, str, str]]:
+    """(cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if list(table.columns) != COLUMNS:
+        raise UserError(f"{path}: columns are {list(table.columns)}; they must be {COLUMNS}")
+    known = Status.__args__  # type: ignore[attr-defined]
+    for number, row in enumerate(table.itertuples(), start=2):
+        if row.status not in known:
+            raise UserError(f"{path}, line {number}: unknown status '{row.status}'; use one of {list(known)}")
+    return list(table.itertuples(index=False, name=None))
+
+
+def expected_status(cell: str, expected: list[tuple[str, str, str]]) -> str:
+    """The status that ``cell`` should have: the last line that names it, else 'ok'."""
+    status = "ok"
+    for pattern, listed, _ in expected:
+        if fnmatch.fnmatchcase(cell, pattern):
+            status = listed
+    return status
+
+
+def unexpected(statuses: dict[str, str], expected: list[tuple[str, str, str]]) -> list[str]:
+    """One message per cell whose status is worse or better than expected."""
+    messages = []
+    for cell, status in statuses.items():
+        if (wanted := expected_status(cell, expected)) != status:
+            change = "better" if status == "ok" else "worse" if wanted == "ok" else "other"
+            messages.append(f"{cell}: {status}, {change} than expected ({wanted})")
+    return messages
+
+
+def accept(path: Path, statuses: dict[str, str], reason: str) -> None:
+    """Write what happened into ``path``: cells that failed get a line, cells that work lose theirs."""
+    from cxrbench.files import write_csv
+
+    kept = [line for line in read_expected(path) if line[0] not in statuses]
+    added = [(cell, status, reason) for cell, status in statuses.items() if status != "ok"]
+    write_csv(path, pd.DataFrame(sorted(kept + added), columns=COLUMNS))

@@ -1,0 +1,67 @@
+"""torch_xla: every change that XLA asks of an ordinary PyTorch loop, and nothing else.
+
+XLA records operations and compiles them when the graph is cut. Four things follow, marked (1) to (4).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from cxrbench.platforms.base import Platform
+
+os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
+
+import torch_xla
+import torch_xla.debug.metrics as xla_metrics
+
+
+class XlaPlatform(Platform):
+    """torch_xla on its CPU device: the same lazy graphs as on an accelerator, testable anywhere."""
+
+    name = "xla_cpu"
+
+    def __init__(self, threads: int, precision: str) -> None:
+        super().__init__(threads, precision)
+        # (1) The device: tensors that live on it are lazy.
+        self.device = torch_xla.device()
+
+    def network(self, network: nn.Module) -> nn.Module:
+        # Built on the CPU, then moved: otherwise initialisation becomes part of the first graph.
+        return network.to(self.device)
+
+    def layout(self, images: torch.Tensor) -> torch.Tensor:
+        return images  # XLA lays tensors out itself
+
+    def optimizer(
+        self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
+    ) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, foreach=False)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast("xla", dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+    def end_step(self) -> None:
+        # (2) The step barrier: cut the graph here, or it grows until memory ends.
+        torch_xla.sync()
+
+    # (3) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
+    # (4) No host reads inside the step: training/loop.py reads the loss between steps.
+
+    def synchronise(self) -> None:
+        torch_xla.sync(wait=True)
+
+    def compiles(self) -> tuple[int, float]:
+        timed = xla_metrics.metric_data("CompileTime")  # (samples, nanoseconds, ...); None before the first
+        return (timed[0], timed[1] / 1e9) if timed else (0, 0.0)
+
+    def report(self) -> dict[str, Any]:
+        fallbacks = sorted(name for name in xla_metrics.counter_names() if name.startswith("aten::"))
+        return {"fallback_operators": fallbacks}
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"device": "torch_xla on its CPU device"}
