@@ -10,7 +10,7 @@ SNAKEMAKE = python -m snakemake --workflow-profile workflow/profiles/default
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 
-.PHONY: help setup latex paper paper-from-evidence test test-all smoke lint format lock clean
+.PHONY: help setup latex paper paper-from-evidence test test-all smoke bench lint format lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ test: $(FULL) latex ## the tests, in minutes
 
 test-all: test ## the slow ones too: whole builds, repeated kills, system services
 	@python -m pytest -m slow
+
+bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
+	@python -m cxrbench bench train
+	@python -m cxrbench bench metrics
 
 lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
 	@ruff check . && ruff format --check . && mypy && codespell

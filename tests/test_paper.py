@@ -36,23 +36,49 @@ def test_a_number_in_the_source_is_found(text: str) -> None:
     assert bare_numbers(text)
 
 
-def test_every_value_in_the_prose_is_defined_by_the_evidence(tmp_path: Path) -> None:
-    for source in ("config", "data", "paper", "src", "workflow", "Snakefile", "environment.yml"):
-        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-        ignored = {"ignore": shutil.ignore_patterns("raw", "packed", "generated", "__pycache__")}
-        copy(ROOT / source, tmp_path / source, **(ignored if copy is shutil.copytree else {}))
+@pytest.fixture(scope="module")
+def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy in which everything up to LaTeX was built from recorded evidence."""
+    folder = tmp_path_factory.mktemp("evidence")
+    for source in (
+        "config",
+        "data",
+        "docs",
+        "paper",
+        "src",
+        "workflow",
+        "Snakefile",
+        "README.md",
+        "environment.yml",
+    ):
+        if (ROOT / source).is_dir():
+            ignored = shutil.ignore_patterns("raw", "packed", "generated", "__pycache__")
+            shutil.copytree(ROOT / source, folder / source, ignore=ignored)
+        else:
+            shutil.copy(ROOT / source, folder / source)
     done = subprocess.run(
         ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    defined = set(
-        re.findall(r"\\csname cxr@(.*?)\\endcsname", (tmp_path / "paper/generated/macros.tex").read_text())
-    )
+    return folder
+
+
+def test_every_value_in_the_prose_is_defined_by_the_evidence(from_evidence: Path) -> None:
+    macros = (from_evidence / "paper/generated/macros.tex").read_text()
+    defined = set(re.findall(r"\\csname cxr@(.*?)\\endcsname", macros))
     used = {key for path in SOURCES for key in re.findall(r"\\val\{([^}]*)\}", path.read_text())}
     assert used <= defined, f"not defined: {sorted(used - defined)}"
+
+
+def test_the_readmes_generated_parts_follow_the_evidence(from_evidence: Path) -> None:
+    done = cxrbench("report", "readme", cwd=from_evidence)
+    assert done.returncode == 0, done.stderr
+    for name in ("README.md", "docs/auroc_per_label.png"):
+        same = (from_evidence / name).read_bytes() == (ROOT / name).read_bytes()
+        assert same, f"{name}: run `make paper-from-evidence` and `cxrbench report readme`, then commit"
 
 
 def test_cited_works_are_in_the_bibliography() -> None:

@@ -22,7 +22,9 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Pack datasets; look at phantoms.", no_args_is_help=True)
 report_app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
+cost_app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(cost_app, name="cost")
 app.add_typer(report_app, name="report")
 
 StudyOption = Annotated[
@@ -30,6 +32,8 @@ StudyOption = Annotated[
 ]
 CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform/seedN")]
 RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
+PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
+PRICES = Path("data/prices.csv")
 STUDY, PACKED, RECORDED, RESULTS = (
     Path("config/config.yaml"),
     Path("data/packed"),
@@ -204,18 +208,18 @@ def evaluate(
         print(readable(table))
 
 
-@app.command()
-def cost(
+@cost_app.command("table")
+def cost_of_records(
     records: Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")] = None,
     study: StudyOption = STUDY,
-    prices: Annotated[Path, typer.Option(help="Price table.")] = Path("data/prices.csv"),
+    prices: PricesOption = PRICES,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
 ) -> None:
     """Price cells: hours by phase times the price of an instance, marked measured or proxy."""
     from cxrbench.report.pricing import cost_table, readable
 
-    table = cost_table(records or [], study, prices)
+    table = cost_table(records or [RECORDED], study, prices)
     if out:
         from cxrbench.files import write_csv
 
@@ -224,6 +228,69 @@ def cost(
         print(table.to_json(orient="records", indent=1))
     elif not out:
         print(readable(table))
+
+
+@cost_app.command("refresh")
+def cost_refresh(
+    prices: PricesOption = PRICES,
+    region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
+    instances: Annotated[list[str] | None, typer.Argument(help="EC2 types; none: all in the table.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Add today's prices to the table.")] = False,
+) -> None:
+    """Ask AWS for today's prices and show the difference; nothing is written without --write."""
+    from cxrbench.cost.refresh import refresh
+
+    found = refresh(prices, region, instances, write)
+    print(found.difference.to_string(index=False))
+    for instance in found.not_offered:
+        say(f"{instance}: not offered in {region}")
+    say(f"wrote {prices}" if found.written else "nothing written; add --write to keep these prices")
+
+
+@cost_app.command("decide")
+def cost_decide(
+    spend: Annotated[float, typer.Option(prompt="USD per month spent on GPU training", help="USD a month.")],
+    architecture: Annotated[str, typer.Option(prompt="cnn or transformer", help="cnn or transformer.")],
+    porting: Annotated[float, typer.Option(prompt="porting budget in USD", help="USD, once.")],
+    horizon: Annotated[float, typer.Option(prompt="months the model will be trained", help="Months.")],
+    capacity: Annotated[
+        float, typer.Option(prompt="share of it that Trainium capacity can take, 0 to 1", help="0 to 1.")
+    ],
+) -> None:
+    """Port to Trainium or stay? Five numbers in, the arithmetic out."""
+    from cxrbench.cost.breakeven import decide
+
+    for line in decide(spend, architecture, porting, horizon, capacity).arithmetic:
+        print(line)
+
+
+@app.command()
+def claims(
+    file: Annotated[Path, typer.Option(help="The claims.")] = Path("data/claims.yaml"),
+    prices: PricesOption = PRICES,
+    tables: Annotated[Path, typer.Option(help="Folder of the result tables.")] = RESULTS / "tables",
+    out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+) -> None:
+    """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
+    from cxrbench.claims import broken, check_claims, drifted, read_claims, read_context
+
+    ledger = check_claims(read_claims(file), read_context(prices, tables))
+    if out:
+        from cxrbench.files import write_csv
+
+        write_csv(out, ledger)
+    if as_json:
+        print(ledger.to_json(orient="records", indent=1))
+    elif not out:
+        for row in ledger.itertuples():
+            print(f"{row.id:5} {row.verdict:20} {row.says}")
+    for row in drifted(ledger).itertuples():
+        say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
+    for row in (lost := broken(ledger)).itertuples():
+        say(f"cxrbench: our claim {row.id} does not follow from the evidence any more: {row.why}")
+    if len(lost):
+        raise typer.Exit(1)
 
 
 @report_app.command("metrics")
@@ -252,6 +319,18 @@ def report_cells(
     write_csv(out, cells_table(read_study(study), cells, recorded))
 
 
+@report_app.command("statistics")
+def report_statistics(
+    results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")] = RESULTS,
+    study: StudyOption = STUDY,
+    baselines: Annotated[Path, typer.Option(help="Published values.")] = Path("data/baselines.csv"),
+) -> None:
+    """Parity of platforms, spread over seeds, subgroups, literature, and what F1 = 0.80 could be."""
+    from cxrbench.report.statistics import write_statistics
+
+    write_statistics(results, study, baselines)
+
+
 @report_app.command("tables")
 def report_tables(
     results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")] = RESULTS,
@@ -259,22 +338,24 @@ def report_tables(
         "paper/generated"
     ),
     study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
 ) -> None:
     """The paper's tables as LaTeX, CSV and Markdown, and every number in its prose as a macro."""
     from cxrbench.report.paper import write_tables
 
-    write_tables(results, out, study)
+    write_tables(results, out, study, recorded)
 
 
 @report_app.command("figures")
 def report_figures(
     results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")] = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("figures"),
+    recorded: RecordedOption = RECORDED,
 ) -> None:
     """The paper's figures as vector PDF, the same bytes every time."""
     from cxrbench.report.figures import write_figures
 
-    write_figures(results, out)
+    write_figures(results, out, recorded)
 
 
 @report_app.command("paper")
@@ -288,6 +369,20 @@ def report_paper(
     from cxrbench.report.typeset import typeset
 
     typeset(sources, generated, figures, out)
+
+
+@report_app.command("readme")
+def report_readme(
+    results: Annotated[
+        Path, typer.Option(help="Folder with tables/, built from recorded evidence.")
+    ] = RESULTS,
+    readme: Path = Path("README.md"),
+    figure: Path = Path("docs/auroc_per_label.png"),
+) -> None:
+    """The README's generated parts; build with `make paper-from-evidence` before."""
+    from cxrbench.report.readme import write_readme
+
+    write_readme(results, readme, figure)
 
 
 @report_app.command("summary")
@@ -326,3 +421,86 @@ def expected(
         say("to accept these outcomes after looking at them: cxrbench expected --accept 'the reason'")
         raise typer.Exit(1)
     print(f"{len(statuses)} cells have the expected status")
+
+
+bench_app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+BENCH = RESULTS / "bench"
+
+
+@bench_app.command("train")
+def bench_train(
+    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    platform: Annotated[str, typer.Option(help="cpu, cuda or xla_cpu.")] = "cpu",
+    pixels: Annotated[int, typer.Option(help="Side of the images.")] = 64,
+    batch: Annotated[int, typer.Option(help="Images per step.")] = 32,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
+    steps: Annotated[int, typer.Option(help="Timed steps per block.")] = 3,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "train.json",
+) -> None:
+    """Our loop, timm's with its defaults and its best flags, and the device's limit, interleaved."""
+    from cxrbench.files import write_json
+    from cxrbench.training import bench
+
+    rows = []
+    for architecture in architectures or bench.NETWORKS:
+        setting = bench.Setting(platform, architecture, pixels, batch, precision, threads, blocks, steps)
+        rows.append(bench.measure(setting, say))
+        write_json(out, rows)
+        row = rows[-1]
+        print(
+            f"{architecture}: ours {row['ours']:.0f} images/s, {row['ratio_to_timm']:.2f} of timm's defaults, "
+            f"{row['ratio_to_timm_best']:.2f} of timm's best, {row['share_of_limit']:.3f} of the limit"
+        )
+
+
+@bench_app.command("gains")
+def bench_gains(
+    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    platform: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    pixels: Annotated[int, typer.Option(help="Side of the images.")] = 64,
+    batch: Annotated[int, typer.Option(help="Images per step.")] = 32,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "gains.json",
+) -> None:
+    """What channels_last, fused AdamW, torch.compile and bf16 gain, added one after the other."""
+    from cxrbench.files import write_json
+    from cxrbench.training import bench, gains
+
+    rows = []
+    for architecture in architectures or bench.NETWORKS:
+        setting = bench.Setting(platform, architecture, pixels, batch, "fp32", threads, blocks, 3)
+        rows += gains.measure_gains(setting, say)
+        write_json(out, rows)
+
+
+@bench_app.command("metrics")
+def bench_statistics(
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "metrics.json",
+) -> None:
+    """All metrics of a set of the official size, against scikit-learn called in a loop."""
+    from cxrbench.files import write_json
+    from cxrbench.metrics.bench import bench_metrics
+
+    write_json(out, measured := bench_metrics())
+    for name, value in measured.items():
+        print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+@bench_app.command("record")
+def bench_record(
+    source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Keep this machine's measurements under data/recorded/bench/<host>/."""
+    from cxrbench.evidence import write_sums
+    from cxrbench.files import write_text
+    from cxrbench.training.host import folder_name
+
+    for path in sorted(source.glob("*.json")):
+        write_text(recorded / "bench" / folder_name() / path.name, path.read_text(encoding="utf-8"))
+        say(f"recorded {path.name} of {folder_name()}")
+    write_sums(recorded)

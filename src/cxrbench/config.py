@@ -96,7 +96,7 @@ class Limits(Strict):
     """How a trainer is watched. None of this changes a result, so none of it is in the recipe."""
 
     hours: float = Field(12.0, gt=0, description="wall time of one cell; more is status timed_out")
-    memory_gib: float | None = Field(None, gt=0, description="address space of the trainer; none: no limit")
+    memory_gib: float | None = Field(None, gt=0, description="host memory of the trainer; none: no limit")
     checkpoint_minutes: float = Field(5.0, ge=0, description="0: at every step (for tests)")
     micro_batch: int | None = Field(None, gt=0, description="images per forward pass; none: the whole batch")
     out_of_memory: Literal["halve", "record"] = Field(

@@ -16,7 +16,7 @@ from cxrbench.evidence import LABELS, PREDICTIONS, Record, check_evidence, read_
 def verify_recorded(root: Path) -> tuple[list[Cell], list[str]]:
     """The cells below ``root`` and everything that is wrong with them, one message a problem."""
     cells = find_cells(root) if root.is_dir() else []
-    problems = _changed_files(root) if cells else []
+    problems = _changed_files(root) if root.is_dir() and any(root.iterdir()) else []
     for cell in cells:
         try:
             verify_cell(cell.folder(root), cell)

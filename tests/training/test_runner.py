@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,7 +177,7 @@ def test_a_network_for_another_input_size_is_a_result(make_job, tmp_path) -> Non
         ({"platform": "cuda"}, "platform cuda cannot run here: there is no NVIDIA driver"),
         ({"platform": "gpu"}, "unknown platform 'gpu'"),
         ({"recipe": Recipe(epochs=1, batch=1024), "micro_batch": 1024}, "fewer than one batch"),
-        ({"micro_batch": 48}, "does not divide the batch"),
+        ({"micro_batch": 48}, "is not a multiple of micro_batch 48"),
         ({"packed": Path("nowhere/d")}, "not packed yet; run `cxrbench data pack d`"),
     ],
 )
@@ -212,4 +214,27 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, make_job, t
     record = run(job, tmp_path / "out")
     assert record.status == "ok"
     assert f"checkpoint {newest.name} is damaged" in (tmp_path / "out/train.log").read_text()
+    assert (scores(finished) == scores(tmp_path / "out")).all()
+
+
+@pytest.mark.slow
+def test_twenty_kills_at_random_moments_change_no_bit(finished, make_job, tmp_path) -> None:
+    rng = random.Random(0)
+    job = make_job(limits=Limits(checkpoint_minutes=0))
+    kills = 0
+    while kills < 20:
+        process = start(job, tmp_path)
+        deadline = time.monotonic() + rng.uniform(2, 12)
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if process.poll() is not None:  # finished before its moment: begin again with another cell's worth
+            assert process.returncode == 0
+            assert (scores(finished) == scores(tmp_path / "out")).all()
+            shutil.rmtree(tmp_path / "out")
+            continue
+        process.kill()  # the runner dies, and its trainer with it
+        process.wait()
+        kills += 1
+    record = run(job, tmp_path / "out")
+    assert record.status == "ok"
     assert (scores(finished) == scores(tmp_path / "out")).all()

@@ -47,3 +47,26 @@ rule cells:
         "../../environment.yml"
     shell:
         "python -m cxrbench report cells --study {input.study} --out {output} 2> {log}"
+
+
+rule statistics:
+    """Comparisons between cells: parity of platforms, spread over seeds, subgroups, literature, F1."""
+    input:
+        study="<results>/study.json",
+        cells="<results>/tables/cells.csv",
+        metrics="<results>/tables/metrics.csv",
+        baselines="data/baselines.csv",
+    output:
+        [
+            f"<results>/tables/{name}.csv"
+            for name in ("parity", "spread", "f1_search", "subgroups", "literature")
+        ],
+    log:
+        "<logs>/statistics.log",
+    conda:
+        "../../environment.yml"
+    params:
+        results=lambda wildcards, input: Path(input.study).parent,
+    shell:
+        "python -m cxrbench report statistics --results {params.results} --study {input.study}"
+        " --baselines {input.baselines} 2> {log}"

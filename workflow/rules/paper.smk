@@ -5,13 +5,28 @@ localrules:
     summary,
 
 
-TABLES = [f"<results>/tables/{name}.csv" for name in ("cells", "metrics", "cost")]
+TABLES = [
+    f"<results>/tables/{name}.csv"
+    for name in (
+        "cells",
+        "metrics",
+        "cost",
+        "claims",
+        "parity",
+        "spread",
+        "f1_search",
+        "subgroups",
+        "literature",
+    )
+]
+SPEEDS = sorted(map(str, Path("data/recorded/bench").glob("*/train.json")))
 
 
 rule tables:
     """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
     input:
         TABLES,
+        SPEEDS,
         study="<results>/study.json",
     output:
         "<generated>/macros.tex",
@@ -30,6 +45,7 @@ rule figures:
     """Vector figures without dates: the same bytes every time."""
     input:
         TABLES,
+        SPEEDS,
         study="<results>/study.json",
     output:
         [f"<figures>/{name}.pdf" for name in FIGURES],

@@ -47,7 +47,9 @@ class PhantomImages:
 
         self.config = config
         self._draw = phantom.draw
-        self.rows = phantom.choose_rows(read_nih_table(), dict(config.images), config.seed)
+        self.rows = phantom.choose_rows(
+            read_nih_table(), {str(split): n for split, n in config.images.items()}, config.seed
+        )
 
     def chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
         names, start = self.rows["image"].tolist(), 0

@@ -32,7 +32,7 @@ class Platform:
 
     def network(self, network: nn.Module) -> nn.Module:
         """The network on the device, in the memory layout that its convolutions like."""
-        return network.to(self.device, memory_format=torch.channels_last)
+        return network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """A host tensor on the device."""

@@ -26,7 +26,7 @@ COLUMNS = [
         "device",
     ),
     *("instance", "cores_used", "commit", "dirty", "attempts", "parameters", "images_per_second"),
-    *("train_seconds", "total_seconds", "recipe_hash", "packed", "torch"),
+    *("train_seconds", "total_seconds", "recipe_hash", "packed", "torch", "train_images"),
 ]
 
 
@@ -65,4 +65,5 @@ def _row(cell: Cell, adopted: Path, recorded: Path) -> dict[str, Any]:
         "recipe_hash": record.recipe_hash,
         "packed": record.dataset.packed if record.dataset else None,
         "torch": record.versions.get("torch"),
+        "train_images": record.dataset.images["train"] if record.dataset else None,
     }

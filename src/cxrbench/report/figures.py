@@ -22,6 +22,7 @@ from cxrbench.files import written_aside
 from cxrbench.report import FIGURES
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
+from cxrbench.report.results import read_throughput
 
 WIDTH = 6.3  # inches: the text width of the paper
 STYLE = {
@@ -45,8 +46,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", "--", "-.", ":")
 
 
-def write_figures(results: Path, out: Path) -> None:
-    """Write every figure of the paper into ``out``."""
+def write_figures(results: Path, out: Path, recorded: Path) -> None:
+    """Write every figure of the paper into ``out``; speeds come from ``recorded``/bench."""
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     metrics = read_metrics(results / "tables/metrics.csv")
     draw: dict[str, Callable[[], Figure]] = {
@@ -54,8 +55,9 @@ def write_figures(results: Path, out: Path) -> None:
         "learning_curves": lambda: learning_curves(cells, results / "cells"),
         "roc": lambda: roc_per_label(cells, results / "cells"),
         "auroc_per_label": lambda: auroc_per_label(metrics),
+        "throughput": lambda: throughput(read_throughput(recorded)),
     }
-    with plt.rc_context(STYLE):
+    with plt.rc_context(STYLE):  # type: ignore[arg-type]
         for name in FIGURES:
             figure = draw[name]()
             with written_aside(out / f"{name}.pdf") as aside:
@@ -191,6 +193,32 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
         axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
     panels[0][0].invert_yaxis()
+    return figure
+
+
+# -- speed -----------------------------------------------------------------------------------------
+
+
+def throughput(rows: pd.DataFrame) -> Figure:
+    """Share of the device's limit that our loop and timm reach, per machine and network."""
+    if rows.empty:
+        return _says("No speed has been recorded.")
+    contenders = {"ours": "this paper's loop", "timm_best": "timm, best flags", "timm": "timm, defaults"}
+    names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.55 * len(rows)), layout="constrained")
+    offsets = np.linspace(-0.22, 0.22, len(contenders))
+    for (name, label), offset, colour, marker in zip(
+        contenders.items(), offsets, COLOURS, MARKERS, strict=False
+    ):
+        shares = [np.divide(blocks[name], blocks["limit"]) for blocks in rows["blocks_of_each"]]
+        low, middle, high = np.array([np.percentile(share, [25, 50, 75]) for share in shares]).T
+        y = np.arange(len(rows)) + offset
+        axes.hlines(y, low, high, color=colour, lw=0.9)
+        axes.plot(middle, y, marker, color=colour, ms=4, label=label)
+    axes.axvline(1, color="0.7", lw=0.5)
+    axes.set_yticks(range(len(rows)), names)
+    axes.set(xlabel="share of the device's limit", ylim=(len(rows) - 0.5, -0.5))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -41,7 +41,8 @@ def main(path: str) -> int:
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     if job.limits.memory_gib is not None:
         limit = int(job.limits.memory_gib * 2**30)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        # Data, not address space: libraries map far more than they use.
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
 
     try:

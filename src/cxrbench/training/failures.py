@@ -91,6 +91,13 @@ PATTERNS = (
         "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
     ),
     _pattern(
+        "crashed",
+        "the GPU is lost",
+        r"CUDA error: (?P<code>device-side assert triggered|an illegal memory access was encountered"
+        r"|unspecified launch failure|uncorrectable ECC error encountered|.*no CUDA-capable device.*)",
+        "CUDA runtime API, cudaError_t; PyTorch, c10/cuda/CUDAException.cpp",
+    ),
+    _pattern(
         "out_of_memory",
         "out of memory (host)",
         r"DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc|\bMemoryError\b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -21,6 +22,12 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def folder_name() -> str:
+    """A folder name for this machine: processor and cores."""
+    words = re.split(r"[^a-z0-9]+", f"{cpu_name()} {cores()} cores".lower())
+    return "-".join(filter(None, words))
 
 
 def cores() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import EpochStats, Timing
 from cxrbench.platforms.base import Platform
 from cxrbench.training import augment, checkpoint
-from cxrbench.training.batches import Batches
+from cxrbench.training.batches import Batch, Batches
 from cxrbench.training.job import Job, event
 from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
 
@@ -42,7 +42,7 @@ class Progress:
 
     epoch: int = 0
     step: int = 0  # optimizer steps, over all epochs
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=lambda: Timing())
     history: list[EpochStats] = field(default_factory=list)
     epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
     steady_images: int = 0
@@ -130,28 +130,32 @@ class Trainer:
         rows = np.random.Generator(np.random.Philox(key=key)).permutation(self.rows["train"])
         return rows[: self.steps_per_epoch * self.recipe.batch]
 
-    def _train_epoch(self) -> None:
-        """The steps of this epoch that are still to do."""
-        progress, recipe = self.progress, self.recipe
-        first = progress.step - progress.epoch * self.steps_per_epoch
-        rows = self._order(progress.epoch)[first * recipe.batch :]
+    def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """This process's micro-batches of an epoch from its step ``first`` on, augmented."""
+        rows = self._order(epoch)[first * self.recipe.batch :]
         # Each process takes its share of every batch, so their number does not change what a batch holds.
-        rows = rows.reshape(-1, self.platform.size, recipe.batch // self.platform.size)
+        rows = rows.reshape(-1, self.platform.size, self.recipe.batch // self.platform.size)
         rows = rows[:, self.platform.rank].reshape(-1)
         drawn = augment.draw_parameters(
-            recipe.augmentation, len(self.packed.images), self.job.seed, progress.epoch
+            self.recipe.augmentation, len(self.packed.images), self.job.seed, epoch
         )
+        return self.batches.over(rows, self.job.micro_batch, drawn[rows])
+
+    def _train_epoch(self) -> None:
+        """The steps of this epoch that are still to do."""
+        progress = self.progress
+        first = progress.step - progress.epoch * self.steps_per_epoch
+        micro_batches = self.epoch_batches(progress.epoch, first)
         self.network.train()
         self.clock.restart()
-        micro_batches = self.batches.over(rows, self.job.micro_batch, drawn[rows])
         for _ in range(first, self.steps_per_epoch):
-            self._step(micro_batches)
+            self.step(micro_batches)
             progress.step += 1
             self.clock.steps += 1
             self._after_step()
         self.clock.read()
 
-    def _step(self, micro_batches: Any) -> None:
+    def step(self, micro_batches: Iterator[Batch]) -> None:
         """One optimizer step: gradients summed over the micro-batches, no host read."""
         parts = self.recipe.batch // self.job.micro_batch // self.platform.size
         rate = learning_rate(self.recipe, self.progress.step, self.recipe.epochs * self.steps_per_epoch)

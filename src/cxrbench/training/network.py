@@ -32,15 +32,16 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
         options["img_size"] = pixels  # networks that fix their input size can be built for another
     if recipe.drop_path:
         options["drop_path_rate"] = recipe.drop_path
-    network = timm.create_model(architecture, **options)
+    network: Any = timm.create_model(architecture, **options)
     if recipe.activation_checkpointing:
         network.set_grad_checkpointing(True)
     if recipe.prior_bias:
         _set_prior_bias(network, priors)
-    return network
+    built: nn.Module = network
+    return built
 
 
-def _set_prior_bias(network: nn.Module, priors: np.ndarray) -> None:
+def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
     """Start the last linear layer at the log-odds of each label, so that step one is not spent on it."""
     classifier = network.get_classifier()
     layers = [m for m in classifier.modules() if isinstance(m, nn.Linear | nn.Conv2d) and m.bias is not None]

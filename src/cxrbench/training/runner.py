@@ -12,8 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,9 +28,9 @@ from cxrbench.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.training import failures, host
 from cxrbench.training.job import EVENT, Job, checkpoints
 from cxrbench.training.progress import Display
+from cxrbench.training.spot import watching
 
 _LAST_LINES = 20
-_GRACE_SECONDS = 30.0  # from asking the trainer to stop until it is killed
 
 
 class Interrupted(Exception):
@@ -118,7 +119,8 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
             encoding="utf-8",
             errors="replace",
         ) as child,
-        _stops(child),
+        _stops(child) as stop,
+        watching(job.limits.spot_notice, stop),
         _deadline(child, job.limits.hours * 3600 - seconds_before, end),
     ):
         assert child.stdout is not None
@@ -154,18 +156,22 @@ def _take(event: dict[str, Any], end: _End, display: Display) -> None:
 
 
 @contextmanager
-def _stops(child: subprocess.Popen[str]) -> Iterator[None]:
-    """Pass SIGINT and SIGTERM on to the trainer as one polite SIGTERM; a second one kills it."""
-    asked = False
+def _stops(child: subprocess.Popen[str]) -> Iterator[Callable[[], None]]:
+    """Pass SIGINT and SIGTERM on to the trainer as a polite SIGTERM; the third one kills it.
 
-    def ask(signum: int, frame: FrameType | None) -> None:
+    Ctrl-C in a graph arrives twice (from the terminal and from Snakemake): that must stay polite.
+    Yields a function that asks as well.
+    """
+    asked = 0
+
+    def ask(signum: int = 0, frame: FrameType | None = None) -> None:
         nonlocal asked
-        child.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
-        asked = True
+        asked += 1
+        child.send_signal(signal.SIGTERM if asked < 3 else signal.SIGKILL)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield ask
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -174,7 +180,6 @@ def _stops(child: subprocess.Popen[str]) -> Iterator[None]:
 @contextmanager
 def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterator[None]:
     """Kill the trainer when its time is over."""
-    import threading
 
     def over() -> None:
         end.timed_out = True

@@ -1,0 +1,109 @@
+"""Every number that the paper's prose may name, as text for a macro."""
+
+from __future__ import annotations
+
+from cxrbench.datasets.findings import SPLITS
+from cxrbench.metrics.f1_search import TARGET
+from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.latex import escape
+from cxrbench.report.results import Group, Results, listed, with_interval
+
+
+def numbers(read: Results) -> dict[str, str]:
+    """Every number that the prose may name; ``dataset/architecture/platform/metric`` and counts."""
+    cells = read.cells
+    run = cells[cells["status"] != NOT_RUN]
+    values = {
+        "cells/total": str(len(cells)),
+        "cells/run": str(len(run)),
+        "cells/ok": str((cells["status"] == "ok").sum()),
+        "cells/failed": str((run["status"] != "ok").sum()),
+        "cells/not run": str(len(cells) - len(run)),
+        "cells/recorded": str((cells["origin"] == "recorded").sum()),
+        "cells/fresh": str((cells["origin"] == "fresh").sum()),
+        "f1/target": f"{TARGET:.2f}",
+        "price/region": escape(read.study.prices.region),
+        "price/basis": escape(read.study.prices.basis.replace("_", " ")),
+    }
+    for dataset in dict.fromkeys(cells["dataset"]):
+        values |= _dataset_numbers(dataset, read)
+    for group in dict.fromkeys(
+        cells[["dataset", "architecture", "platform"]].itertuples(index=False, name=None)
+    ):
+        values |= _group_numbers(group, read)
+    return values | _claim_numbers(read) | _throughput_numbers(read)
+
+
+def _claim_numbers(read: Results) -> dict[str, str]:
+    """Counts by verdict, and what was computed for each claim: ``claim/<id>``, ``claim/<id>/now``."""
+    verdicts = read.claims["verdict"].value_counts()
+    values = {f"claims/{verdict}": str(count) for verdict, count in verdicts.items()}
+    values["claims/total"] = str(len(read.claims))
+    for row in read.claims.itertuples():
+        for key, low, high in (
+            (f"claim/{row.id}", row.computed_low, row.computed_high),
+            (f"claim/{row.id}/now", row.now_low, row.now_high),
+        ):
+            if low != "":
+                ends = [f"{float(end):,.4g}".replace("-", "$-$") for end in (low, high)]
+                values[key] = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+        values[f"claim/{row.id}/verdict"] = escape(row.verdict)
+    return values
+
+
+def _throughput_numbers(read: Results) -> dict[str, str]:
+    """The smallest and largest ratio over what was measured on any machine."""
+    values = {}
+    for name in ("ratio_to_timm", "ratio_to_timm_best", "share_of_limit"):
+        if name in read.throughput:
+            column = read.throughput[name]
+            values[f"throughput/{name}"] = f"{column.min():.2f} to {column.max():.2f}"
+    return values
+
+
+def _dataset_numbers(dataset: str, read: Results) -> dict[str, str]:
+    recipe = read.study.recipe(dataset)
+    values = {
+        f"{dataset}/epochs": str(recipe.epochs),
+        f"{dataset}/batch": str(recipe.batch),
+        f"{dataset}/learning rate": f"{recipe.learning_rate:g}",
+        f"{dataset}/precision": recipe.precision,
+        f"{dataset}/threads": str(recipe.threads),
+        f"{dataset}/recipe": recipe.hash(),
+        f"{dataset}/pixels": str(read.study.dataset(dataset).pixels),
+    }
+    if identity := read.identity(dataset):
+        for split in SPLITS:
+            values[f"{dataset}/{split}/images"] = f"{identity.images[split]:,}"
+            values[f"{dataset}/{split}/patients"] = f"{identity.patients[split]:,}"
+        values[f"{dataset}/images"] = f"{sum(identity.images.values()):,}"
+        values[f"{dataset}/patients"] = f"{sum(identity.patients.values()):,}"
+    return values
+
+
+def _group_numbers(group: Group, read: Results) -> dict[str, str]:
+    key = "/".join(group)
+    cells = read.cells[(read.cells[["dataset", "architecture", "platform"]] == group).all(axis=1)]
+    ok = cells[cells["status"] == "ok"]
+    values = {f"{key}/seeds": str(len(ok)), f"{key}/status": escape(listed(cells["status"]))}
+    if ok.empty:
+        return values
+    for metric, label in (
+        ("auroc", "macro"),
+        ("average_precision", "macro"),
+        ("f1_macro", "macro"),
+        ("f1_micro", "all"),
+    ):
+        values[f"{key}/{metric}"] = escape(with_interval(read.of(group, metric, label)))
+    aurocs = read.of(group, "auroc", "macro")
+    cost = read.cost[read.cost["cell"].isin(ok["cell"])]
+    return values | {
+        f"{key}/auroc/patients": f"{aurocs['n_patients'].iloc[0]:,}",
+        f"{key}/images per second": f"{ok['images_per_second'].mean():.0f}",
+        f"{key}/minutes": f"{ok['total_seconds'].mean() / 60:.1f}",
+        f"{key}/device": escape(listed(ok["device"])),
+        f"{key}/usd": f"{cost['usd_total'].mean():.3f}",
+        f"{key}/usd kind": escape(listed(cost["kind"])),
+        f"{key}/instance": escape(listed(cost["instance"])),
+        f"{key}/price date": escape(listed(cost["as_of"])),
+    }

@@ -1,0 +1,97 @@
+"""The tables that the graph has made, read once, and how their values are written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.config import Study, read_study
+from cxrbench.evidence import RECORD, DatasetIdentity, read_record
+from cxrbench.report.evaluation import read_metrics
+
+UNDEFINED = "undefined"
+Group = tuple[str, str, str]  # dataset, architecture, platform
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables that the graph has made, read once."""
+
+    folder: Path
+    study: Study
+    cells: pd.DataFrame
+    metrics: pd.DataFrame
+    cost: pd.DataFrame
+    parity: pd.DataFrame
+    f1_search: pd.DataFrame
+    literature: pd.DataFrame
+    claims: pd.DataFrame
+    throughput: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
+        """Read ``folder``/tables, and the speeds recorded under ``recorded``/bench."""
+        tables = folder / "tables"
+        return cls(
+            folder,
+            read_study(study),
+            pd.read_csv(tables / "cells.csv", keep_default_na=False, na_values=[""]),
+            read_metrics(tables / "metrics.csv"),
+            *(pd.read_csv(tables / f"{name}.csv") for name in ("cost", "parity", "f1_search", "literature")),
+            pd.read_csv(tables / "claims.csv", keep_default_na=False),
+            read_throughput(recorded),
+        )
+
+    def scored(self) -> list[Group]:
+        """(dataset, architecture, platform) of the groups with scores, in the study's order."""
+        ok = self.cells[self.cells["status"] == "ok"]
+        return list(
+            dict.fromkeys(ok[["dataset", "architecture", "platform"]].itertuples(index=False, name=None))
+        )
+
+    def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
+        """The rows of a metric for a group, one per seed."""
+        m = self.metrics
+        rows = (m["dataset"] == group[0]) & (m["architecture"] == group[1]) & (m["platform"] == group[2])
+        return m[rows & (m["metric"] == metric) & (m["label"] == label)]
+
+    def identity(self, dataset: str) -> DatasetIdentity | None:
+        """What a cell of ``dataset`` says of its data; None when no cell has evidence."""
+        for cell in self.cells.loc[self.cells["dataset"] == dataset, "cell"]:
+            path = self.folder / "cells" / cell / RECORD
+            if path.exists() and (identity := read_record(path).dataset):
+                return identity
+        return None
+
+
+def read_throughput(recorded: Path) -> pd.DataFrame:
+    """The rows of every recorded train.json, with the machine they were measured on."""
+    rows = []
+    for path in sorted((recorded / "bench").glob("*/train.json")):
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            rows.append({"host": path.parent.name, **row})
+    return pd.DataFrame(rows)
+
+
+def with_interval(rows: pd.DataFrame) -> str:
+    """``0.712 (0.690 to 0.734)``: means over seeds of the value and of both ends of its interval."""
+    if rows.empty or rows["value"].isna().all():
+        return UNDEFINED
+    value, low, high = rows[["value", "ci_low", "ci_high"]].astype(float).mean()
+    return f"{value:.3f}" + (f" ({low:.3f} to {high:.3f})" if pd.notna(low) else "")
+
+
+def group_name(group: tuple[str, str, str]) -> str:
+    return f"{group[0]} {group[1]} {group[2]}"
+
+
+def finding_name(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def listed(values: pd.Series) -> str:
+    """Different values in order, joined."""
+    return ", ".join(dict.fromkeys(values.dropna().astype(str)))

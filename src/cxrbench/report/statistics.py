@@ -1,0 +1,81 @@
+"""Comparisons between cells as tables: parity of platforms, spread, subgroups, literature, the F1 question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.cells import Cell
+from cxrbench.config import NihSource, Study, read_study
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.evidence import PREDICTIONS, read_predictions
+from cxrbench.files import write_csv
+from cxrbench.metrics.estimates import CellEstimate, estimate_cells
+from cxrbench.metrics.f1_search import COLUMNS as F1_COLUMNS
+from cxrbench.metrics.f1_search import f1_search
+from cxrbench.metrics.literature import COLUMNS as LITERATURE_COLUMNS
+from cxrbench.metrics.literature import compare_with_literature, read_baselines
+from cxrbench.metrics.parity import parity
+from cxrbench.metrics.spread import spread
+from cxrbench.metrics.subgroups import COLUMNS as SUBGROUP_COLUMNS
+from cxrbench.metrics.subgroups import subgroups
+
+TABLES = ("parity", "spread", "f1_search", "subgroups", "literature")
+
+
+def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
+    """Write one CSV per name in ``TABLES`` into ``results``/tables; cells without scores are left out."""
+    study = read_study(study_path)
+    cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
+    ok = cells[cells["status"] == "ok"]
+    predictions = {
+        Cell.parse(cell): read_predictions(results / "cells" / cell / PREDICTIONS) for cell in ok["cell"]
+    }
+    estimates = estimate_cells(predictions)
+    tables = {
+        "parity": _parity(estimates, ok, study),
+        "spread": spread(estimates),
+        "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
+        "subgroups": _per_cell(
+            predictions, lambda table: subgroups(table, read_nih_table()), SUBGROUP_COLUMNS
+        ),
+        "literature": _literature(ok, results, study, baselines),
+    }
+    for name in TABLES:
+        write_csv(results / "tables" / f"{name}.csv", tables[name])
+
+
+def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Parity within cells of equal data and equal recipe: others are not comparable."""
+    parts = []
+    for _, some in cells.groupby(["dataset", "architecture", "packed", "recipe_hash"], sort=True):
+        chosen = {cell: estimates[cell] for cell in map(Cell.parse, some["cell"])}
+        parts.append(parity(chosen, study.margins))
+    return pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
+
+
+def _per_cell(predictions: dict[Cell, pd.DataFrame], compute: object, columns: list[str]) -> pd.DataFrame:
+    """The rows of ``compute`` for every cell, under its name."""
+    parts = [compute(table).assign(cell=str(cell)) for cell, table in predictions.items()]  # type: ignore[operator]
+    wanted = ["cell", *columns]
+    return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)
+
+
+def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Path) -> pd.DataFrame:
+    """Each cell on real radiographs beside what was published for the same split."""
+    metrics = pd.read_csv(results / "tables/metrics.csv", dtype={"note": str})
+    published, parts = read_baselines(baselines), []
+    for row in cells.itertuples():
+        config = study.dataset(row.dataset)
+        if isinstance(config, NihSource):
+            table = compare_with_literature(
+                metrics[metrics["cell"] == row.cell],
+                published,
+                split_name=config.split,
+                n_train_images=int(row.train_images),
+                pixels=config.pixels,
+            )
+            parts.append(table.assign(cell=row.cell))
+    wanted = ["cell", *LITERATURE_COLUMNS]
+    return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)

@@ -1,0 +1,177 @@
+"""The paper's tables: a DataFrame of texts and the preamble of its LaTeX tabular."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.results import UNDEFINED, Results, finding_name, group_name, listed, with_interval
+
+Table = tuple[pd.DataFrame, str]
+F1_NAMES = {
+    "f1_macro": "macro",
+    "f1_micro": "micro",
+    "f1_weighted": "support-weighted",
+    "f1_samples": "samples",
+}
+
+
+def cells_by_status(read: Results) -> Table:
+    """Cells per group with status, origin, date, device and commit."""
+    rows = []
+    for group, cells in read.cells.groupby(["dataset", "architecture", "platform"], sort=False):
+        for status, some in cells.groupby("status", sort=False):
+            run = status != NOT_RUN
+            rows.append(
+                {
+                    "Dataset": group[0],
+                    "Architecture": group[1],
+                    "Platform": group[2],
+                    "Seeds": len(some),
+                    "Status": f"{status}, {listed(some['origin'])}" if run else status,
+                    "Run on": listed(some["ended"].str[:10]) if run else "",
+                    "Device": listed(some["device"]) if run else "",
+                    "Commit": listed(some["commit"].str[:7]) if run else "",
+                }
+            )
+    return pd.DataFrame(rows), "lllrllp{3cm}l"
+
+
+def dataset_counts(read: Results) -> Table:
+    """Images, patients and positive images per finding and split, one column per dataset and split."""
+    columns: dict[str, list[str]] = {"": ["Images", "Patients", *map(finding_name, FINDINGS)]}
+    for dataset in dict.fromkeys(read.cells["dataset"]):
+        if identity := read.identity(dataset):
+            for split in SPLITS:
+                positive = [identity.positive_images[finding][split] for finding in FINDINGS]
+                counts = [identity.images[split], identity.patients[split], *positive]
+                columns[f"{dataset} {split}"] = [f"{count:,}" for count in counts]
+    return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
+
+
+def auroc_per_label(read: Results) -> Table:
+    """Test AUROC per finding and group: mean over seeds with the mean patient-clustered interval."""
+    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro"]}
+    for group in read.scored():
+        columns[group_name(group)] = [
+            with_interval(read.of(group, "auroc", label)) for label in (*FINDINGS, "macro")
+        ]
+    return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
+
+
+def f1_by_definition(read: Results) -> Table:
+    """Test F1 by definition, thresholds from validation."""
+    columns: dict[str, list[str]] = {"F1": list(F1_NAMES.values())}
+    for group in read.scored():
+        columns[group_name(group)] = [
+            with_interval(read.of(group, metric, "macro" if metric == "f1_macro" else "all"))
+            for metric in F1_NAMES
+        ]
+    return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
+
+
+def cost_of_cells(read: Results) -> Table:
+    """Hours and US dollars of each cell, with the instance, the price basis, its date and the kind."""
+    table = read.cost
+    shown = pd.DataFrame(
+        {
+            "Cell": table["cell"],
+            "Kind": table["kind"],
+            "Instance": table["instance"],
+            "Basis": table["basis"].str.replace("_", " "),
+            "Price of": table["as_of"],
+            "Hours": table["hours_total"].map("{:.3f}".format),
+            "USD": table["usd_total"].map("{:.4f}".format),
+        }
+    )
+    return shown, "llllrrr"
+
+
+def parity_of_platforms(read: Results) -> Table:
+    """Macro AUROC, macro F1 and the claim over all labels, platforms against each other and themselves."""
+    table = read.parity
+    table = table[table["label"].isin(["macro", "every"]) | (table["metric"] == "f1_micro")]
+    rows = []
+    for row in table.itertuples():
+        numbers = pd.notna(row.difference)
+        interval = f" ({row.ci_low:+.3f} to {row.ci_high:+.3f})" if pd.notna(row.ci_low) else ""
+        rows.append(
+            {
+                "Dataset": row.dataset,
+                "Architecture": row.architecture,
+                "Platforms": f"{row.platform_a} - {row.platform_b}",
+                "Seeds": f"{row.seeds_a} - {row.seeds_b}".replace("nan", "none"),
+                "Metric": f"{row.metric}, {row.label}",
+                "Difference": f"{row.difference:+.4f}{interval}" if numbers else "",
+                "Margin": f"{row.margin:g}",
+                "Verdict": row.verdict if pd.isna(row.reason) else f"{row.verdict}: {row.reason}",
+            }
+        )
+    return pd.DataFrame(rows), "lllllllp{5cm}"
+
+
+def what_f1_could_be(read: Results) -> Table:
+    """Each definition of F1 for the cells on real radiographs, and what it would take to reach 0.80."""
+    table = read.f1_search[~read.f1_search["cell"].str.startswith("phantom")]
+    rows = [
+        {
+            "Cell": row.cell,
+            "Definition": row.definition.removeprefix("f1_").replace("_", " "),
+            "Validation thresholds": _number(row.value),
+            "Threshold 0.5": _number(row.value_at_half),
+            "Best threshold": _number(row.value_at_best),
+            "Prevalence here": _number(row.prevalence),
+            "Prevalence needed": _number(row.prevalence_needed, "none"),
+        }
+        for row in table.itertuples()
+    ]
+    return pd.DataFrame(rows), "llrrrrr"
+
+
+def published_beside_ours(read: Results) -> Table:
+    """Published AUROC of the same split beside ours; training data and size differ, and are said."""
+    table = read.literature
+    table = table[table["cell"].str.endswith("seed0")] if len(table) else table
+    columns: dict[str, list[str]] = {}
+    for (cell, source), some in table.groupby(["cell", "source"], sort=False):
+        some = some.set_index("label")
+        columns.setdefault("Finding", [finding_name(label) for label in some.index])
+        columns[cell] = [_number(value) for value in some["value"]]
+        columns[source] = [_number(value) for value in some["published"]]
+    return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
+
+
+def throughput(read: Results) -> Table:
+    """Training speed beside timm's and the device's limit, as recorded on each machine."""
+    rows = [
+        {
+            "Machine": row.host,
+            "Platform": row.platform,
+            "Network": row.architecture,
+            "Pixels": f"{row.pixels}",
+            "Batch": f"{row.batch}",
+            "Precision": row.precision,
+            "Images/s": f"{row.ours:.0f}",
+            "timm": f"{row.timm:.0f}",
+            "timm, best flags": f"{row.timm_best:.0f}",
+            "Limit": f"{row.limit:.0f}",
+            "Ours/timm": f"{row.ratio_to_timm:.2f}",
+            "Ours/best": f"{row.ratio_to_timm_best:.2f}",
+            "Share of limit": f"{row.share_of_limit:.3f}",
+        }
+        for row in read.throughput.itertuples()
+    ]
+    return pd.DataFrame(rows), "lllrrlrrrrrrr"
+
+
+def claims_by_verdict(read: Results) -> Table:
+    """How many claims of each source were confirmed, contradicted and so on."""
+    counted = pd.crosstab(read.claims["source"], read.claims["verdict"])
+    counted.insert(0, "claims", counted.sum(axis=1))
+    shown = counted.astype(str).reset_index().rename(columns={"source": "Source"})
+    return shown, "l" + "r" * (len(shown.columns) - 1)
+
+
+def _number(value: float, missing: str = UNDEFINED) -> str:
+    return f"{value:.3f}" if pd.notna(value) else missing
