@@ -451,7 +451,8 @@ def bench_train(
         write_json(out, rows)
         row = rows[-1]
         print(
-            f"{architecture}: ours {row['ours']:.0f} images/s, {row['ratio_to_timm']:.2f} of timm's defaults, "
+            f"{architecture}: ours {row['ours']:.0f} images/s, "
+            f"{row['ratio_to_timm']:.2f} of timm's defaults, "
             f"{row['ratio_to_timm_best']:.2f} of timm's best, {row['share_of_limit']:.3f} of the limit"
         )
 

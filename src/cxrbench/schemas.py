@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from cxrbench.config import Study
 from cxrbench.evidence import Record
 from cxrbench.files import write_text
 
-_SCHEMAS = {"study.schema.json": Study, "record.schema.json": Record}
+_SCHEMAS: dict[str, type[BaseModel]] = {"study.schema.json": Study, "record.schema.json": Record}
 
 
 def schema_text(name: str) -> str:

@@ -63,7 +63,8 @@ def custom_network(folder: Path, forward: str) -> str:
         "sys.meta_path.insert(0, Hook())\n"
     )
     (folder / "broken_network.py").write_text(
-        "import torch\nfrom timm.models import register_model\nfrom timm.models.resnet import ResNet, BasicBlock\n"
+        "import torch\nfrom timm.models import register_model\n"
+        "from timm.models.resnet import ResNet, BasicBlock\n"
         "class Broken(ResNet):\n"
         f"    def forward(self, x):\n        {forward}\n"
         "@register_model\n"

@@ -14,7 +14,7 @@ rule study:
     conda:
         "../../environment.yml"
     params:
-        study=STUDY.model_dump_json(indent=1),
+        study=lambda wildcards: STUDY.model_dump_json(indent=1),
     shell:
         "python -m cxrbench study {output} {params.study:q} 2> {log}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ class CellEstimate:
         )
 
 
-def estimate_cells(cells: Mapping[Cell | str, pd.DataFrame], split: str = "test") -> dict[Cell, CellEstimate]:
+def estimate_cells(cells: Mapping[Any, pd.DataFrame], split: str = "test") -> dict[Cell, CellEstimate]:
     """Estimates of every cell, sorted by cell; predictions are read one cell at a time.
 
     Raises UserError when a cell's predictions have no row of ``split``.

@@ -40,7 +40,10 @@ class Results:
             read_study(study),
             pd.read_csv(tables / "cells.csv", keep_default_na=False, na_values=[""]),
             read_metrics(tables / "metrics.csv"),
-            *(pd.read_csv(tables / f"{name}.csv") for name in ("cost", "parity", "f1_search", "literature")),
+            pd.read_csv(tables / "cost.csv"),
+            pd.read_csv(tables / "parity.csv"),
+            pd.read_csv(tables / "f1_search.csv"),
+            pd.read_csv(tables / "literature.csv"),
             pd.read_csv(tables / "claims.csv", keep_default_na=False),
             read_throughput(recorded),
         )

@@ -1,4 +1,4 @@
-"""Comparisons between cells as tables: parity of platforms, spread, subgroups, literature, the F1 question."""
+"""Comparisons between cells: parity of platforms, spread, subgroups, literature, the F1 question."""
 
 from __future__ import annotations
 

@@ -205,14 +205,14 @@ def _timm(
         device
     )
     if channels_last:
-        network = network.to(memory_format=torch.channels_last)
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.train()
     optimizer = create_optimizer_v2(
         network, "adamw", lr=recipe.learning_rate, weight_decay=recipe.weight_decay
     )
     average = ModelEmaV3(network, decay=recipe.averaging)
     loader = create_loader(
-        _PngImages(packed),
+        _PngImages(packed),  # type: ignore[arg-type]
         input_size=(1, setting.pixels, setting.pixels),
         batch_size=setting.batch,
         is_training=True,

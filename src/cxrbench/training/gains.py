@@ -69,7 +69,7 @@ def _contender(setting: Setting, platform: Platform, ways: int) -> Contender:
     recipe = Recipe(epochs=1, batch=setting.batch)
     priors = np.full(len(FINDINGS), 0.1)
     network = build_network(setting.architecture, setting.pixels, recipe, priors).to(device)
-    network = network.to(memory_format=layout).train()
+    network = network.to(memory_format=layout).train()  # type: ignore[call-overload]
     optimizer = torch.optim.AdamW(parameter_groups(network, recipe.weight_decay), fused=fused)
     forward = torch.compile(network) if compiled else network
     size = (setting.batch, 1, setting.pixels, setting.pixels)

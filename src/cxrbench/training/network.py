@@ -43,12 +43,12 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
 
 def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
     """Start the last linear layer at the log-odds of each label, so that step one is not spent on it."""
-    classifier = network.get_classifier()
-    layers = [m for m in classifier.modules() if isinstance(m, nn.Linear | nn.Conv2d) and m.bias is not None]
-    if layers and layers[-1].bias.shape == (len(priors),):
+    linear = (nn.Linear, nn.Conv2d)
+    biases = [layer.bias for layer in network.get_classifier().modules() if isinstance(layer, linear)]
+    if biases and biases[-1] is not None and biases[-1].shape == (len(priors),):
         clipped = np.clip(priors, 1e-4, 1 - 1e-4)
         with torch.no_grad():
-            layers[-1].bias.copy_(torch.from_numpy(np.log(clipped / (1 - clipped))))
+            biases[-1].copy_(torch.from_numpy(np.log(clipped / (1 - clipped))))
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

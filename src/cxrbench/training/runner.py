@@ -255,6 +255,7 @@ def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
     if end.returncode == 0:
         return "ok", None
     signal_name = signal.Signals(-end.returncode).name if end.returncode < 0 else None
+    status: Status
     if end.timed_out:
         status, kind, fingerprint = (
             "timed_out",
