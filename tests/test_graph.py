@@ -217,3 +217,13 @@ def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
     labels, macro = rows[rows["label"] != "macro"], rows[rows["label"] == "macro"]
     assert len(labels) == 14 and (labels["ci_low"] > 0.55).all(), labels[["label", "ci_low"]]
     assert 0.75 < macro["value"].item() < 0.95
+
+
+@pytest.mark.parametrize(
+    ("change", "retrains"),
+    [("recipes={fast: {epochs: 3}}", True), ("limits={hours: 3}", False), ("margins={f1: 0.02}", False)],
+)
+def test_a_cell_is_trained_again_when_its_recipe_changes_and_not_otherwise(built, change, retrains) -> None:
+    done = graph(built, "-n", "--config", change)
+    assert done.returncode == 0, done.stderr
+    assert bool(re.search(r"^train\s+1$", done.stdout + done.stderr, flags=re.M)) == retrains

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -54,15 +53,6 @@ def main() -> None:
 def say(text: str) -> None:
     """A message to the person, apart from output that is data."""
     print(text, file=sys.stderr, flush=True)
-
-
-@app.command("study", hidden=True)
-def write_study(out: Path, text: str) -> None:
-    """Write a study that Snakemake resolved, after checking it."""
-    from cxrbench.config import parse_study
-    from cxrbench.files import write_text
-
-    write_text(out, parse_study(json.loads(text)).model_dump_json(indent=1) + "\n")
 
 
 @app.command()

@@ -55,6 +55,13 @@ def write_text(path: Path | str, text: str) -> None:
         aside.write_text(text, encoding="utf-8", newline="\n")
 
 
+def write_if_changed(path: Path | str, text: str) -> None:
+    """Write ``text`` unless the file holds it already: its time of change stays what it was."""
+    path = Path(path)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
 def write_json(path: Path | str, value: Any) -> None:
     """Write indented JSON with a final newline, aside and renamed."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

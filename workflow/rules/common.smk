@@ -14,6 +14,7 @@ os.environ.update(PYTHONPATH=SOURCE)
 from cxrbench.cells import Cell
 from cxrbench.config import parse_study
 from cxrbench.errors import UserError
+from cxrbench.files import write_if_changed
 from cxrbench.report import FIGURES
 from cxrbench.study import Plan
 
@@ -23,6 +24,10 @@ try:
 except UserError as error:
     raise WorkflowError(str(error))
 
+# The study as resolved (overlays, --config) for the commands below. It is written here and not by a rule,
+# because Snakemake does not look at the params of a rule whose inputs are all ancient().
+STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
+write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
 PAPER_SOURCES = sorted(str(path) for end in ("tex", "bib") for path in Path("paper").glob(f"**/*.{end}"))
 PAPER_SOURCES = [path for path in PAPER_SOURCES if not path.startswith("paper/generated")]
 

@@ -9,7 +9,7 @@ localrules:
 rule cost:
     """Hours by phase times the price of an instance, marked measured or proxy."""
     input:
-        study="<results>/study.json",
+        study=STUDY_FILE,
         prices="data/prices.csv",
         records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
     output:

@@ -37,7 +37,7 @@ rule metrics:
 rule cells:
     """Every cell of the study with its status and origin; cells nobody ran are rows too."""
     input:
-        study="<results>/study.json",
+        study=STUDY_FILE,
         records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
     output:
         "<results>/tables/cells.csv",
@@ -52,7 +52,7 @@ rule cells:
 rule statistics:
     """Comparisons between cells: parity of platforms, spread over seeds, subgroups, literature, F1."""
     input:
-        study="<results>/study.json",
+        study=STUDY_FILE,
         cells="<results>/tables/cells.csv",
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",

@@ -27,7 +27,7 @@ rule tables:
     input:
         TABLES,
         SPEEDS,
-        study="<results>/study.json",
+        study=STUDY_FILE,
     output:
         "<generated>/macros.tex",
     log:
@@ -46,7 +46,7 @@ rule figures:
     input:
         TABLES,
         SPEEDS,
-        study="<results>/study.json",
+        study=STUDY_FILE,
     output:
         [f"<figures>/{name}.pdf" for name in FIGURES],
     log:
@@ -84,7 +84,7 @@ rule summary:
     """What a person wants to see at the end."""
     input:
         TABLES,
-        study="<results>/study.json",
+        study=STUDY_FILE,
         paper="<paper>",
         expected="data/expected_status.csv",
     output:

@@ -8,8 +8,7 @@ localrules:
 rule train:
     """One cell. The trainer is a child process: its failure is recorded, its interruption resumed (75)."""
     input:
-        study=ancient("<results>/study.json"),
-        packed=ancient("<packed>/{dataset}/manifest.json"),
+        packed="<packed>/{dataset}/manifest.json",
     output:
         "<results>/runs/{dataset}/{architecture}/{platform}/seed{seed}/record.json",
     log:
@@ -20,10 +19,11 @@ rule train:
     # Two trainings side by side make both bits and speed meaningless: a job takes all cores.
     threads: workflow.cores
     params:
+        study=STUDY_FILE,
         cell=cell_of,
         recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
     shell:
-        "python -m cxrbench train {params.cell} --study {input.study} --packed {input.packed}"
+        "python -m cxrbench train {params.cell} --study {params.study} --packed {input.packed}"
         " --out {output} --log {log}"
 
 

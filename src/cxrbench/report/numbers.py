@@ -45,8 +45,9 @@ def _claim_numbers(read: Results) -> dict[str, str]:
             (f"claim/{row.id}/now", row.now_low, row.now_high),
         ):
             if low != "":
-                ends = [f"{float(end):,.4g}".replace("-", "$-$") for end in (low, high)]
+                ends = [f"{float(end):,.3g}".replace("-", "$-$") for end in (low, high)]
                 values[key] = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+                values[f"{key}/size"] = values[key].replace("$-$", "")
         values[f"claim/{row.id}/verdict"] = escape(row.verdict)
     return values
 

@@ -73,7 +73,7 @@ def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Pat
                 metrics[metrics["cell"] == row.cell],
                 published,
                 split_name=config.split,
-                n_train_images=int(row.train_images),
+                n_train_images=int(float(row.train_images)),
                 pixels=config.pixels,
             )
             parts.append(table.assign(cell=row.cell))

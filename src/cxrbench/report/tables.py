@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
@@ -89,26 +91,36 @@ def cost_of_cells(read: Results) -> Table:
 
 
 def parity_of_platforms(read: Results) -> Table:
-    """Macro AUROC, macro F1 and the claim over all labels, platforms against each other and themselves."""
-    table = read.parity
-    table = table[table["label"].isin(["macro", "every"]) | (table["metric"] == "f1_micro")]
+    """Macro AUROC, macro F1 and all labels at once, for platforms and for each platform's noise floor.
+
+    Where nothing can be concluded for one and the same reason, one row says so for all metrics.
+    """
+    table = read.parity[~read.parity["dataset"].str.startswith("phantom")]
+    shown = table["label"].isin(["macro", "every"])
     rows = []
-    for row in table.itertuples():
-        numbers = pd.notna(row.difference)
-        interval = f" ({row.ci_low:+.3f} to {row.ci_high:+.3f})" if pd.notna(row.ci_low) else ""
-        rows.append(
-            {
-                "Dataset": row.dataset,
-                "Architecture": row.architecture,
-                "Platforms": f"{row.platform_a} - {row.platform_b}",
-                "Seeds": f"{row.seeds_a} - {row.seeds_b}".replace("nan", "none"),
-                "Metric": f"{row.metric}, {row.label}",
-                "Difference": f"{row.difference:+.4f}{interval}" if numbers else "",
-                "Margin": f"{row.margin:g}",
-                "Verdict": row.verdict if pd.isna(row.reason) else f"{row.verdict}: {row.reason}",
-            }
-        )
-    return pd.DataFrame(rows), "lllllllp{5cm}"
+    pairs = ["dataset", "architecture", "platform_a", "platform_b", "seeds_a", "seeds_b"]
+    for pair, some in table[shown].groupby(pairs, sort=False, dropna=False):
+        seeds = " - ".join("none" if pd.isna(one) else str(one) for one in pair[4:])
+        name = {"Cells": f"{pair[0]} {pair[1]}", "Platforms": f"{pair[2]} - {pair[3]}", "Seeds": seeds}
+        same = some["reason"].dropna().unique()
+        if (some["verdict"] == "inconclusive").all() and len(same) == 1:
+            rows.append(name | _parity_values("all", None, f"inconclusive: {same[0]}"))
+            continue
+        for row in some.itertuples():
+            reason = "" if pd.isna(row.reason) else f": {row.reason}"
+            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, row.verdict + reason))
+    return pd.DataFrame(rows), "llllrrp{5cm}"
+
+
+def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
+    difference = margin = ""
+    if row is not None:
+        margin = f"{row.margin:g}"
+        if pd.notna(row.difference):
+            difference = f"{row.difference:+.4f}"
+        if pd.notna(row.ci_low):
+            difference += f" ({row.ci_low:+.3f} to {row.ci_high:+.3f})"
+    return {"Metric": metric, "Difference": difference, "Margin": margin, "Verdict": verdict}
 
 
 def what_f1_could_be(read: Results) -> Table:
