@@ -227,3 +227,11 @@ def test_a_cell_is_trained_again_when_its_recipe_changes_and_not_otherwise(built
     done = graph(built, "-n", "--config", change)
     assert done.returncode == 0, done.stderr
     assert bool(re.search(r"^train\s+1$", done.stdout + done.stderr, flags=re.M)) == retrains
+
+
+def test_evidence_of_an_older_recipe_is_not_kept_when_its_retraining_was_stopped(built, tmp_path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(built, clone)
+    (clone / "results/runs" / CELL / "record.json").unlink()  # what Snakemake does before it retrains
+    done = graph(clone, "-n", "--config", "recipes={fast: {epochs: 3}}")
+    assert re.search(r"^train\s+1$", done.stdout + done.stderr, flags=re.M), done.stdout

@@ -28,6 +28,14 @@ except UserError as error:
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+
+
+def wanted_evidence(wildcards):
+    """What adopted evidence must come from: without it, an interrupted retraining would leave the old in place."""
+    dataset = STUDY.dataset(wildcards.dataset).model_dump(mode="json")
+    return [PLAN.origin(cell_of(wildcards)), STUDY.recipe(wildcards.dataset).hash(), dataset]
+
+
 PAPER_SOURCES = sorted(str(path) for end in ("tex", "bib") for path in Path("paper").glob(f"**/*.{end}"))
 PAPER_SOURCES = [path for path in PAPER_SOURCES if not path.startswith("paper/generated")]
 

@@ -39,5 +39,6 @@ rule adopt:
         "../../environment.yml"
     params:
         cell=cell_of,
+        wanted=wanted_evidence,
     shell:
         "python -m cxrbench adopt {params.cell} {input} {output} 2> {log}"

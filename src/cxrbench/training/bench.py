@@ -172,12 +172,12 @@ def _limit(trainer: Trainer) -> Contender:
     return Contender(lambda: trainer.step(again))
 
 
-class _PngImages(torch.utils.data.Dataset[tuple[Image.Image, list[int]]]):
+class _PngImages(torch.utils.data.Dataset[tuple[Any, torch.Tensor]]):
     """PNG files in memory, decoded as timm's datasets decode them: no disk, which favours timm."""
 
     def __init__(self, packed: Packed) -> None:
         rows = packed.rows("train")
-        self.labels = packed.labels()[rows].tolist()
+        self.labels = torch.from_numpy(packed.labels()[rows])
         self.files = [self._png(packed.images[row]) for row in rows]
         self.transform: Callable[[Image.Image], Any] | None = None  # set by create_loader
 
@@ -190,7 +190,7 @@ class _PngImages(torch.utils.data.Dataset[tuple[Image.Image, list[int]]]):
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[Any, list[int]]:
+    def __getitem__(self, index: int) -> tuple[Any, torch.Tensor]:
         image = Image.open(io.BytesIO(self.files[index])).convert("L")
         return (self.transform(image) if self.transform else image), self.labels[index]
 
