@@ -43,7 +43,7 @@ test-all: test ## the slow ones too: whole builds, repeated kills, system servic
 	@python -m pytest -m slow
 
 bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
-	@python -m cxrbench bench train
+	@python -m cxrbench bench train --batch 16 --steps 2
 	@python -m cxrbench bench metrics
 
 lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint

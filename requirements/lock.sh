@@ -2,7 +2,7 @@
 # Remake the locks and the conda door from the .in files: `make lock` (needs uv on PATH).
 set -eu
 cd "$(dirname "$0")"
-flags="--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet"
+flags="--python-version 3.11 --generate-hashes --no-header --no-annotate --quiet"
 # torch's Linux wheels bring CUDA: this lock is for x86-64 Linux.
 uv pip compile base.in $flags --python-platform x86_64-manylinux_2_28 -o base.lock
 # The laptop's lock carries markers, so the same file serves Linux, macOS and Windows.

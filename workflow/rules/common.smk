@@ -56,6 +56,6 @@ def evidence_of(wildcards):
     try:
         origin = PLAN.origin(cell_of(wildcards))
     except UserError as error:
-        raise WorkflowError(str(error))
+        sys.exit(f"cxrbench: {error}")  # an exception here would be shown with a traceback
     root = "<results>/runs" if origin == "fresh" else "<recorded>"
     return f"{root}/{cell_of(wildcards)}/record.json"

@@ -1,3 +1,3 @@
 """Tables, figures and numbers of the paper, from evidence alone."""
 
-FIGURES = ("cells", "learning_curves", "roc", "auroc_per_label", "throughput")
+FIGURES = ("cells", "learning_curves", "roc", "auroc_per_label", "parity", "throughput")

@@ -55,6 +55,7 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
         "learning_curves": lambda: learning_curves(cells, results / "cells"),
         "roc": lambda: roc_per_label(cells, results / "cells"),
         "auroc_per_label": lambda: auroc_per_label(metrics),
+        "parity": lambda: parity(pd.read_csv(results / "tables/parity.csv")),
         "throughput": lambda: throughput(read_throughput(recorded)),
     }
     with plt.rc_context(STYLE):  # type: ignore[arg-type]
@@ -193,6 +194,34 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
         axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
     panels[0][0].invert_yaxis()
+    return figure
+
+
+# -- parity ----------------------------------------------------------------------------------------
+
+
+def parity(rows: pd.DataFrame) -> Figure:
+    """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin."""
+    rows = rows[(rows["label"] == "macro") & (rows["metric"] == "auroc") & rows["ci_low"].notna()]
+    if rows.empty:
+        return _says("No pair of platforms, and no platform, has the seeds that an interval needs.")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.9 + 0.3 * len(rows)), layout="constrained")
+    margin = rows["margin"].iloc[0]
+    axes.axvspan(-margin, margin, color="0.9", lw=0, label="margin of equivalence")
+    axes.axvline(0, color="0.6", lw=0.5)
+    names = []
+    for y, row in enumerate(rows.itertuples()):
+        floor = row.kind == "noise floor"
+        colour = "0.45" if floor else COLOURS[1]
+        axes.hlines(y, row.ci_low, row.ci_high, color=colour, lw=1)
+        axes.plot(
+            row.difference, y, "o" if floor else "s", color=colour, ms=4, mfc="white" if floor else colour
+        )
+        pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
+        names.append(f"{row.dataset} {row.architecture}\n{pair}")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="difference in macro AUROC", ylim=(len(names) - 0.5, -0.5))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -56,9 +56,10 @@ def _throughput_numbers(read: Results) -> dict[str, str]:
     """The smallest and largest ratio over what was measured on any machine."""
     values = {}
     for name in ("ratio_to_timm", "ratio_to_timm_best", "share_of_limit"):
-        if name in read.throughput:
-            column = read.throughput[name]
-            values[f"throughput/{name}"] = f"{column.min():.2f} to {column.max():.2f}"
+        column = read.throughput.get(name)
+        values[f"throughput/{name}"] = (
+            r"\emph{not measured}" if column is None else f"{column.min():.2f} to {column.max():.2f}"
+        )
     return values
 
 

@@ -19,6 +19,7 @@ TABLES = {
     "table_parity": tables.parity_of_platforms,
     "table_f1_search": tables.what_f1_could_be,
     "table_literature": tables.published_beside_ours,
+    "table_subgroups": tables.subgroups_of_cells,
     "table_throughput": tables.throughput,
     "table_claims": tables.claims_by_verdict,
 }

@@ -28,6 +28,7 @@ class Results:
     parity: pd.DataFrame
     f1_search: pd.DataFrame
     literature: pd.DataFrame
+    subgroups: pd.DataFrame
     claims: pd.DataFrame
     throughput: pd.DataFrame
 
@@ -44,6 +45,7 @@ class Results:
             pd.read_csv(tables / "parity.csv"),
             pd.read_csv(tables / "f1_search.csv"),
             pd.read_csv(tables / "literature.csv"),
+            pd.read_csv(tables / "subgroups.csv"),
             pd.read_csv(tables / "claims.csv", keep_default_na=False),
             read_throughput(recorded),
         )

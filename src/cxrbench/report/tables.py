@@ -154,6 +154,25 @@ def published_beside_ours(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
+def subgroups_of_cells(read: Results) -> Table:
+    """Macro AUROC by sex and view for the cells on real radiographs, with sizes."""
+    table = read.subgroups
+    table = table[(table["label"] == "macro") & ~table["cell"].str.startswith("phantom")]
+    rows = [
+        {
+            "Cell": row.cell,
+            "Subgroup": f"{row.group} {row.value_of_group}",
+            "Images": f"{row.n_images:,.0f}",
+            "Patients": f"{row.n_patients:,.0f}",
+            "Macro AUROC": _number(row.value)
+            + (f" ({row.ci_low:.3f} to {row.ci_high:.3f})" if pd.notna(row.ci_low) else ""),
+            "Note": "" if pd.isna(row.note) else row.note,
+        }
+        for row in table.itertuples()
+    ]
+    return pd.DataFrame(rows), "llrrlp{5cm}"
+
+
 def throughput(read: Results) -> Table:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     rows = [

@@ -68,4 +68,4 @@ def _first_error(log: str) -> str:
     match = re.search(r"^! (.+?)$(?:.*?^(l\.\d+ .*?)$)?", log, flags=re.M | re.S)
     if match is None:
         return "LaTeX failed without an error message"
-    return f"LaTeX: {match[1]}" + (f" at {match[2]}" if match[2] else "")
+    return f"LaTeX: {match[1].rstrip('.')}" + (f" at {match[2]}" if match[2] else "")

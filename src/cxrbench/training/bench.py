@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from cxrbench.config import Limits, PhantomSource, Recipe
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
+from cxrbench.training import host
 from cxrbench.training.batches import Batch
 from cxrbench.training.job import Job
 from cxrbench.training.loop import Trainer
@@ -96,7 +99,12 @@ def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
     row = _row(setting, blocks, f"channels_last, {best} workers")
     joules, reason = platform.energy_joules()
     peak = _matmul_flops_per_second(platform)
+    commit, dirty = host.commit()
     return row | {
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "dirty": dirty,
+        "versions": {name: metadata.version(name) for name in ("torch", "timm")},
         "model_flops_per_image": flops / setting.batch,
         "share_of_matmul_peak": row["ours"] * flops / setting.batch / peak,
         "matmul_flops_per_second": peak,

@@ -74,7 +74,7 @@ PATTERNS = (
         "compile_failed",
         "XLA does not compile the graph",
         r"(UNIMPLEMENTED|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): .*(ustom call|ompil|HLO)"
-        r"|No registered implementation for (untyped )?custom call",
+        r"|No (registered implementation for (untyped )?custom call|FFI handler registered for)",
         "openxla/xla, service/cpu; reproduced in tests/training/test_failures.py",
     ),
     # PyTorch and the host.

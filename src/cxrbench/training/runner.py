@@ -65,6 +65,7 @@ class _End:
     timed_out: bool = False
     phase: Phase = "setup"
     facts: dict[str, Any] = field(default_factory=dict)
+    asked_to_stop: int = 0
     said: str | None = None  # 'interrupted', 'refused', 'diverged' or 'failed'
     message: str = ""
 
@@ -119,7 +120,7 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
             encoding="utf-8",
             errors="replace",
         ) as child,
-        _stops(child) as stop,
+        _stops(child, end) as stop,
         watching(job.limits.spot_notice, stop),
         _deadline(child, job.limits.hours * 3600 - seconds_before, end),
     ):
@@ -131,6 +132,8 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
                 log.write(line)
                 log.flush()
     end.returncode = child.returncode
+    if end.asked_to_stop and end.returncode in (-signal.SIGTERM, -signal.SIGKILL):
+        end.said = "interrupted"  # it was still starting and had nothing to save yet, or took too long
     return end
 
 
@@ -156,18 +159,16 @@ def _take(event: dict[str, Any], end: _End, display: Display) -> None:
 
 
 @contextmanager
-def _stops(child: subprocess.Popen[str]) -> Iterator[Callable[[], None]]:
+def _stops(child: subprocess.Popen[str], end: _End) -> Iterator[Callable[[], None]]:
     """Pass SIGINT and SIGTERM on to the trainer as a polite SIGTERM; the third one kills it.
 
     Ctrl-C in a graph arrives twice (from the terminal and from Snakemake): that must stay polite.
     Yields a function that asks as well.
     """
-    asked = 0
 
     def ask(signum: int = 0, frame: FrameType | None = None) -> None:
-        nonlocal asked
-        asked += 1
-        child.send_signal(signal.SIGTERM if asked < 3 else signal.SIGKILL)
+        end.asked_to_stop += 1
+        child.send_signal(signal.SIGTERM if end.asked_to_stop < 3 else signal.SIGKILL)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
