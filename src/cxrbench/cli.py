@@ -457,7 +457,7 @@ def bench_gains(
     blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
     out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "gains.json",
 ) -> None:
-    """What channels_last, fused AdamW, torch.compile and bf16 gain, added one after the other."""
+    """What channels_last, fused AdamW and torch.compile gain, added one after the other."""
     from cxrbench.files import write_json
     from cxrbench.training import bench, gains
 

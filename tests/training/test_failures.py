@@ -76,16 +76,16 @@ def custom_network(folder: Path, forward: str) -> str:
     return f"{folder}:{ROOT / 'src'}"
 
 
-def test_a_graph_that_xla_does_not_compile_is_compile_failed(make_job, tmp_path, monkeypatch) -> None:
-    pytest.importorskip("torch_xla")
-    call = (
-        "from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call as call\n"
-        "        return super().forward(call([x], 'no_such_target', [list(x.shape)], [x.dtype], api_version=2))"
-    )
-    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", call))
-    record = run(make_job(architecture="broken_net", platform="xla_cpu"), tmp_path / "out")
-    assert record.status == "compile_failed", record.failure
-    assert "no_such_target" in record.failure.fingerprint
+@pytest.mark.parametrize(
+    "line",
+    [
+        # Seen with torch_xla 2.9.0 on its CPU device for a custom call to a target that nobody registered.
+        "ValueError: No registered implementation for untyped custom call to no_such_target for Host",
+        "ValueError: No FFI handler registered for no_such_target on a platform Host (canonical host)",
+    ],
+)
+def test_a_graph_that_xla_does_not_compile_is_compile_failed(line: str) -> None:
+    assert classify(f"Traceback (most recent call last):\n{line}\n")[0] == "compile_failed"
 
 
 def test_an_exception_in_the_network_is_a_crash_with_its_name(make_job, tmp_path, monkeypatch) -> None:

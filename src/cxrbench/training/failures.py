@@ -75,7 +75,7 @@ PATTERNS = (
         "XLA does not compile the graph",
         r"(UNIMPLEMENTED|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): .*(ustom call|ompil|HLO)"
         r"|No (registered implementation for (untyped )?custom call|FFI handler registered for)",
-        "openxla/xla, service/cpu; reproduced in tests/training/test_failures.py",
+        "openxla/xla, service/cpu; seen with torch_xla 2.9.0 on its CPU device",
     ),
     # PyTorch and the host.
     _pattern(
