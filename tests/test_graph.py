@@ -156,6 +156,7 @@ def test_a_study_in_which_nothing_has_run_still_becomes_a_paper(tmp_path: Path) 
     assert "no cell has scores" in done.stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
     (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")

@@ -23,6 +23,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_row_has_all_speeds_and_the_ratios_of_its_blocks(measured: Path) -> None:
     (row,) = json.loads((measured / "train.json").read_text())
     blocks = row["blocks_of_each"]
@@ -37,6 +38,7 @@ def test_a_row_has_all_speeds_and_the_ratios_of_its_blocks(measured: Path) -> No
     assert row["joules"] is None and row["joules_reason"]
 
 
+@pytest.mark.slow
 def test_recording_keeps_it_under_the_machines_name(measured: Path, tmp_path: Path) -> None:
     done = cxrbench("bench", "record", "--source", measured, "--recorded", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -46,6 +48,7 @@ def test_recording_keeps_it_under_the_machines_name(measured: Path, tmp_path: Pa
     assert verify_recorded(tmp_path)[1] == []
 
 
+@pytest.mark.slow
 def test_gains_are_added_one_after_the_other(tmp_path: Path) -> None:
     small = ["--pixels", "32", "--batch", "16", "--blocks", "1"]
     done = cxrbench("bench", "gains", TINY, *small, "--out", tmp_path / "gains.json")

@@ -98,6 +98,7 @@ def test_an_exception_in_the_network_is_a_crash_with_its_name(make_job, tmp_path
 
 
 @pytest.mark.parametrize(("policy", "status"), [("record", "out_of_memory"), ("halve", "ok")])
+@pytest.mark.slow
 def test_too_little_memory_is_recorded_or_met_with_smaller_micro_batches(
     policy, status, make_job, recipe, tmp_path, monkeypatch
 ) -> None:

@@ -18,6 +18,7 @@ def recipe():
     return Recipe(epochs=2, batch=64, averaging=0.9, threads=1)
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one_and_score_each_image_once(make_job, tmp_path, packed) -> None:
     one = run(make_job("one", architecture="convnext_atto"), tmp_path / "out1")
     two = run(

@@ -102,6 +102,7 @@ def test_the_same_cell_gives_the_same_bits(finished: Path, make_job, tmp_path: P
     assert (scores(finished) == scores(tmp_path / "again")).all()
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_network(finished: Path, make_job, tmp_path: Path) -> None:
     run(make_job(seed=1), tmp_path / "other")
     assert (scores(finished) != scores(tmp_path / "other")).any()
@@ -112,7 +113,7 @@ def test_streamed_input_and_small_micro_batches_are_the_same_training(finished, 
     assert (scores(finished) == scores(tmp_path / "streamed")).all()
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(stop, finished, make_job, tmp_path) -> None:
     job = make_job(limits=Limits(checkpoint_minutes=0))
     process = start(job, tmp_path)
@@ -201,6 +202,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(make_job, recipe, tmp_path) -
         run(other, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, make_job, tmp_path) -> None:
     job = make_job(limits=Limits(checkpoint_minutes=0))
     process = start(job, tmp_path)
