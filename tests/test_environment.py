@@ -53,9 +53,9 @@ def test_torch_and_torch_xla_fit_together() -> None:
 
 
 def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
-    pattern = r"index-url|find-links|files\.pythonhosted|/root/|/home/[a-z]+/"
+    pattern = r"index[-]url|find[-]links|files[.]pythonhosted|/roo[t]/|/hom[e]/[a-z]+/"  # not itself
     found = subprocess.run(
-        ["git", "grep", "-nIE", pattern, "--", ".", ":!tests/test_environment.py"],
+        ["git", "grep", "-nIE", pattern, "--", "."],
         cwd=ROOT,
         capture_output=True,
         text=True,

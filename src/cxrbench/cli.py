@@ -116,7 +116,7 @@ def train(
         recipe=recipe,
         limits=config.limits,
         packed=packed.parent if packed else PACKED / one.dataset,
-        work=work or one.folder(out.parents[5] / "checkpoints"),
+        work=work or _work_beside(out, one),
         micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
     )
     try:
@@ -133,6 +133,16 @@ def train(
     say(message)
     if log:
         log.write_text(message + "\n", encoding="utf-8")
+
+
+def _work_beside(out: Path, cell: Cell) -> Path:
+    """``results/checkpoints/<cell>`` for ``results/runs/<cell>/record.json``, else beside the record."""
+    runs = out.parent.as_posix().removesuffix(str(cell))
+    return (
+        cell.folder(Path(runs).parent / "checkpoints")
+        if runs != out.parent.as_posix()
+        else out.parent / "work"
+    )
 
 
 @app.command()

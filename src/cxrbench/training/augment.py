@@ -24,11 +24,6 @@ def draw_parameters(config: Augmentation, images: int, seed: int, epoch: int) ->
     return np.column_stack([flip * scale, scale, shift]).astype(np.float32)
 
 
-def identity_parameters(images: int) -> np.ndarray:
-    """Parameters that leave images as they are, for evaluation."""
-    return np.tile(np.array([1, 1, 0, 0], dtype=np.float32), (images, 1))
-
-
 def apply(images: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
     """Resample B x H x W float images with B x 4 parameters: rows, then columns, edges repeated."""
     height, width = images.shape[-2:]

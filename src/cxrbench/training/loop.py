@@ -90,9 +90,8 @@ class Trainer:
         self.loss_sum = platform.to_device(torch.zeros(()))
         self.saved_at = time.monotonic()
         if platform.size > 1:
-            torch.manual_seed(
-                job.seed + 1_000_003 * platform.rank
-            )  # equal weights, different stochastic depth
+            # The weights are equal on all processes; what they drop at random must not be.
+            torch.manual_seed(job.seed + 1_000_003 * platform.rank)
         self._resume()
         self.clock = _Clock(platform, self.progress, self.recipe.batch)
 
