@@ -1,0 +1,92 @@
+"""``cxrbench bench``: measure speed, and keep what was measured as evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
+
+app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
+BENCH = RESULTS / "bench"
+
+
+@app.command("train")
+def bench_train(
+    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    platform: Annotated[str, typer.Option(help="cpu, cuda or xla_cpu.")] = "cpu",
+    pixels: Annotated[int, typer.Option(help="Side of the images.")] = 64,
+    batch: Annotated[int, typer.Option(help="Images per step.")] = 32,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
+    steps: Annotated[int, typer.Option(help="Timed steps per block.")] = 3,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "train.json",
+) -> None:
+    """Our loop, timm's with its defaults and its best flags, and the device's limit, interleaved."""
+    from cxrbench.files import write_json
+    from cxrbench.training import bench
+
+    rows = []
+    for architecture in architectures or bench.NETWORKS:
+        setting = bench.Setting(platform, architecture, pixels, batch, precision, threads, blocks, steps)
+        rows.append(bench.measure(setting, say))
+        write_json(out, rows)
+        row = rows[-1]
+        print(
+            f"{architecture}: ours {row['ours']:.0f} images/s, "
+            f"{row['ratio_to_timm']:.2f} of timm's defaults, "
+            f"{row['ratio_to_timm_best']:.2f} of timm's best, {row['share_of_limit']:.3f} of the limit"
+        )
+
+
+@app.command("gains")
+def bench_gains(
+    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    platform: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    pixels: Annotated[int, typer.Option(help="Side of the images.")] = 64,
+    batch: Annotated[int, typer.Option(help="Images per step.")] = 32,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "gains.json",
+) -> None:
+    """What channels_last, fused AdamW and torch.compile gain, added one after the other."""
+    from cxrbench.files import write_json
+    from cxrbench.training import bench, gains
+
+    rows = []
+    for architecture in architectures or bench.NETWORKS:
+        setting = bench.Setting(platform, architecture, pixels, batch, "fp32", threads, blocks, 3)
+        rows += gains.measure_gains(setting, say)
+        write_json(out, rows)
+
+
+@app.command("metrics")
+def bench_statistics(
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "metrics.json",
+) -> None:
+    """All metrics of a set of the official size, against scikit-learn called in a loop."""
+    from cxrbench.files import write_json
+    from cxrbench.metrics.bench import bench_metrics
+
+    write_json(out, measured := bench_metrics())
+    for name, value in measured.items():
+        print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+@app.command("record")
+def bench_record(
+    source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Keep this machine's measurements under data/recorded/bench/<host>/."""
+    from cxrbench.evidence import write_sums
+    from cxrbench.files import write_text
+    from cxrbench.training.host import folder_name
+
+    for path in sorted(source.glob("*.json")):
+        write_text(recorded / "bench" / folder_name() / path.name, path.read_text(encoding="utf-8"))
+        say(f"recorded {path.name} of {folder_name()}")
+    write_sums(recorded)

@@ -1,0 +1,138 @@
+"""Commands about single cells: train, adopt, record, verify, compare with what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cxrbench.cells import Cell
+from cxrbench.cli.words import (
+    PACKED,
+    RECORDED,
+    RESULTS,
+    STUDY,
+    CellArgument,
+    RecordedOption,
+    StudyOption,
+    say,
+)
+from cxrbench.errors import UserError
+
+
+def train(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    packed: Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")] = None,
+    out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Folder of checkpoints; kept until the record is.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
+) -> None:
+    """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
+    from cxrbench.config import read_study
+    from cxrbench.training.job import INTERRUPTED, Job
+    from cxrbench.training.runner import Interrupted, run
+
+    one, config = Cell.parse(cell), read_study(study)
+    recipe = config.recipe(one.dataset)
+    out = out or one.folder(RESULTS / "runs") / "record.json"
+    job = Job(
+        dataset=one.dataset,
+        architecture=one.architecture,
+        platform=one.platform,
+        seed=one.seed,
+        recipe=recipe,
+        limits=config.limits,
+        packed=packed.parent if packed else PACKED / one.dataset,
+        work=work or _work_beside(out, one),
+        micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
+    )
+    try:
+        record = run(job, out.parent)
+    except (Interrupted, UserError) as error:
+        if log:
+            log.write_text(f"{error}\n", encoding="utf-8")
+        if isinstance(error, Interrupted):
+            say(str(error))
+            raise typer.Exit(INTERRUPTED) from None
+        raise
+    reason = f" ({record.failure.kind}: {record.failure.fingerprint})" if record.failure else ""
+    message = f"{one}: {record.status}{reason}"
+    say(message)
+    if log:
+        log.write_text(message + "\n", encoding="utf-8")
+
+
+def _work_beside(out: Path, cell: Cell) -> Path:
+    """``results/checkpoints/<cell>`` for ``results/runs/<cell>/record.json``, else beside the record."""
+    runs = out.parent.as_posix().removesuffix(str(cell))
+    return (
+        cell.folder(Path(runs).parent / "checkpoints")
+        if runs != out.parent.as_posix()
+        else out.parent / "work"
+    )
+
+
+def adopt(cell: CellArgument, source: Path, target: Path) -> None:
+    """Check the evidence beside SOURCE (a record.json) and copy it to the folder of TARGET."""
+    from cxrbench.evidence import check_evidence, copy_evidence
+
+    check_evidence(source.parent, Cell.parse(cell))
+    copy_evidence(source.parent, target.parent)
+
+
+def record(
+    cells: Annotated[list[str], typer.Argument(help="Cells under --runs to keep as recorded evidence.")],
+    runs: Annotated[Path, typer.Option(help="Folder of fresh evidence.")] = RESULTS / "runs",
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Promote fresh evidence, made here or brought from another machine, to recorded evidence."""
+    from cxrbench.evidence import check_evidence, copy_evidence, write_sums
+
+    for cell in map(Cell.parse, cells):
+        check_evidence(cell.folder(runs), cell)
+        copy_evidence(cell.folder(runs), cell.folder(recorded))
+        say(f"recorded {cell}")
+    write_sums(recorded)
+
+
+def verify(recorded: RecordedOption = RECORDED) -> None:
+    """Check all recorded evidence: sums, schema, hashes, rows, patients, labels against NIH's table."""
+    from cxrbench.verify import verify_recorded
+
+    cells, problems = verify_recorded(recorded)
+    for problem in problems:
+        say(f"cxrbench: {problem}")
+    if problems:
+        say(f"{len(problems)} problems in {recorded}")
+        raise typer.Exit(1)
+    print(f"{len(cells)} recorded cells are intact")
+
+
+def expected(
+    table: Annotated[Path, typer.Option(help="cells.csv of the study.")] = RESULTS / "tables/cells.csv",
+    listed: Annotated[Path, typer.Option(help="The reviewed outcomes.")] = Path("data/expected_status.csv"),
+    accept: Annotated[str | None, typer.Option(help="Write what happened, for this reason.")] = None,
+) -> None:
+    """Compare every cell's status with the reviewed one; worse and better both fail."""
+    import pandas as pd
+
+    from cxrbench import expected as reviewed
+    from cxrbench.report.cells import NOT_RUN
+
+    cells = pd.read_csv(table, keep_default_na=False)
+    run = cells[cells["status"] != NOT_RUN]
+    statuses = dict(zip(run["cell"], run["status"], strict=True))
+    if accept is not None:
+        reviewed.accept(listed, statuses, accept)
+        say(f"wrote {listed}")
+    problems = reviewed.unexpected(statuses, reviewed.read_expected(listed))
+    for problem in problems:
+        say(f"cxrbench: {problem}")
+    if problems:
+        say("to accept these outcomes after looking at them: cxrbench expected --accept 'the reason'")
+        raise typer.Exit(1)
+    print(f"{len(statuses)} cells have the expected status")

@@ -1,0 +1,61 @@
+"""Commands about results: score predictions, print the ledger of claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cxrbench.cli.words import PRICES, RESULTS, PricesOption, say
+
+
+def evaluate(
+    source: Annotated[Path, typer.Argument(help="predictions.parquet, or the record.json beside it.")],
+    out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    replicates: Annotated[int, typer.Option(help="Bootstrap replicates.")] = 2000,
+) -> None:
+    """Score predictions: AUROC, F1 in every definition and more, with intervals clustered by patient."""
+    from cxrbench.report.evaluation import evaluate_cell, evaluate_file, readable
+
+    cell_record = source.name == "record.json"
+    table, notes = (evaluate_cell if cell_record else evaluate_file)(source, replicates)
+    if out:
+        from cxrbench.files import write_csv
+
+        write_csv(out, table)
+    for note in notes:
+        say(note)
+    if as_json:
+        print(table.to_json(orient="records", indent=1))
+    elif not out:
+        print(readable(table))
+
+
+def claims(
+    file: Annotated[Path, typer.Option(help="The claims.")] = Path("data/claims.yaml"),
+    prices: PricesOption = PRICES,
+    tables: Annotated[Path, typer.Option(help="Folder of the result tables.")] = RESULTS / "tables",
+    out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+) -> None:
+    """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
+    from cxrbench.claims import broken, check_claims, drifted, read_claims, read_context
+
+    ledger = check_claims(read_claims(file), read_context(prices, tables))
+    if out:
+        from cxrbench.files import write_csv
+
+        write_csv(out, ledger)
+    if as_json:
+        print(ledger.to_json(orient="records", indent=1))
+    elif not out:
+        for row in ledger.itertuples():
+            print(f"{row.id:5} {row.verdict:20} {row.says}")
+    for row in drifted(ledger).itertuples():
+        say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
+    for row in (lost := broken(ledger)).itertuples():
+        say(f"cxrbench: our claim {row.id} does not follow from the evidence any more: {row.why}")
+    if len(lost):
+        raise typer.Exit(1)
