@@ -6,6 +6,7 @@ Commands import what they need when they are called: most need no torch, and `co
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import typer
@@ -21,9 +22,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
-for command in (cells.train, cells.adopt, cells.record, cells.verify, cells.expected):
-    app.command()(command)
-for command in (results.evaluate, results.claims):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    cells.train,
+    cells.adopt,
+    cells.record,
+    cells.verify,
+    cells.expected,
+    results.evaluate,
+    results.claims,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(cost.app, name="cost")
 app.add_typer(report.app, name="report")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -87,6 +88,10 @@ class Platform:
     def compiles(self) -> tuple[int, float]:
         """Graphs compiled so far, and the seconds that took."""
         return 0, 0.0
+
+    def clock(self) -> float:
+        """Seconds of a clock that stands still while this platform compiles: no second counts twice."""
+        return time.monotonic() - self.compiles()[1]
 
     def peak_memory_mib(self) -> float:
         """The most memory this process has held on the device (host memory for a CPU)."""

@@ -78,7 +78,7 @@ def train(job: Job) -> None:
     platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision)
     event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
-    trainer.progress.timing.setup_seconds += time.monotonic() - STARTED
+    trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters)
     event("phase", phase="train")
     scores = trainer.run()

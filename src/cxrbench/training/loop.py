@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.datasets.packed import Packed
@@ -93,6 +94,8 @@ class Trainer:
             # The weights are equal on all processes; what they drop at random must not be.
             torch.manual_seed(job.seed + 1_000_003 * platform.rank)
         self._resume()
+        timing = self.progress.timing
+        self.compiled_before = (timing.compiles, timing.compile_seconds)  # by earlier attempts
         self.clock = _Clock(platform, self.progress, self.recipe.batch)
 
     def _check_sizes(self) -> None:
@@ -116,9 +119,9 @@ class Trainer:
             self._train_epoch()
             self._end_epoch()
         event("phase", phase="evaluate")
-        started = time.monotonic()
+        started = self.platform.clock()
         scores = {split: _sigmoid(self._logits(split)) for split in ("val", "test")}
-        self.progress.timing.evaluate_seconds += time.monotonic() - started
+        self.progress.timing.evaluate_seconds += self.platform.clock() - started
         return scores
 
     # -- one epoch ---------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ class Trainer:
     def tell_facts(self) -> None:
         """Tell the runner all that the record says about the run so far, in case it is the last word."""
         timing, platform = self.progress.timing, self.platform
-        timing.compiles, timing.compile_seconds = platform.compiles()
+        self._count_compiles()
         timing.images_per_second = self.progress.images_per_second
         timing.how = _HOW
         joules, reason = platform.energy_joules()
@@ -219,20 +222,35 @@ class Trainer:
             history=[one.model_dump() for one in self.progress.history],
             peak_memory_mib=round(platform.peak_memory_mib(), 1),
             energy={"joules": joules, "reason": reason},
-            platform=platform.report() | {"resident_input": self.batches.resident},
+            platform=platform.report() | self._how_it_ran(),
         )
+
+    def _count_compiles(self) -> None:
+        """Compiles of this attempt on top of those of earlier ones."""
+        timing, (number, seconds) = self.progress.timing, self.platform.compiles()
+        timing.compiles = self.compiled_before[0] + number
+        timing.compile_seconds = self.compiled_before[1] + seconds
+
+    def _how_it_ran(self) -> dict[str, Any]:
+        """What the loop itself decided, for the record."""
+        statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.network.modules())
+        return {
+            "resident_input": self.batches.resident,
+            "processes": self.platform.size,
+            "batchnorm_statistics": "per process" if statistics else "no BatchNorm",
+        }
 
     def _end_epoch(self) -> None:
         """Validation loss and AUROC of the averaged weights, a line of history, a checkpoint."""
         progress = self.progress
         self.platform.mean([self.loss_sum])
         train_loss = self._tell()
-        started = time.monotonic()
+        started = self.platform.clock()
         logits = self._logits("val")
         labels = self.packed.labels()[self.rows["val"]]
         wide = logits.astype(np.float64)
         val_loss = float(np.mean(np.logaddexp(0, wide) - labels * wide))
-        seconds = time.monotonic() - started
+        seconds = self.platform.clock() - started
         if not np.isfinite(val_loss):
             raise Diverged(f"validation loss is {val_loss} after epoch {progress.epoch + 1}")
         stats = EpochStats(
@@ -288,6 +306,7 @@ class Trainer:
     def _save(self) -> None:
         """Everything that decides what comes next: network, average, optimizer, generators, position."""
         self.platform.synchronise()
+        self._count_compiles()
         own = {  # what differs between processes: BatchNorm statistics, generators, the loss so far
             "network": {name: value.cpu() for name, value in self.network.named_buffers()},
             "averaged": {name: self.averaged.state[name].cpu() for name, _ in self.network.named_buffers()},
@@ -337,16 +356,16 @@ class _Clock:
 
     def restart(self) -> None:
         """Leave out the time since the last reading."""
-        self.last = time.monotonic()
+        self.last = self.platform.clock()
 
     def due(self) -> bool:
         """Whether it is time to tell how training goes."""
-        return time.monotonic() - self.last >= _TELL_SECONDS
+        return self.platform.clock() - self.last >= _TELL_SECONDS
 
     def read(self) -> None:
         """Add the time since the last reading to the epoch's and the cell's."""
         self.platform.synchronise()
-        now = time.monotonic()
+        now = self.platform.clock()
         seconds, self.last = now - self.last, now
         self.progress.epoch_seconds += seconds
         self.progress.timing.train_seconds += seconds
