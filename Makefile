@@ -29,9 +29,11 @@ latex: ## LaTeX, by apt-get where that is possible, else a message with the comm
 
 paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild paper/paper.pdf
 	@$(SNAKEMAKE)
+	@python -m cxrbench expected
 
 paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence: no torch, no images
 	@$(SNAKEMAKE) --config 'run=[]'
+	@python -m cxrbench expected
 
 smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks, in five minutes
 	@$(SNAKEMAKE) --configfile config/smoke.yaml

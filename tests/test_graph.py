@@ -120,6 +120,17 @@ def test_recorded_evidence_is_adopted_where_nothing_is_trained(built: Path, tmp_
     assert cells[["status", "origin"]].values.tolist() == [["ok", "recorded"], ["not run", ""]]
 
 
+def test_recorded_evidence_of_another_recipe_is_left_out_and_said(built: Path, tmp_path: Path) -> None:
+    clone = copy_of_the_repository(tmp_path)
+    assert cxrbench("record", CELL, "--runs", built / "results/runs", "--recorded", clone / "data/recorded")
+    change = ("--config", "run=[]", "recipes={fast: {epochs: 3}}")
+    done = graph(clone, "results/tables/cells.csv", *change)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"recorded evidence of {CELL} was made with another recipe" in done.stderr
+    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
+    assert set(cells["status"]) == {"not run"}
+
+
 def test_damaged_recorded_evidence_is_refused_by_name(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
     shutil.copytree(built / "results/runs" / CELL, clone / "data/recorded" / CELL)

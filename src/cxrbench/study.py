@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -47,17 +48,37 @@ class Plan:
         reason = self.why_not_here(cell)
         if reason is None:
             return "fresh"
-        if (cell.folder(self.recorded) / RECORD).exists():
+        if self._recorded(cell):
             return "recorded"
-        raise UserError(f"{cell} has no recorded evidence and is not trained here: {reason}")
+        what = self.left_out(cell) or f"{cell} has no recorded evidence"
+        raise UserError(f"{what}; and it is not trained here: {reason}")
 
     def evidenced(self) -> list[Cell]:
         """The cells of the study that have or will have evidence here."""
         cells = []
         for cell in self.study.all_cells():
-            if self.why_not_here(cell) is None or (cell.folder(self.recorded) / RECORD).exists():
+            if self.why_not_here(cell) is None or self._recorded(cell):
                 cells.append(cell)
         return cells
+
+    def left_out(self, cell: Cell) -> str | None:
+        """Why ``cell``'s recorded evidence is not used, in one sentence; None when it is, or is missing."""
+        path = cell.folder(self.recorded) / RECORD
+        if not path.exists():
+            return None
+        try:
+            made_with = json.loads(path.read_text(encoding="utf-8"))["recipe_hash"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None  # damaged: adopting it says what is wrong
+        if made_with == self.study.recipe(cell.dataset).hash():
+            return None
+        return (
+            f"the recorded evidence of {cell} was made with another recipe than the study's and is left out"
+        )
+
+    def _recorded(self, cell: Cell) -> bool:
+        """Whether there is recorded evidence that belongs to this study."""
+        return (cell.folder(self.recorded) / RECORD).exists() and self.left_out(cell) is None
 
     def _must_be_known(self, cell: Cell) -> None:
         known = [str(one) for one in self.study.all_cells()]

@@ -33,3 +33,4 @@ def test_two_processes_train_like_one_and_score_each_image_once(make_job, tmp_pa
     pd.testing.assert_frame_equal(first.drop(columns=SCORES), second.drop(columns=SCORES))
     assert (first[SCORES] - second[SCORES]).abs().max().max() < 1e-3
     assert two.host.cores_used == min(2, two.host.cores) and two.recipe_hash == one.recipe_hash
+    assert two.platform["processes"] == 2 and two.platform["batchnorm_statistics"] == "no BatchNorm"

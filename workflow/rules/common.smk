@@ -24,6 +24,9 @@ try:
 except UserError as error:
     raise WorkflowError(str(error))
 
+for reason in filter(None, map(PLAN.left_out, STUDY.all_cells())):
+    print(f"cxrbench: {reason}", file=sys.stderr)
+
 # The study as resolved (overlays, --config) for the commands below. It is written here and not by a rule,
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"

@@ -32,16 +32,18 @@ COLUMNS = [
 
 def cells_table(study: Study, adopted: Path, recorded: Path) -> pd.DataFrame:
     """One row per cell of ``study`` in its order; cells without evidence have status 'not run'."""
-    rows = [_row(cell, adopted, recorded) for cell in study.all_cells()]
+    rows = [_row(cell, study.recipe(cell.dataset).hash(), adopted, recorded) for cell in study.all_cells()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(cell: Cell, adopted: Path, recorded: Path) -> dict[str, Any]:
+def _row(cell: Cell, recipe: str, adopted: Path, recorded: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
     path = cell.folder(adopted) / RECORD
     if not path.exists():
         return row
     record = read_record(path)
+    if record.recipe_hash != recipe:  # adopted before the study's recipe changed
+        return row
     kept = cell.folder(recorded) / RECORD
     same = kept.exists() and kept.read_bytes() == path.read_bytes()
     timing = record.timing

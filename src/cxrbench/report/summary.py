@@ -45,11 +45,13 @@ def _matrix(cells: pd.DataFrame) -> str:
 
 
 def _state(row: Any, reviewed: list[tuple[str, str, str]]) -> str:
-    """fresh, recorded or not run; a failure says whether it was expected."""
-    if row.status in ("ok", NOT_RUN):
-        return str(row.origin) if row.status == "ok" else NOT_RUN
-    as_expected = "as expected" if expected_status(row.cell, reviewed) == row.status else "unexpected"
-    return f"{row.status.replace('_', ' ')} ({as_expected})"
+    """fresh, recorded or not run; a failure, or a success nobody expected, says so."""
+    if row.status == NOT_RUN:
+        return NOT_RUN
+    state = str(row.origin) if row.status == "ok" else str(row.status).replace("_", " ")
+    if expected_status(row.cell, reviewed) != row.status:
+        return f"{state} (unexpected)"
+    return state if row.status == "ok" else f"{state} (as expected)"
 
 
 def _count(states: pd.Series) -> str:

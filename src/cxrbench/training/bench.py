@@ -14,8 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +92,13 @@ def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
         best = max(speed, key=lambda workers: speed[workers])
         defaults = _timm(setting, packed, platform, workers=4, channels_last=False)
         contenders = {"ours": ours, "timm": defaults, "timm_best": flags[best], "limit": limit}
-        blocks = _paired_blocks(contenders, setting, platform, say)
+        blocks = paired_blocks(contenders, setting, platform, say)
         flops = _flops(trainer)
     row = _row(setting, blocks, f"channels_last, {best} workers")
     joules, reason = platform.energy_joules()
     peak = _matmul_flops_per_second(platform)
-    commit, dirty = host.commit()
     return row | {
-        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "dirty": dirty,
-        "versions": {name: metadata.version(name) for name in ("torch", "timm")},
+        **host.measured_now(),
         "model_flops_per_image": flops / setting.batch,
         "share_of_matmul_peak": row["ours"] * flops / setting.batch / peak,
         "matmul_flops_per_second": peak,
@@ -114,7 +108,7 @@ def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-def _paired_blocks(
+def paired_blocks(
     contenders: dict[str, Contender], setting: Setting, platform: Platform, say: Callable[[str], None]
 ) -> dict[str, list[float]]:
     """Images per second of each contender in each block, in turns that start with another one each time."""

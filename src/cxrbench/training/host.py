@@ -6,7 +6,10 @@ import os
 import platform
 import re
 import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -64,6 +67,17 @@ def commit() -> tuple[str, bool]:
         return head, bool(_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return "unknown", True
+
+
+def measured_now() -> dict[str, Any]:
+    """When a measurement was made, at which commit and with which libraries."""
+    stands_at, dirty = commit()
+    return {
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": stands_at,
+        "dirty": dirty,
+        "versions": {name: metadata.version(name) for name in ("torch", "timm")},
+    }
 
 
 def _git(*words: str) -> str:

@@ -283,6 +283,7 @@ class Trainer:
         # BatchNorm statistics are per process: their mean is what all evaluate with.
         self.platform.mean([b for b in self.network.buffers() if b.is_floating_point()])
         self.network.eval()
+        self.platform.end_step()  # weights are in place before the first batch: all batches are one graph
         parts = []
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
         for batch in self.batches.over(rows, self.job.micro_batch):
@@ -290,6 +291,7 @@ class Trainer:
                 parts.append((self.network(batch.images).float(), batch.valid))
             self.platform.end_step()
         self.network.load_state_dict(mine)
+        self.platform.end_step()
         logits = [logits[:valid].cpu().numpy() for logits, valid in parts]
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
