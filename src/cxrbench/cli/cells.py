@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from cxrbench.cli.words import (
 )
 from cxrbench.errors import UserError
 
+if TYPE_CHECKING:
+    from cxrbench.training.job import Job
+
 
 def train(
     cell: CellArgument,
@@ -32,24 +35,12 @@ def train(
     log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
 ) -> None:
     """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
-    from cxrbench.config import read_study
-    from cxrbench.training.job import INTERRUPTED, Job
+    from cxrbench.training.job import INTERRUPTED
     from cxrbench.training.runner import Interrupted, run
 
-    one, config = Cell.parse(cell), read_study(study)
-    recipe = config.recipe(one.dataset)
+    one = Cell.parse(cell)
     out = out or one.folder(RESULTS / "runs") / "record.json"
-    job = Job(
-        dataset=one.dataset,
-        architecture=one.architecture,
-        platform=one.platform,
-        seed=one.seed,
-        recipe=recipe,
-        limits=config.limits,
-        packed=packed.parent if packed else PACKED / one.dataset,
-        work=work or _work_beside(out, one),
-        micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
-    )
+    job = job_of(one, study, packed, work or _work_beside(out, one))
     try:
         record = run(job, out.parent)
     except (Interrupted, UserError) as error:
@@ -64,6 +55,23 @@ def train(
     say(message)
     if log:
         log.write_text(message + "\n", encoding="utf-8")
+
+
+def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
+    """What is to be trained for ``cell`` of ``study``, on the packed dataset of a manifest.json."""
+    from cxrbench.config import read_study
+    from cxrbench.training.job import Job
+
+    config = read_study(study)
+    recipe = config.recipe(cell.dataset)
+    return Job(
+        **vars(cell),
+        recipe=recipe,
+        limits=config.limits,
+        packed=packed.parent if packed else PACKED / cell.dataset,
+        work=work,
+        micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
+    )
 
 
 def _work_beside(out: Path, cell: Cell) -> Path:

@@ -93,8 +93,8 @@ class Platform:
         """Seconds of a clock that stands still while this platform compiles: no second counts twice."""
         return time.monotonic() - self.compiles()[1]
 
-    def peak_memory_mib(self) -> float:
-        """The most memory this process has held on the device (host memory for a CPU)."""
+    def peak_memory_mib(self) -> float | None:
+        """The most memory this process has held on the device (host memory for a CPU); None: no reading."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     def energy_joules(self) -> tuple[float | None, str | None]:

@@ -102,7 +102,7 @@ def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
         "model_flops_per_image": flops / setting.batch,
         "share_of_matmul_peak": row["ours"] * flops / setting.batch / peak,
         "matmul_flops_per_second": peak,
-        "peak_memory_mib": round(platform.peak_memory_mib(), 1),
+        "peak_memory_mib": platform.peak_memory_mib(),
         "joules": joules,
         "joules_reason": reason,
     }

@@ -10,21 +10,33 @@ from cxrbench.evidence import Phase, Status
 
 @dataclass(frozen=True)
 class Pattern:
-    """Lines that ``regex`` finds mean ``status``; what a named group finds is the fingerprint."""
+    """Lines that ``regex`` finds mean ``status``; what a named group finds is the fingerprint.
+
+    A ``weak`` pattern says that something failed without saying what: it counts only when no other does.
+    """
 
     status: Status
     kind: str
     regex: re.Pattern[str]
     source: str
+    weak: bool = False
 
 
-def _pattern(status: Status, kind: str, regex: str, source: str) -> Pattern:
-    return Pattern(status, kind, re.compile(regex), source)
+def _pattern(status: Status, kind: str, regex: str, source: str, weak: bool = False) -> Pattern:
+    return Pattern(status, kind, re.compile(regex), source, weak)
 
 
 _SDK = "github.com/aws-neuron/aws-neuron-sdk"
-_CODES = "Neuron SDK, compiler/error-codes"
-_STATUS = "Neuron SDK, nrt_status.rst"
+_CODES = "Neuron SDK, compiler/error-codes/index.rst"
+_STATUS = "Neuron SDK, neuron-runtime/api/nrt_status.rst"
+_TROUBLE = "Neuron SDK, training-troubleshooting.rst"
+
+
+def _nrt(names: str, numbers: str) -> str:
+    """Status codes of Neuron's runtime by name (NRT_...) and, after a call that is no load, by number."""
+    call = r"(?:nrt_(?!load)\w+:?|execute the model) status=(?:%s)\b"
+    return rf"\b(?P<name>NRT_(?:{names}))\b|(?P<call>{call % numbers})"
+
 
 PATTERNS = (
     # Neuron's compiler. Codes lost their NCC_ prefix in older releases: XTP002 is NCC_EXTP002's ancestor.
@@ -42,33 +54,115 @@ PATTERNS = (
     ),
     _pattern(
         "compile_failed",
+        "dynamic shape (Neuron compiler)",
+        r"(?P<code>NCC_EMOD025)\b",
+        _CODES,
+    ),
+    _pattern(
+        "compile_failed",
+        "unsupported convolution or pooling (Neuron compiler)",
+        r"(?P<code>NCC_EVRF01[01789])\b",
+        _CODES,
+    ),
+    _pattern(
+        "compile_failed",
         "unsupported operator (Neuron compiler)",
-        r"(?P<code>NCC_EVRF001|NCC_EUOC002|NCC_EMOD025|NCC_EVRF01[01789])\b",
+        r"(?P<code>NCC_EVRF001|NCC_EUOC002|NCC_EHCA005|NCC_EVRF015)\b",
+        _CODES,
+    ),
+    _pattern(
+        "compile_failed",
+        "graph refused (Neuron compiler)",
+        r"(?P<code>NCC_E[A-Z]{3}\d{3})\b",  # the documented codes: data types, shapes, custom calls
         _CODES,
     ),
     _pattern(
         "compile_failed",
         "internal error (Neuron compiler)",
-        r"(?P<code>NCC_[A-Z]{4}\d{3})\b|\[(?P<old>[A-Z]{3}\d{3})\] ",
-        f"{_SDK}/issues/1295, /1058 and /1122",
+        r"(?P<code>NCC_[A-Z]{4}\d{3})\b|\[(?P<old>[A-Z]{3}\d{3})\] |\[(?P<fault>F134)\] neuronx-cc"
+        r"|\bF hilo/(?P<compiler_pass>[\w/]+\.cc):",
+        f"{_SDK}/issues/1295, /1058, /1122 and /1000; github.com/huggingface/optimum-neuron/pull/754",
     ),
+    _pattern(
+        "out_of_memory",
+        "out of memory (host, while Neuron compiles)",
+        r"\[(?P<fault>F137)\] neuronx-cc|(?P<code>neuronx-cc failed with -9)\b",
+        f"{_SDK}/issues/706; {_TROUBLE} (failed compilation results)",
+    ),
+    _pattern(
+        "compile_failed",
+        "no reason given (Neuron compiler)",
+        r"(?P<code>Got a cached failed neff)|(?P<tool>neuronx-cc)\b.*non-zero exit status"
+        r"|(?P<wrapper>Failed compilation with) \[|(?P<failed>neuronx-cc failed with \d+)",
+        "Neuron SDK, neuron-caching.rst; github.com/aws-neuron/aws-neuron-samples/issues/94; "
+        f"{_SDK}/issues/690",
+        weak=True,
+    ),
+    # Neuron's runtime.
     _pattern(
         "load_failed",
         "graph does not load (Neuron runtime)",
-        r"(?P<code>NRT_RESOURCE|NRT_LOAD_NOT_ENOUGH_NC|NRT_UNSUPPORTED_NEFF_VERSION)\b",
+        r"(?P<code>NRT_RESOURCE|NRT_LOAD_NOT_ENOUGH_NC|NRT_UNSUPPORTED_NEFF_VERSION)\b"
+        r"|(?P<name>NRT_\w+) in nrt_load",
         f"{_STATUS}; github.com/huggingface/optimum-neuron/pull/668",
     ),
     _pattern(
         "load_failed",
         "graph does not load (Neuron runtime)",
-        r"(?P<code>nrt_load\w* status=\d+)",
-        f"{_SDK}/issues/779; github.com/aws-neuron/aws-neuron-samples/issues/96",
+        r"(?P<code>nrt_load\w* status=[1-9]\d*)|(?P<cores>nrt_\w+:? status=(?:9|10)\b)",
+        f"{_SDK}/issues/779; github.com/aws-neuron/aws-neuron-samples/issues/96; {_STATUS}",
+    ),
+    _pattern(
+        "load_failed",
+        "this number of processes does not load (Neuron runtime)",
+        r"nrt_load_collectives\s+(?P<code>Unsupported topology)",
+        "github.com/huggingface/optimum-neuron/issues/619",
     ),
     _pattern(
         "out_of_memory",
         "out of memory (Neuron device)",
-        r"(?P<code>nrt_tensor_allocate status=4)",
-        f"{_STATUS} (4 is NRT_RESOURCE); github.com/vllm-project/vllm/issues/12443",
+        r"(?P<code>nrt_(?!load)\w+:? status=4)\b|(?P<name>Failed to alloc DEVICE memory)"
+        r"|(?P<tensor>Failed to allocate) \d+ bytes on DEVICE",
+        f"{_STATUS} (4 is NRT_RESOURCE); github.com/vllm-project/vllm/issues/12443; {_SDK}/issues/1014",
+    ),
+    _pattern(
+        "out_of_memory",
+        "out of memory (host, Neuron runtime)",
+        _nrt("FAIL_HOST_MEM_ALLOC", "11"),
+        _STATUS,
+    ),
+    _pattern(
+        "diverged",
+        "not a number (Neuron runtime)",
+        _nrt("EXEC_COMPLETED_WITH_NUM_ERR", "1003"),
+        f"{_STATUS}; {_SDK}/issues/673 and /1148",
+    ),
+    _pattern("crashed", "no answer in time (Neuron runtime)", _nrt("TIMEOUT", "5"), _STATUS),
+    _pattern(
+        "crashed",
+        "hardware or collective failure (Neuron runtime)",
+        _nrt(
+            r"HW_ERROR|EXEC_UNIT_UNRECOVERABLE|EXEC_HW_ERR_\w+|EXEC_SW_NQ_OVERFLOW|NETWORK_PROXY_FAILURE",
+            "6|101|120[0-6]",
+        ),
+        _STATUS,
+    ),
+    _pattern(
+        "crashed",
+        "NeuronCores are taken by another process",
+        r"(?P<code>Neuron ?Core\(s\) not available)|(?P<name>NRT_EXEC_NC_BUSY)\b"
+        r"|(?P<call>nrt_\w+:? status=1005)\b",
+        f"{_TROUBLE}; {_SDK}/issues/1065",
+    ),
+    _pattern(
+        "crashed",
+        "execution error (Neuron runtime)",
+        _nrt(
+            "FAILURE|INVALID|INVALID_HANDLE|QUEUE_FULL|UNINITIALIZED|CLOSED|QUEUE_EMPTY|EXEC_BAD_INPUT"
+            "|EXEC_COMPLETED_WITH_ERR|EXEC_OOB|COLL_PENDING",
+            "[1237]|1[345]|1002|1004|1006|1100",
+        ),
+        f"{_STATUS}; {_SDK}/issues/351",
     ),
     _pattern(
         "compile_failed",
@@ -115,8 +209,14 @@ PATTERNS = (
 
 def classify(log: str) -> tuple[Status, str, str] | None:
     """(status, kind, fingerprint) of the last known pattern in a trainer's log, or None."""
-    for line in reversed(log.splitlines()):
-        for pattern in PATTERNS:
+    lines = log.splitlines()
+    return _last(lines, weak=False) or _last(lines, weak=True)
+
+
+def _last(lines: list[str], weak: bool) -> tuple[Status, str, str] | None:
+    patterns = [pattern for pattern in PATTERNS if pattern.weak == weak]
+    for line in reversed(lines):
+        for pattern in patterns:
             if match := pattern.regex.search(line):
                 code = next((text for text in match.groupdict().values() if text), None)
                 return pattern.status, pattern.kind, code or normalise(line)

@@ -51,7 +51,9 @@ def operating_system() -> str:
 
 
 def instance_type() -> str | None:
-    """The EC2 type, read from the firmware's tables (no network); None on other machines."""
+    """The EC2 or SageMaker type, from SageMaker's word or the firmware's tables; None on other machines."""
+    if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
+        return given
     try:
         if "Amazon EC2" in (_DMI / "sys_vendor").read_text(encoding="utf-8"):
             return (_DMI / "product_name").read_text(encoding="utf-8").strip()
@@ -61,7 +63,12 @@ def instance_type() -> str | None:
 
 
 def commit() -> tuple[str, bool]:
-    """(commit, whether the work tree differs from it); ('unknown', True) outside a git checkout."""
+    """(commit, whether the work tree differs from it); ('unknown', True) outside a git checkout.
+
+    A container without the checkout is told in CXRBENCH_COMMIT, with ``-dirty`` at its end where that is so.
+    """
+    if given := os.environ.get("CXRBENCH_COMMIT"):
+        return given.removesuffix("-dirty"), given.endswith("-dirty")
     try:
         head = _git("rev-parse", "HEAD")
         return head, bool(_git("status", "--porcelain", "--untracked-files=no"))

@@ -15,6 +15,7 @@ from cxrbench.config import Limits, Recipe
 
 EVENT = "@cxrbench "  # lines of the trainer that start so are events for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
+PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 REFUSED = 78  # EX_CONFIG: the user's mistake; the message is the last event
 
 

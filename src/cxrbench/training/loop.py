@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.datasets.packed import Packed
@@ -88,7 +89,7 @@ class Trainer:
         self.averaged = Averaged(self.network, self.recipe.averaging)
         self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30)
         self.progress = Progress()
-        self.loss_sum = platform.to_device(torch.zeros(()))
+        self.loss_sum = self.fresh_loss()
         self.saved_at = time.monotonic()
         if platform.size > 1:
             # The weights are equal on all processes; what they drop at random must not be.
@@ -192,10 +193,14 @@ class Trainer:
         if stop:
             raise Interrupted
 
+    def fresh_loss(self) -> torch.Tensor:
+        """A fresh sum of losses. One element, because torch_xla makes a scalar zero a constant to compile."""
+        return self.platform.to_device(torch.zeros(1))
+
     def _tell(self) -> float:
         """Read the mean loss of this epoch so far, refuse NaN, and tell the runner."""
         steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
-        loss = float(self.loss_sum) / max(1, steps)
+        loss = float(self.loss_sum.cpu()) / max(1, steps)
         if not np.isfinite(loss):
             raise Diverged(f"training loss is {loss} after step {self.progress.step}")
         event(
@@ -216,11 +221,12 @@ class Trainer:
         timing.images_per_second = self.progress.images_per_second
         timing.how = _HOW
         joules, reason = platform.energy_joules()
+        peak = platform.peak_memory_mib()
         event(
             "facts",
             timing=timing.model_dump(),
             history=[one.model_dump() for one in self.progress.history],
-            peak_memory_mib=round(platform.peak_memory_mib(), 1),
+            peak_memory_mib=None if peak is None else round(peak, 1),
             energy={"joules": joules, "reason": reason},
             platform=platform.report() | self._how_it_ran(),
         )
@@ -270,7 +276,7 @@ class Trainer:
         self.tell_facts()
         progress.epoch += 1
         progress.epoch_seconds = 0.0
-        self.loss_sum.zero_()
+        self.loss_sum = self.fresh_loss()
         self._save()
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -278,22 +284,26 @@ class Trainer:
     @torch.no_grad()
     def _logits(self, split: str) -> np.ndarray:
         """Logits of a split (images x 14 float32) with the averaged weights, in batches of one shape."""
-        mine = {name: value.clone() for name, value in self.network.state_dict().items()}
-        self.network.load_state_dict(self.averaged.state)
-        # BatchNorm statistics are per process: their mean is what all evaluate with.
-        self.platform.mean([b for b in self.network.buffers() if b.is_floating_point()])
         self.network.eval()
-        self.platform.end_step()  # weights are in place before the first batch: all batches are one graph
+        weights = self._averaged_weights()
         parts = []
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
         for batch in self.batches.over(rows, self.job.micro_batch):
             with self.platform.autocast():
-                parts.append((self.network(batch.images).float(), batch.valid))
+                # Called with these weights, not filled with them: a lazy device compiles one graph.
+                logits = functional_call(self.network, weights, (batch.images,))
+            parts.append((logits.float(), batch.valid))
             self.platform.end_step()
-        self.network.load_state_dict(mine)
-        self.platform.end_step()
-        logits = [logits[:valid].cpu().numpy() for logits, valid in parts]
+        logits = [logits.cpu().numpy()[:valid] for logits, valid in parts]
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
+
+    def _averaged_weights(self) -> dict[str, torch.Tensor]:
+        """What is scored: the averaged weights, BatchNorm statistics as the mean over all processes."""
+        if self.platform.size == 1:
+            return self.averaged.state
+        means = {name: self.averaged.state[name].clone() for name, _ in self.network.named_buffers()}
+        self.platform.mean([value for value in means.values() if value.is_floating_point()])
+        return self.averaged.state | means
 
     # -- checkpoints -------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.training import failures, host
-from cxrbench.training.job import EVENT, Job, checkpoints
+from cxrbench.training.job import EVENT, PRECOMPILED, Job, checkpoints
 from cxrbench.training.progress import Display
 from cxrbench.training.spot import watching
 
@@ -105,7 +105,7 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         "MKL_NUM_THREADS": threads,
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, *_launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
+    command = [sys.executable, *launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
     end = _End(returncode=0)
     with (
         open(job.work / LOG, "a", encoding="utf-8") as log,
@@ -137,8 +137,8 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
     return end
 
 
-def _launcher(job: Job) -> list[str]:
-    """Python's words for one process, or torchrun's for several."""
+def launcher(job: Job) -> list[str]:
+    """Python's words for one process, or torchrun's for several; the module's name comes after them."""
     if job.limits.processes == 1:
         return ["-m"]
     return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.limits.processes}", "-m"]
@@ -228,6 +228,7 @@ def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> R
     else:
         predictions.unlink(missing_ok=True)
     device = end.facts.pop("device", {"device": job.platform, "device_count": 0})
+    _charge_precompilation(job, end.facts)
     record = Record(
         cell=str(job.cell),
         status=status,
@@ -249,6 +250,16 @@ def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> R
     )
     write_text(target / RECORD, record.to_json())
     return record
+
+
+def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
+    """Add what `cxrbench precompile` spent before the first attempt: its seconds are paid for too."""
+    path = job.work / PRECOMPILED
+    if path.exists():
+        done = json.loads(path.read_text(encoding="utf-8"))
+        facts["platform"] = facts.get("platform", {}) | {"precompile": done}
+        timing = facts.get("timing", {})
+        facts["timing"] = timing | {"compile_seconds": timing.get("compile_seconds", 0.0) + done["seconds"]}
 
 
 def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
@@ -278,9 +289,10 @@ def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
 
 
 def _host(job: Job, device: dict[str, Any]) -> Host:
+    per_process = device.pop("devices_per_process", 1)  # trn2 joins two physical cores into a logical one
     return Host(
         **device,
-        devices_used=min(job.limits.processes, max(1, device["device_count"])),
+        devices_used=min(job.limits.processes * per_process, max(1, device["device_count"])),
         cpu=host.cpu_name(),
         cores=host.cores(),
         cores_used=min(job.recipe.threads * job.limits.processes, host.cores()),

@@ -1,0 +1,29 @@
+"""``cxrbench precompile``: a step before training on Neuron."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cxrbench.cells import Cell
+from cxrbench.cli.cells import job_of
+from cxrbench.cli.words import RESULTS, STUDY, CellArgument, StudyOption, say
+
+
+def precompile(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    packed: Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")] = None,
+    work: Annotated[Path | None, typer.Option(help="The folder that `cxrbench train` will work in.")] = None,
+) -> None:
+    """Compile all graphs of a Neuron cell side by side, so that training finds them in the cache."""
+    from cxrbench.training.precompile import precompile as run
+
+    one = Cell.parse(cell)
+    done = run(job_of(one, study, packed, work or one.folder(RESULTS / "checkpoints")))
+    say(
+        f"{one}: {done['succeeded']} of {done['graphs']} graphs compiled in {done['seconds']:.0f} s; "
+        f"{done['failed']} did not" + (": training will record why" if done["failed"] else "")
+    )

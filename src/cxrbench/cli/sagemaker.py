@@ -1,0 +1,60 @@
+"""``cxrbench sagemaker``: a cell as a training job on SageMaker, checked without AWS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cxrbench.cells import Cell
+from cxrbench.cli.words import STUDY, CellArgument, StudyOption, say
+
+app = typer.Typer(help="A cell as a training job on SageMaker, checked without AWS.", no_args_is_help=True)
+
+
+@app.command("bundle")
+def sagemaker_bundle(
+    out: Annotated[Path, typer.Argument(help="The tar.gz to write; put it into S3 then.")],
+    study: StudyOption = STUDY,
+) -> None:
+    """Pack the code and the study as SageMaker wants them."""
+    from cxrbench.config import read_study
+    from cxrbench.sagemaker.bundle import write_bundle
+
+    names = write_bundle(out, read_study(study))
+    say(f"wrote {out}: {len(names)} files")
+
+
+@app.command("job")
+def sagemaker_job(
+    cell: CellArgument,
+    instance: Annotated[str, typer.Option(help="ml.trn1.2xlarge, ml.trn1.32xlarge or ml.g5.xlarge.")],
+    role: Annotated[str, typer.Option(help="ARN of the role that the job runs as.")],
+    code: Annotated[str, typer.Option(help="s3:// address of the bundle.")],
+    data: Annotated[str, typer.Option(help="s3:// address of the packed dataset's folder.")],
+    output: Annotated[str, typer.Option(help="s3:// address for the record.")],
+    registry: Annotated[
+        str, typer.Option(help="Host of AWS's container registry in your region; the image is known.")
+    ],
+    image: Annotated[str | None, typer.Option(help="Another image: repository:tag.")] = None,
+    hours: Annotated[float, typer.Option(help="The study's limit of a cell.")] = 12.0,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="On spot instances, resumed when interrupted.")
+    ] = False,
+    cache: Annotated[str | None, typer.Option(help="s3:// address of Neuron's compile cache.")] = None,
+    region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
+    estimator: Annotated[
+        bool, typer.Option("--estimator", help="The SDK's arguments instead of the request.")
+    ] = False,
+) -> None:
+    """Print the request of a training job (for `aws sagemaker create-training-job --cli-input-json`)."""
+    from cxrbench.sagemaker.job import INSTANCES, Order, check, estimator_arguments, training_job
+
+    known = INSTANCES.get(instance)
+    wanted = f"{registry}/{image or (known.image if known else '')}"
+    order = Order(Cell.parse(cell), instance, role, wanted, code, data, output, hours, spot, cache)
+    request = training_job(order, region=region)
+    check(request)
+    print(json.dumps(estimator_arguments(order) if estimator else request, indent=1))

@@ -1,0 +1,74 @@
+"""Trainium 1 through torch_xla: what trn1 asks on top of platforms/xla.py, and nothing else.
+
+Never run on the hardware yet (docs/neuron.md). Sources: Neuron SDK, pytorch-neuron-programming-guide.rst
+(device, `xla` backend under torchrun, gradients) and torch-neuron-envvars.rst.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torch import Tensor, distributed
+
+from cxrbench.errors import UserError
+from cxrbench.platforms import neuron_devices, neuron_settings
+from cxrbench.platforms.neuron_monitor import Monitor
+
+os.environ["PJRT_DEVICE"] = "NEURON"  # before torch_xla is imported: platforms/xla.py would choose its CPU
+
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend  # noqa: F401  (registers the backend)
+
+from cxrbench.platforms.xla import XlaPlatform
+
+_PROCESSES = (1, 2, 8, 16, 32)  # others do not load: "Unsupported topology" (optimum-neuron issue 619)
+_BUCKET_MB = 50  # gradients that travel together: the default of Neuron's own optimizer step
+
+
+class NeuronPlatform(XlaPlatform):
+    """One process per NeuronCore. ``platforms.load`` has put neuron_settings into the environment."""
+
+    name = "neuron"
+    backend = "xla"
+    hardware = "NEURON"
+    steps_between_votes = 10
+
+    def __init__(self, threads: int, precision: str) -> None:
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if processes not in _PROCESSES:
+            raise UserError(
+                f"platform neuron cannot run in {processes} processes: one process holds one NeuronCore, and "
+                f"they work together in groups of {', '.join(map(str, _PROCESSES))}; change limits.processes"
+            )
+        super().__init__(threads, precision)
+        found = xm.xla_device_hw(self.device)
+        if found != self.hardware:
+            raise UserError(f"platform neuron cannot run here: torch_xla found {found}, not {self.hardware}")
+        # Values of the host travel through gloo: as tensors on the device each size would be a new graph.
+        self._host = distributed.new_group(backend="gloo") if self.size > 1 else None
+        self._monitor = Monitor() if self.rank == 0 else None  # one sees all processes of the machine
+
+    def mean(self, tensors: list[Tensor]) -> None:
+        if self.size > 1 and tensors:
+            xm.all_reduce_bucketized_gradients(tensors, 1 / self.size, None, True, _BUCKET_MB)
+
+    def gather(self, value: Any) -> list[Any]:
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value, group=self._host)
+        return values
+
+    def peak_memory_mib(self) -> float | None:
+        return self._monitor.peak_memory_mib() if self._monitor else None
+
+    def energy_joules(self) -> tuple[float | None, str | None]:
+        return None, "neuron-monitor reports no energy"
+
+    def describe(self) -> dict[str, Any]:
+        return neuron_devices.describe(f"Trainium NeuronCore ({xm.xla_device_kind()})")
+
+    def report(self) -> dict[str, Any]:
+        monitor = self._monitor.report() if self._monitor else {}
+        return super().report() | neuron_settings.as_found(os.environ) | monitor

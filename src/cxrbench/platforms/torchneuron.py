@@ -1,0 +1,72 @@
+"""Trainium 2 and 3 through TorchNeuron: ordinary PyTorch with device ``neuron``.
+
+Never run on the hardware yet, and a public beta (docs/neuron.md). Sources: Neuron SDK 2.33 documentation,
+torch/compile/reference-torch-compile, torch/guides/torch-distributed, torch/reference/env-vars.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo import utils as dynamo
+
+from cxrbench.platforms import neuron_devices, neuron_settings
+from cxrbench.platforms.base import Platform
+from cxrbench.platforms.neuron_monitor import Monitor
+
+
+class TorchNeuronPlatform(Platform):
+    """One process per logical NeuronCore; the network is compiled, the rest runs eagerly."""
+
+    name = "torchneuron"
+    device_type = "neuron"
+    backend = "cpu:gloo,neuron:neuron"  # gradients on the device, values of the host through gloo
+    compiler = "neuron"
+    steps_between_votes = 10
+
+    def __init__(self, threads: int, precision: str) -> None:
+        importlib.import_module("torch_neuronx")  # registers the device and the backend
+        self.device = torch.device(self.device_type)
+        super().__init__(threads, precision)
+        self._monitor = Monitor() if self.rank == 0 else None
+
+    def network(self, network: nn.Module) -> nn.Module:
+        network.to(self.device)
+        network.compile(backend=self.compiler, dynamic=False)  # in place: names in checkpoints stay the same
+        return network
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.device)  # nothing is said about copies that do not wait
+
+    def layout(self, images: torch.Tensor) -> torch.Tensor:
+        return images
+
+    def optimizer(
+        self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
+    ) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
+
+    def synchronise(self) -> None:
+        torch.accelerator.synchronize()
+
+    def compiles(self) -> tuple[int, float]:
+        seconds = dynamo.compilation_time_metrics.get("_compile.compile_inner", [])
+        return int(dynamo.counters["stats"]["unique_graphs"]), float(sum(seconds))
+
+    def peak_memory_mib(self) -> float | None:
+        return self._monitor.peak_memory_mib() if self._monitor else None
+
+    def energy_joules(self) -> tuple[float | None, str | None]:
+        return None, "neuron-monitor reports no energy"
+
+    def describe(self) -> dict[str, Any]:
+        return neuron_devices.describe("Trainium NeuronCore (TorchNeuron)")
+
+    def report(self) -> dict[str, Any]:
+        graphs = {"compiler": f"torch.compile(backend='{self.compiler}', dynamic=False)"}
+        monitor = self._monitor.report() if self._monitor else {}
+        return graphs | neuron_settings.as_found(os.environ) | monitor

@@ -1,0 +1,77 @@
+"""The script that SageMaker starts: train one cell of the bundled study, leave its record to be kept.
+
+Standard library only; in a bundle it is ``train.py``, beside ``cxrbench/`` and ``study.json``.
+Hyperparameters come as arguments, places as SM_* variables (sagemaker-training-toolkit,
+ENVIRONMENT_VARIABLES.md): SM_CHANNEL_TRAINING holds the packed dataset, SM_MODEL_DIR is kept. There it is
+``<cell>/record.json``, so that model.tar.gz unpacked into results/runs is what `cxrbench record` expects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKPOINTS = Path("/opt/ml/checkpoints")  # kept in S3 by jobs on spot instances
+_OF_TORCHRUN = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_BEGINNINGS = ("LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_", "TORCHELASTIC_")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Train the cell; the exit code is that of `cxrbench train`: 0 with a record, 75 when interrupted."""
+    if int(os.environ.get("RANK", "0")) > 0:
+        return 0  # SageMaker's torchrun starts this once per device; the first one starts the trainer's own
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cell", required=True)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--precompile", choices=("yes", "no"), default="no")
+    asked = parser.parse_args(words)
+    places = [_place("SM_CHANNEL_TRAINING"), _place("SM_MODEL_DIR")]
+    if None in places:
+        return 1
+    packed, kept = (Path(str(place)) for place in places)
+    work = (CHECKPOINTS if CHECKPOINTS.is_dir() else Path(tempfile.mkdtemp())) / asked.cell
+    os.environ.update(_environment())
+    common = ["--study", str(_study(asked.processes)), "--packed", str(packed / "manifest.json")]
+    cxrbench = [sys.executable, "-m", "cxrbench"]
+    if asked.precompile == "yes":
+        subprocess.run([*cxrbench, "precompile", asked.cell, *common, "--work", str(work)], check=False)
+    out = kept / asked.cell / "record.json"
+    # The same process goes on, so that SageMaker's SIGTERM reaches `cxrbench train` itself.
+    os.execv(
+        sys.executable, [*cxrbench, "train", asked.cell, *common, "--out", str(out), "--work", str(work)]
+    )
+
+
+def _place(name: str) -> str | None:
+    if name not in os.environ:
+        print(f"{name} is not set: this script is started by SageMaker (docs/neuron.md)", file=sys.stderr)
+    return os.environ.get(name)
+
+
+def _environment() -> dict[str, str]:
+    """What the trainer needs to know; what SageMaker's torchrun told this process must not reach it."""
+    for name in [name for name in os.environ if name in _OF_TORCHRUN or name.startswith(_BEGINNINGS)]:
+        del os.environ[name]
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+    commit = HERE / "commit.txt"
+    known = {"CXRBENCH_COMMIT": commit.read_text(encoding="utf-8").strip()} if commit.exists() else {}
+    return {"PYTHONPATH": path, **known}
+
+
+def _study(processes: int) -> Path:
+    """The bundled study with as many processes as this instance has devices."""
+    study = json.loads((HERE / "study.json").read_text(encoding="utf-8"))
+    study["limits"] = study.get("limits", {}) | {"processes": processes}
+    path = Path(tempfile.mkdtemp()) / "study.json"
+    path.write_text(json.dumps(study), encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

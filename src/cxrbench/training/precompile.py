@@ -1,0 +1,79 @@
+"""Parallel pre-compilation, a step of its own before a cell is trained on trn1. Imports no torch.
+
+``neuron_parallel_compile`` starts a trial run, collects its graphs, compiles them side by side and keeps them
+in Neuron's cache (Neuron SDK, pytorch-neuron-parallel-compile.rst), where the cell's training finds them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+from cxrbench import platforms
+from cxrbench.errors import UserError
+from cxrbench.files import write_json, write_text
+from cxrbench.platforms import neuron_settings
+from cxrbench.training.job import PRECOMPILED, REFUSED, Job
+from cxrbench.training.runner import launcher
+
+TOOL = "neuron_parallel_compile"
+_TOTALS = {
+    "graphs": re.compile(r"Total graphs: (\d+)"),
+    "succeeded": re.compile(r"Total successful compilations: (\d+)"),
+    "failed": re.compile(r"Total failed compilations: (\d+)"),
+}
+
+
+def precompile(job: Job) -> dict[str, Any]:
+    """Compile the graphs of ``job``'s cell; writes and returns work/precompile.json.
+
+    Keys: ``seconds`` (wall time), ``graphs``, ``succeeded``, ``failed`` (None when the tool did not say). A
+    graph that does not compile is no error here: training meets it again and records why.
+    UserError when the platform, the tool or the trial itself is missing or wrong.
+    """
+    if job.platform != "neuron":
+        raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
+    if reason := platforms.unavailable(job.platform):
+        raise UserError(f"platform neuron cannot run here: {reason}")
+    if shutil.which(TOOL) is None:
+        raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
+    trial = job.model_copy(update={"work": job.work / "trial"})
+    shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
+    write_text(trial.work / "job.json", trial.model_dump_json(indent=1))
+    log = job.work / "precompile.log"
+    started = time.monotonic()
+    with log.open("w", encoding="utf-8") as output:
+        done = subprocess.run(
+            command(trial), env=_environment(job), stdout=output, stderr=subprocess.STDOUT, check=False
+        )
+    result = {"seconds": round(time.monotonic() - started, 1), **totals(log.read_text(encoding="utf-8"))}
+    shutil.rmtree(trial.work)
+    if done.returncode == REFUSED or (done.returncode and result["graphs"] is None):
+        last = log.read_text(encoding="utf-8").strip().splitlines()[-1:] or ["no output"]
+        raise UserError(f"{job.cell}: {TOOL} ended with exit code {done.returncode}: {last[0]} (see {log})")
+    write_json(job.work / PRECOMPILED, result)
+    return result
+
+
+def command(trial: Job) -> list[str]:
+    """The trial under Neuron's tool: started exactly as the runner starts the trainer."""
+    return [TOOL, sys.executable, *launcher(trial), "cxrbench.training.trial", str(trial.work / "job.json")]
+
+
+def _environment(job: Job) -> dict[str, str]:
+    """The cell's settings, so that the cache's keys agree; and one retry, for want of host memory on trn1."""
+    settings = neuron_settings.environment(job.platform, job.recipe.precision, os.environ)
+    threads = str(job.recipe.threads)
+    retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
+    return retries | os.environ | settings | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+
+
+def totals(log: str) -> dict[str, int | None]:
+    """The counts that the tool prints at its end; None for what it did not print."""
+    printed = {name: regex.findall(log) for name, regex in _TOTALS.items()}
+    return {name: int(found[-1]) if found else None for name, found in printed.items()}

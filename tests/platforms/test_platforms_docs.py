@@ -1,0 +1,83 @@
+"""docs/neuron.md, the pins and the reports of others say what the data and the code say."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import get_args
+
+import pytest
+import timm
+
+from conftest import ROOT
+from cxrbench.config import Platform
+from cxrbench.cost.prices import newest, price, read_prices
+from cxrbench.training.precompile import TOOL
+
+DOCS = (ROOT / "docs/neuron.md").read_text()
+PRICES = read_prices(ROOT / "data/prices.csv")
+ROW = re.compile(
+    r"^\| (?P<instance>trn\S+) \| `(?P<platform>\w+)` \| (?P<cores>\d+) \| \d+ \| (?P<prices>.*) \|$", re.M
+)
+PRICE = re.compile(r"(?P<usd>[\d.]+) \((?P<region>[\w-]+), (?P<as_of>[\w-]+)\)")
+PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==([^\s;\\]+)", re.M)
+
+
+def test_every_price_in_the_docs_is_a_row_of_the_price_table() -> None:
+    rows = list(ROW.finditer(DOCS))
+    assert [row["instance"] for row in rows] == [
+        "trn1.2xlarge",
+        "trn1.32xlarge",
+        "trn2.3xlarge",
+        "trn2.48xlarge",
+    ]
+    for row in rows:
+        for basis, cell in zip(("on_demand", "spot"), row["prices"].split(" | "), strict=True):
+            listed = newest(PRICES, bases=[basis], instances=[row["instance"]])
+            if cell == "not listed":
+                assert listed.empty
+                continue
+            said = PRICE.fullmatch(cell)
+            known = price(PRICES, row["instance"], said["region"], basis)
+            assert float(said["usd"]) == known["usd_per_hour"]
+            assert said["as_of"] == (known["as_of"] or "undated")
+            assert int(row["cores"]) == known["cores"]
+        assert row["platform"] in get_args(Platform)
+
+
+def test_the_docs_name_commands_and_files_that_exist() -> None:
+    from typer.main import get_command
+
+    from cxrbench.cli import app
+
+    commands = get_command(app)
+    for words in re.findall(r"^ *cxrbench ((?:\w+ ?)+)", DOCS, re.M):
+        first, *rest = words.split()
+        assert first in commands.commands, words
+        if first == "sagemaker":
+            assert rest[0] in commands.commands[first].commands
+    named = re.findall(r"`((?:data|src|requirements|config|docs)/[\w./]+\.\w+)`", DOCS)
+    assert named and all((ROOT / name).exists() for name in named)
+    assert TOOL in DOCS
+
+
+@pytest.mark.parametrize("name", ["neuron.txt", "torchneuron.txt"])
+def test_pins_are_those_of_the_other_platforms(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
+    locked = dict(PIN.findall((ROOT / "requirements/base.lock").read_text()))
+    shared = {package: version for package, version in PIN.findall(text) if package in locked}
+    if name == "torchneuron.txt":
+        assert shared.pop("torch").startswith("2.14")  # the one thing that differs on trn2
+    assert len(shared) >= 9 and all(locked[package] == version for package, version in shared.items())
+    assert re.findall(r"https?://\S+", text) == ["https://pip.repos.neuron.amazonaws.com"]
+
+
+def test_reports_of_others_have_a_status_a_source_and_a_known_network() -> None:
+    rows = list(csv.DictReader((ROOT / "data/reported.csv").open()))
+    assert rows and list(rows[0]) == ["architecture", "platform", "status", "source", "words"]
+    for row in rows:
+        assert row["status"] in ("reported to work", "reported to fail")
+        assert row["platform"] in get_args(Platform) and timm.is_model(row["architecture"])
+        assert row["source"].startswith(("github.com/", "G. R. Fisher, medRxiv")) and row["words"]
+    keys = [(row["architecture"], row["platform"], row["source"]) for row in rows]
+    assert len(keys) == len(set(keys))

@@ -1,0 +1,147 @@
+"""neuron-monitor and neuron-ls, as real processes that print what the real ones print, and worse."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cxrbench.platforms import neuron_devices
+from cxrbench.platforms.neuron_monitor import Monitor
+
+from .conftest import NEURON_LS_TRN1, report
+
+Put = Callable[..., Path]
+
+
+def finished() -> Monitor:
+    """A monitor whose side process has ended and been read to its end."""
+    monitor = Monitor()
+    monitor._process.wait(timeout=30)
+    monitor._reader.join(timeout=30)
+    return monitor
+
+
+def test_readings_are_kept_per_core(tools: Put) -> None:
+    lines = [report({"0": 40.0}, 2**30), report({"0": 60.0, "1": 10.0}, 3 * 2**30), report({}, 2**20)]
+    tools("neuron-monitor", "".join(json.dumps(one) + "\n" for one in lines))
+    monitor = finished()
+    assert monitor.peak_memory_mib() == 3 * 1024
+    assert monitor.report() == {
+        "neuron_monitor": "ended with exit code 0",
+        "neuron_monitor_reports": 3,
+        "neuron_monitor_unreadable": 0,
+        "neuroncore_utilization_percent": {"0": 50.0, "1": 10.0},
+    }
+
+
+def test_half_an_object_and_then_death_changes_nothing(tools: Put) -> None:
+    whole = json.dumps(report({"0": 40.0}, 2**30))
+    tools("neuron-monitor", whole + "\n" + whole[: len(whole) // 2], "kill -9 $$")
+    monitor = finished()
+    said = monitor.report()
+    assert said["neuron_monitor"] == "ended with exit code -9"
+    assert (said["neuron_monitor_reports"], said["neuron_monitor_unreadable"]) == (1, 1)
+    assert monitor.peak_memory_mib() == 1024
+
+
+@given(st.integers(min_value=0))
+def test_a_report_cut_anywhere_is_read_or_left_out(cut: int) -> None:
+    whole = json.dumps(report({"0": 40.0}, 2**30))
+    part = whole[: cut % (len(whole) + 1)]
+    monitor = Monitor()  # not installed: no side process
+    try:
+        monitor._take(json.loads(part))
+    except ValueError:
+        assert part != whole
+    assert monitor.peak_memory_mib() == 1024 or part != whole
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "null",
+        "[]",
+        "7",
+        '{"neuron_runtime_data": null}',
+        '{"neuron_runtime_data": [{"report": null}]}',
+        '{"neuron_runtime_data": [{"report": {"memory_used": {"neuron_runtime_used_bytes": null}}}]}',
+        '{"neuron_runtime_data": [{"report": {"neuroncore_counters": {"neuroncores_in_use": {"0": null}}}}]}',
+        '{"neuron_runtime_data": [{"report": {"neuroncore_counters": {"neuroncores_in_use": [1]}}}]}',
+        json.dumps(report({"0": "busy", "1": True, "2": -1.0, "3": math.nan}, "much")),
+        "not JSON at all",
+    ],
+)
+def test_what_is_not_a_reading_is_no_reading(line: str, tools: Put) -> None:
+    tools("neuron-monitor", line + "\n")
+    monitor = finished()
+    said = monitor.report()
+    assert said["neuron_monitor_reports"] + said["neuron_monitor_unreadable"] == 1
+    assert said["neuroncore_utilization_percent"] == {} and monitor.peak_memory_mib() is None
+
+
+def test_without_the_tool_the_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monitor = Monitor()
+    assert monitor.report() == {"neuron_monitor": "neuron-monitor is not installed"}
+    assert monitor.peak_memory_mib() is None
+    monitor.close()
+
+
+def test_a_tool_that_does_not_start_is_no_reason_to_stop(tools: Put) -> None:
+    tools("neuron-monitor", "").write_bytes(b"\x7fELF not really")
+    assert "does not start" in Monitor().report()["neuron_monitor"]
+
+
+def test_it_is_asked_only_about_our_processes(tools: Put, tmp_path: Path) -> None:
+    tools("neuron-monitor", "", f"cp \"$2\" '{tmp_path}/asked.json'")
+    finished().close()
+    asked = json.loads((tmp_path / "asked.json").read_text())
+    (runtimes,) = asked["neuron_runtimes"]
+    assert runtimes["tag_filter"] == "cxrbench"
+    assert [one["type"] for one in runtimes["metrics"]] == ["neuroncore_counters", "memory_used"]
+
+
+def test_closing_ends_a_process_that_would_go_on(tools: Put) -> None:
+    tools("neuron-monitor", json.dumps(report({"0": 1.0}, 5)) + "\n", "exec cat /dev/zero >/dev/null")
+    monitor = Monitor()
+    assert monitor.report()["neuron_monitor"] == "running"
+    monitor.close()
+    assert monitor.report()["neuron_monitor"] == "ended with exit code -15"
+
+
+def test_trn1_has_two_cores_of_sixteen_gib(tools: Put) -> None:
+    tools("neuron-ls", NEURON_LS_TRN1)
+    facts = neuron_devices.describe("Trainium")
+    assert (facts["device_count"], facts["device_memory_gib"]) == (2, 16.0)
+
+
+def test_trn2_counts_physical_cores(tools: Put) -> None:
+    # A trn2.3xlarge: Neuron SDK, neuron-ls.rst, and public captures of the same shape.
+    chip = {"nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104}
+    tools("neuron-ls", json.dumps([chip | {"neuron_device": 0, "neuroncore_ids": [0, 1, 2, 3]}]))
+    facts = neuron_devices.describe("Trainium")
+    assert (facts["device_count"], facts["device_memory_gib"]) == (8, 12.0)
+    assert facts["devices_per_process"] == 2  # LNC 2: a process holds a pair of cores
+
+
+@pytest.mark.parametrize(
+    "prints", ["", "unknown flag `j'", "[", "{}", '["chip"]', "null", '[{"nc_count": "2"}]']
+)
+def test_a_neuron_ls_that_says_something_else_is_no_device(prints: str, tools: Put) -> None:
+    tools("neuron-ls", prints)
+    facts = neuron_devices.describe("Trainium")
+    assert (facts["device_count"], facts["device_memory_gib"]) == (0, None)
+
+
+def test_a_list_inside_an_object_is_found(tools: Put) -> None:
+    # Announced for SDK 2.34: fields of the machine around the devices, behind --output-format json.
+    inside = {"instance": {"instance_type": "trn1.2xlarge"}, "neuron_devices": json.loads(NEURON_LS_TRN1)}
+    script = tools("neuron-ls", json.dumps(inside))
+    script.write_text(script.read_text().replace("cat", '[ "$1" = --output-format ] || exit 1; cat'))
+    assert neuron_devices.describe("Trainium")["device_count"] == 2

@@ -1,0 +1,95 @@
+"""The Neuron adapters as far as they run without Neuron: on torch_xla's CPU device and in eager PyTorch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from cxrbench.config import Limits, Recipe
+from cxrbench.evidence import read_predictions, read_record
+from cxrbench.training.runner import run
+
+ADAPTERS = [ROOT / f"src/cxrbench/platforms/{name}.py" for name in ("neuron", "torchneuron")]
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    """One short epoch."""
+    return Recipe(epochs=1, batch=64, averaging=0.9, threads=2)
+
+
+def test_what_cannot_run_here_is_little() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in ADAPTERS) < 250
+
+
+@pytest.mark.slow
+def test_two_neuroncores_leave_a_whole_record(neuron_machine: Path, make_job, tmp_path: Path) -> None:
+    job = make_job(platform="neuron", micro_batch=32, limits=Limits(processes=2))
+    record = run(job, tmp_path / "out")
+    assert record.status == "ok", record.failure
+    host, said = record.host, record.platform
+    assert (host.device_count, host.devices_used, host.device_memory_gib) == (2, 2, 16.0)
+    flags = "--auto-cast=none --model-type=generic --optlevel=2 --retry_failed_compilation"
+    assert said["compiler_flags"] == flags and said["compile_cache"] == str(tmp_path / "cache")
+    assert said["stochastic_rounding"] == {"enabled": False, "seed": "0"}
+    assert said["neuroncore_utilization_percent"] == {"0": 50.0, "1": 10.0}
+    assert (said["neuron_monitor"], said["neuron_monitor_unreadable"]) == ("ended with exit code 3", 1)
+    assert record.peak_memory_mib == 3 * 1024 and record.energy.joules is None
+    assert record.timing.compiles >= 2 and record.timing.compile_seconds > 0
+    predictions = read_predictions(tmp_path / "out/predictions.parquet")
+    assert len(predictions) == 280 + 280 and predictions["image"].is_unique
+
+
+@pytest.mark.slow
+def test_three_processes_are_refused_with_a_reason(neuron_machine: Path) -> None:
+    code = "from cxrbench import platforms; platforms.load('neuron', 1, 'fp32')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"WORLD_SIZE": "3", "RANK": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert "UserError: platform neuron cannot run in 3 processes" in done.stderr
+    assert "change limits.processes" in done.stderr
+
+
+@pytest.mark.slow
+def test_torch_xla_on_its_cpu_is_not_taken_for_neuron(tmp_path: Path, monkeypatch) -> None:
+    code = (
+        "import os; from cxrbench.platforms import neuron; os.environ['PJRT_DEVICE'] = 'CPU'\n"
+        "neuron.NeuronPlatform(1, 'fp32')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "platform neuron cannot run here: torch_xla found CPU, not NEURON" in done.stderr
+
+
+@pytest.mark.slow
+def test_gradients_become_their_mean_in_place() -> None:
+    # One replica, divided by two processes; torch_xla does nothing for a single one unless told otherwise.
+    code = (
+        "import os, torch; from cxrbench.platforms import neuron\n"
+        "os.environ['PJRT_DEVICE'] = neuron.NeuronPlatform.hardware = 'CPU'\n"
+        "platform = neuron.NeuronPlatform(1, 'fp32'); platform.size = 2\n"
+        "parts = [torch.ones(3, device=platform.device), torch.full((2, 2), 6.0, device=platform.device)]\n"
+        "platform.mean(parts); print([part.sum().item() for part in parts])"
+    )
+    environment = os.environ | {"XLA_ALWAYS_ALLREDUCE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["[1.5, 12.0]"], done.stderr
+
+
+@pytest.mark.slow
+def test_a_trn2_cell_trains_through_torch_compile(neuron_machine: Path, make_job, tmp_path: Path) -> None:
+    reference = run(make_job("cpu"), tmp_path / "cpu")
+    record = run(make_job("trn2", platform="torchneuron"), tmp_path / "out")
+    assert record.status == "ok", record.failure
+    assert record.platform["compiler"] == "torch.compile(backend='aot_eager', dynamic=False)"
+    assert record.platform["compiler_flags"] is None  # TorchNeuron documents none
+    assert record.timing.compiles == 2  # training and evaluation
+    assert record.history[0].train_loss == pytest.approx(reference.history[0].train_loss, rel=1e-3)
+    assert read_record(tmp_path / "out").host.device_count == 2

@@ -1,0 +1,126 @@
+"""Parallel pre-compilation: the trial meets every graph of the run, and the step says what came of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import cxrbench
+from cxrbench import platforms
+from cxrbench.config import Limits
+from cxrbench.errors import UserError
+from cxrbench.files import write_text
+from cxrbench.training import precompile
+from cxrbench.training.job import EVENT
+
+from .conftest import QUICK_XLA
+
+# The end of a run as Neuron's documentation shows it (pytorch-neuron-parallel-compile.rst).
+SUMMARY = """\
+INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: {
+INFO:     "compilation_summary": {
+INFO:         "true": 2
+INFO:     },
+INFO: }
+INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Total graphs: 2
+INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Total successful compilations: 2
+INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Total failed compilations: 0
+"""
+
+
+def compiles(module: str, job) -> int:
+    """Graphs that torch_xla compiled in a run of the trainer or of its trial."""
+    write_text(job.work / "job.json", job.model_dump_json())
+    done = subprocess.run(
+        [sys.executable, "-m", f"cxrbench.training.{module}", str(job.work / "job.json")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = [json.loads(line[len(EVENT) :]) for line in done.stdout.splitlines() if line.startswith(EVENT)]
+    return [one["timing"]["compiles"] for one in events if "timing" in one][-1]
+
+
+@pytest.mark.slow
+def test_a_trial_compiles_every_graph_of_the_whole_run(make_job, monkeypatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+    trial = compiles("trial", make_job("trial", platform="xla_cpu"))
+    assert trial == compiles("child", make_job("whole", platform="xla_cpu"))
+
+
+@pytest.mark.slow
+def test_a_trial_is_short_and_leaves_no_predictions(make_job) -> None:
+    job = make_job()
+    write_text(job.work / "job.json", job.model_dump_json())
+    command = [sys.executable, "-m", "cxrbench.training.trial", str(job.work / "job.json")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    steps = [
+        json.loads(line[len(EVENT) :])["steps"] for line in done.stdout.splitlines() if '"progress"' in line
+    ]
+    assert set(steps) == {10} and not (job.work / "predictions.parquet").exists()
+
+
+@pytest.fixture
+def machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A machine that says it has a trn1, with a tool that notes how it was called."""
+    monkeypatch.setattr(platforms, "unavailable", lambda name: None)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
+    note = f"printf '%s\\n' \"$@\" > '{tmp_path}/words'; env > '{tmp_path}/environment'"
+
+    def put(prints: str = SUMMARY, code: int = 0) -> None:
+        tools("neuron_parallel_compile", prints, f"{note}; exit {code}")
+
+    return put
+
+
+def test_the_trial_is_started_as_the_trainer_will_be(machine, make_job, tmp_path: Path) -> None:
+    machine()
+    job = make_job(platform="neuron", micro_batch=32, limits=Limits(processes=2))
+    result = precompile.precompile(job)
+    words = (tmp_path / "words").read_text().split()
+    assert words[:5] == [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    assert words[5:7] == ["-m", "cxrbench.training.trial"]
+    told = dict(
+        line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line
+    )
+    assert told["NEURON_CC_FLAGS"].startswith("--auto-cast=none --model-type=generic --optlevel=2")
+    assert told["NEURON_COMPILE_CACHE_URL"] == str(tmp_path / "cache")
+    assert told["NEURON_PARALLEL_COMPILE_MAX_RETRIES"] == "1"
+    assert (result["graphs"], result["succeeded"], result["failed"]) == (2, 2, 0)
+    assert json.loads((job.work / "precompile.json").read_text()) == result
+    assert not (job.work / "trial").exists()
+
+
+def test_a_graph_that_does_not_compile_is_left_to_the_training(machine, make_job) -> None:
+    one_less = SUMMARY.replace("successful compilations: 2", "successful compilations: 1")
+    machine(one_less.replace("failed compilations: 0", "failed compilations: 1"), code=1)
+    assert precompile.precompile(make_job(platform="neuron"))["failed"] == 1
+
+
+def test_a_tool_that_fails_is_one_message_with_its_last_words(machine, make_job) -> None:
+    machine("something\nModuleNotFoundError: No module named 'libneuronxla'\n", code=1)
+    with pytest.raises(UserError, match=r"exit code 1: ModuleNotFoundError: .*precompile\.log"):
+        precompile.precompile(make_job(platform="neuron"))
+
+
+def test_mistakes_are_one_sentence(machine, make_job, monkeypatch) -> None:
+    with pytest.raises(UserError, match="only platform neuron compiles ahead; cpu does as it runs"):
+        precompile.precompile(make_job())
+    with pytest.raises(UserError, match="neuron_parallel_compile is not on the PATH"):
+        precompile.precompile(make_job(platform="neuron"))
+
+
+def test_the_command_says_why_it_cannot(tmp_path: Path) -> None:
+    if Path("/dev/neuron0").exists():
+        pytest.skip("this machine has a Neuron device")
+    done = cxrbench("precompile", "nih128-64px/resnet18/neuron/seed0", "--work", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "cxrbench: platform neuron cannot run here: there is no Neuron device on this machine "
+        "(/dev/neuron0 does not exist)"
+    )

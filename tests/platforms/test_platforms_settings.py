@@ -1,0 +1,169 @@
+"""What Neuron is told: flags from the recipe, a cache that is local or in S3, rounding; and who may run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cxrbench import platforms
+from cxrbench.errors import UserError
+from cxrbench.platforms import neuron_settings as settings
+
+ALWAYS = ["--auto-cast=none", "--model-type=generic", "--optlevel=2", "--retry_failed_compilation"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_recipe_decides_the_flags(precision: str) -> None:
+    assert settings.compiler_flags(precision, "") == ALWAYS
+
+
+@pytest.mark.parametrize(
+    ("given_flags", "there"),
+    [
+        ("-O1", "--optlevel=1"),
+        ("--optlevel 1", "--optlevel=1"),
+        ("--model-type=cnn-training", "--model-type=cnn-training"),
+        ("--enable-saturate-infinity", "--enable-saturate-infinity"),
+        ("--cache_dir=/scratch/neff --optlevel=3", "--cache_dir=/scratch/neff"),
+    ],
+)
+def test_other_flags_may_be_chosen_and_are_kept(given_flags: str, there: str) -> None:
+    flags = settings.compiler_flags("fp32", given_flags)
+    assert there in flags and "--auto-cast=none" in flags and flags[-1] == "--retry_failed_compilation"
+    assert len(flags) == len({flag.partition("=")[0] for flag in flags})
+
+
+@given(st.permutations(["--optlevel=1", "--lnc=1", "--retry_failed_compilation", "--model-type=transformer"]))
+def test_flags_that_were_set_once_stay_as_they_are(words: list[str]) -> None:
+    once = settings.compiler_flags("bf16", " ".join(words))
+    assert settings.compiler_flags("bf16", " ".join(once)) == once
+
+
+@pytest.mark.parametrize("flags", ["--auto-cast=all", "--auto-cast matmult", "--auto-cast-type=bf16"])
+def test_precision_belongs_to_the_recipe(flags: str) -> None:
+    with pytest.raises(UserError, match="choose the precision in the recipe"):
+        settings.compiler_flags("fp32", flags)
+
+
+def test_a_word_without_a_flag_is_named() -> None:
+    with pytest.raises(UserError, match="'generic' belongs to no flag"):
+        settings.compiler_flags("fp32", "--verbose=1 generic")
+
+
+def test_rounding_and_its_seed_are_explicit() -> None:
+    for platform in ("neuron", "torchneuron"):
+        told = settings.environment(platform, "bf16", {})
+        assert told["NEURON_RT_STOCHASTIC_ROUNDING_EN"] == "0"
+        assert told["NEURON_RT_STOCHASTIC_ROUNDING_SEED"] == "0"
+        assert settings.as_found(told)["stochastic_rounding"] == {"enabled": False, "seed": "0"}
+
+
+@pytest.fixture
+def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mount table as Linux writes it: NFS 4 (as EFS is mounted) and Lustre (FSx) beside local disks."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mounts").write_text(
+        "/dev/nvme0n1p1 / ext4 rw,relatime,discard 0 0\n"
+        "proc /proc proc rw,nosuid,nodev,noexec,relatime 0 0\n"
+        "fs-0a1b2c3d.efs.us-east-1.amazonaws.com:/ /efs nfs4 rw,relatime,vers=4.1,rsize=1048576,hard 0 0\n"
+        "10.0.0.7@tcp:/fsx /efs/fast lustre rw,flock,lazystatfs 0 0\n"
+        "/dev/nvme1n1 /efs/fast/disk xfs rw,relatime 0 0\n"
+    )
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [("/efs", "nfs4"), ("/efs/a/b", "nfs4"), ("/efs/fast/neff", "lustre"), ("/efsx", "ext4")],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(mounts: Path, folder: str, kind: str) -> None:
+    assert settings.file_system(Path(folder)) == kind
+
+
+def test_a_cache_on_a_network_file_system_is_refused(mounts: Path) -> None:
+    for location in ("/efs/neff", "/efs/fast/neff"):
+        with pytest.raises(UserError, match=r"lies on a network file system .* local folder"):
+            settings.environment("neuron", "fp32", {"NEURON_COMPILE_CACHE_URL": location})
+    with pytest.raises(UserError, match="network file system"):
+        settings.environment("neuron", "fp32", {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
+    for location in ("/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE):
+        told = settings.environment("neuron", "fp32", {"NEURON_COMPILE_CACHE_URL": location})
+        assert told["NEURON_COMPILE_CACHE_URL"] == location
+
+
+def test_a_link_into_a_network_file_system_is_followed(mounts: Path, tmp_path: Path) -> None:
+    link = tmp_path / "cache"
+    link.symlink_to("/efs/neff")
+    assert settings.file_system(link) == "nfs4"
+
+
+def test_this_machines_file_system_is_what_stat_says(tmp_path: Path) -> None:
+    names = {"ext2/ext3": "ext4", "overlayfs": "overlay"}
+    said = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
+    assert settings.file_system(tmp_path) == names.get(said, said)
+    settings.check_cache(str(tmp_path / "not" / "there" / "yet"))
+
+
+def test_an_address_that_neuron_does_not_know_is_refused() -> None:
+    with pytest.raises(UserError, match="use a local folder or an s3:// address"):
+        settings.check_cache("gs://bucket/neff")
+
+
+def put_package(folder: Path, version: str) -> None:
+    """Metadata of an installed torch-neuronx, as pip leaves it."""
+    info = folder / f"torch_neuronx-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch-neuronx\nVersion: {version}\n")
+
+
+@pytest.mark.parametrize("name", platforms.NEURON_PLATFORMS)
+def test_a_machine_without_the_device_gets_one_sentence(name: str) -> None:
+    if Path("/dev/neuron0").exists():
+        pytest.skip("this machine has a Neuron device")
+    reason = platforms.unavailable(name)
+    assert reason == "there is no Neuron device on this machine (/dev/neuron0 does not exist)"
+    with pytest.raises(UserError, match=f"platform {name} cannot run here: there is no Neuron device"):
+        platforms.load(name, 1, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("version", "neuron", "torchneuron"),
+    [
+        (
+            None,
+            "not installed here (install requirements/neuron.txt)",
+            "install requirements/torchneuron.txt",
+        ),
+        ("2.9.0.2.15.32035+e5f", None, "is the torch_xla one, for trn1; platform torchneuron needs"),
+        ("2.14.3.0.1234", "is TorchNeuron, for trn2 and trn3; platform neuron needs", None),
+    ],
+)
+def test_the_two_products_of_one_name_are_told_apart(
+    version, neuron, torchneuron, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "neuron0").touch()
+    monkeypatch.setattr(platforms, "DEVICES", tmp_path)
+    if version:
+        put_package(tmp_path / "site", version)
+        monkeypatch.syspath_prepend(tmp_path / "site")
+    for name, expected in (("neuron", neuron), ("torchneuron", torchneuron)):
+        reason = platforms.unavailable(name)
+        assert reason is None if expected is None else expected in reason and "\n" not in reason
+
+
+def test_saying_why_imports_no_torch() -> None:
+    code = (
+        "import sys; from cxrbench import platforms; "
+        "[platforms.unavailable(name) for name in platforms.PLATFORMS]; "
+        "from cxrbench.platforms import neuron_settings, neuron_devices, neuron_monitor; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run(["python", "-c", code], env=dict(os.environ))
+    assert done.returncode == 0

@@ -1,0 +1,216 @@
+"""The SageMaker door without AWS: the request against the service's model, the entry script for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, TINY, cxrbench
+from cxrbench.cells import Cell
+from cxrbench.config import Recipe, parse_study
+from cxrbench.errors import UserError
+from cxrbench.evidence import check_evidence
+from cxrbench.sagemaker.bundle import NEEDED, pins, write_bundle
+from cxrbench.sagemaker.job import INSTANCES, Order, check, estimator_arguments, training_job
+
+REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+ORDERS = {
+    instance: Order(
+        cell=Cell("nih128-64px", "convnext_pico", known.platform, 0),
+        instance=instance,
+        role="arn:aws:iam::123456789012:role/service-role/training",
+        image=f"{REGISTRY}/{known.image}",
+        code="s3://bucket/code/bundle.tar.gz",
+        data="s3://bucket/packed/nih128-64px",
+        output="s3://bucket/jobs",
+    )
+    for instance, known in INSTANCES.items()
+}
+
+
+@pytest.mark.parametrize("spot", [False, True])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_every_instance_gives_a_request_that_the_service_takes(order: Order, spot: bool) -> None:
+    request = training_job(replace(order, spot=spot, cache="s3://bucket/neff"))
+    check(request)
+    assert json.loads(json.dumps(request)) == request
+    assert request["HyperParameters"]["cell"] == json.dumps(str(order.cell))
+    assert request["HyperParameters"]["sagemaker_torch_distributed_enabled"] == "true"
+    (channel,) = request["InputDataConfig"]
+    assert channel["ChannelName"] == "training"
+
+
+def test_both_neuroncores_of_the_small_instance_are_used() -> None:
+    assert training_job(ORDERS["ml.trn1.2xlarge"])["HyperParameters"]["processes"] == "2"
+    assert training_job(ORDERS["ml.trn1.32xlarge"])["HyperParameters"]["processes"] == "32"
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (["RoleArn"], "training", "RoleArn: 'training' does not match"),
+        (["ResourceConfig", "InstanceType"], "ml.trn1.4xlarge", "did you mean 'ml.trn1.2xlarge'"),
+        (["ResourceConfig", "InstanceCount"], "one", "InstanceCount"),
+        (["OutputDataConfig", "S3OutputPath"], "file:///results", "does not match"),
+        (["StoppingCondition", "MaxRuntimeInSeconds"], 0, "MaxRuntimeInSeconds"),
+        (["HyperParameters", "cell"], "x" * 3000, "3000 characters, 2500 are allowed"),
+        (["TrainingJobName"], "a_b", "TrainingJobName: 'a_b' does not match"),
+        (["Distribution"], {}, "Distribution"),
+    ],
+)
+def test_what_the_service_would_refuse_is_refused_here(where: list[str], value: Any, message: str) -> None:
+    request = training_job(ORDERS["ml.trn1.2xlarge"])
+    part = request
+    for key in where[:-1]:
+        part = part[key]
+    part[where[-1]] = value
+    with pytest.raises(UserError) as error:
+        check(request)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_missing_part_is_named() -> None:
+    request = training_job(ORDERS["ml.g5.xlarge"])
+    del request["RoleArn"]
+    with pytest.raises(UserError, match="RoleArn"):
+        check(request)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"instance": "ml.trn1.4xlarge"}, "did you mean 'ml.trn1.2xlarge'"),
+        ({"cell": Cell("d", "resnet18", "cuda", 0)}, "trains cells of platform neuron, not d/resnet18/cuda"),
+        ({"data": "/data/packed"}, "--data '/data/packed': write an address that begins with s3://"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        replace(ORDERS["ml.trn1.2xlarge"], **changes)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("spot", [False, True])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_the_sdks_estimator_sends_the_same_request(order: Order, spot: bool, monkeypatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_SUPPRESS_V2_WARNING", "1")
+    estimators = pytest.importorskip("sagemaker.pytorch", reason="SageMaker SDK 2 is not installed")
+    import boto3
+    from botocore.stub import Stubber
+    from sagemaker.estimator import _TrainingJob
+    from sagemaker.session import Session
+
+    order = replace(order, spot=spot)
+    known = {"region_name": "us-east-1", "aws_access_key_id": "none", "aws_secret_access_key": "none"}
+    boto = boto3.Session(**known)
+    client = boto.client("sagemaker")
+    with Stubber(client):  # nothing is sent
+        session = Session(boto_session=boto, sagemaker_client=client, default_bucket="bucket")
+        session._default_bucket = "bucket"
+        estimator = estimators.PyTorch(**estimator_arguments(order), sagemaker_session=session)
+        estimator._prepare_for_training(job_name=order.name)
+        wanted = _TrainingJob._get_train_args(estimator, {"training": order.data}, None)
+        sent = session._get_train_request(**wanted)
+    assert sent == training_job(order)
+
+
+def test_the_command_prints_a_checked_request(tmp_path: Path) -> None:
+    order = ORDERS["ml.trn1.2xlarge"]
+    words = ["--instance", order.instance, "--role", order.role, "--code", order.code, "--data", order.data]
+    words += ["--output", order.output, "--registry", REGISTRY]
+    done = cxrbench("sagemaker", "job", order.cell, *words)
+    assert json.loads(done.stdout) == training_job(order), done.stderr
+    estimator = cxrbench("sagemaker", "job", order.cell, *words, "--estimator")
+    assert json.loads(estimator.stdout) == estimator_arguments(order)
+    words[3] = "training"
+    refused = cxrbench("sagemaker", "job", order.cell, *words)
+    assert refused.returncode == 1 and refused.stderr.startswith("cxrbench: the request does not fit")
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a small study, unpacked as SageMaker unpacks it."""
+    recipe = Recipe(epochs=1, batch=64, averaging=0.9, threads=1)
+    study = {
+        "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast"}},
+        "recipes": {"fast": recipe.model_dump(mode="json")},
+        "cells": [],
+    }
+    folder = tmp_path_factory.mktemp("bundle")
+    write_bundle(folder / "a.tar.gz", parse_study(study), ROOT / "requirements/base.lock")
+    write_bundle(folder / "b.tar.gz", parse_study(study), ROOT / "requirements/base.lock")
+    assert (folder / "a.tar.gz").read_bytes() == (folder / "b.tar.gz").read_bytes()
+    with tarfile.open(folder / "a.tar.gz") as tar:
+        tar.extractall(folder / "code", filter="data")
+    return folder / "code"
+
+
+def test_the_bundle_has_what_a_container_needs(bundled: Path) -> None:
+    assert {"train.py", "study.json", "requirements.txt", "commit.txt", "cxrbench"} == {
+        path.name for path in bundled.iterdir()
+    }
+    lines = (bundled / "requirements.txt").read_text().split()
+    assert [line.partition("==")[0] for line in lines] == list(NEEDED)
+    assert lines == pins(ROOT / "requirements/base.lock")
+    assert not {"torch", "torchvision", "numpy"} & set(NEEDED)  # the container's own
+    assert sum(path.stat().st_size for path in bundled.rglob("*") if path.is_file()) < 2_000_000
+
+
+@pytest.mark.slow
+def test_the_entry_script_trains_under_torchrun_and_leaves_a_record(bundled, packed, tmp_path) -> None:
+    """As in a container: torchrun around it, packed data in the channel, the record in the model folder."""
+    cell = Cell("phantom-32px", TINY, "cpu", 0)
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_WAIT_POLICY") if name in os.environ}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", "2"),
+            *("train.py", "--cell", str(cell), "--processes", "2"),
+        ],
+        cwd=bundled,
+        env=inherited
+        | {
+            "SM_CHANNEL_TRAINING": str(packed),
+            "SM_MODEL_DIR": str(tmp_path / "model"),
+            "SM_CURRENT_INSTANCE_TYPE": "ml.c5.large",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = check_evidence(tmp_path / "model" / str(cell), cell)
+    assert record.status == "ok" and record.platform["processes"] == 2
+    # What is downloaded and unpacked is what `cxrbench record` takes.
+    kept = cxrbench("record", cell, "--runs", tmp_path / "model", "--recorded", tmp_path / "recorded")
+    assert kept.returncode == 0, kept.stderr
+    assert (tmp_path / "recorded" / str(cell) / "record.json").exists()
+
+
+def entry(bundled: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The entry script with only the given SM_* variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SM_", "PYTHONPATH"))}
+    command = [sys.executable, str(bundled / "train.py"), *words]
+    return subprocess.run(command, env=kept | environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_entry_script_says_what_is_missing(bundled: Path, tmp_path: Path) -> None:
+    done = entry(bundled, "--cell", "a/b/cpu/seed0", SM_MODEL_DIR=str(tmp_path))
+    assert done.returncode == 1 and done.stderr.startswith("SM_CHANNEL_TRAINING is not set")
+    places = {"SM_CHANNEL_TRAINING": str(tmp_path / "channel"), "SM_MODEL_DIR": str(tmp_path)}
+    done = entry(bundled, "--cell", "phantom-32px/b/cpu/seed0", **places)
+    assert done.returncode == 1 and "not packed yet" in done.stderr and "Traceback" not in done.stderr
+    done = entry(bundled, "--cell", "other/b/cpu/seed0", **places)
+    assert done.returncode == 1 and "unknown dataset 'other'" in done.stderr
+
+
+def test_other_processes_of_sagemakers_torchrun_leave_at_once(bundled: Path) -> None:
+    done = entry(bundled, "--cell", "a/b/cpu/seed0", RANK="1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
