@@ -74,13 +74,27 @@ class NihSource(Strict):
     pixels: int = Field(ge=16, le=1024)
     recipe: str
     folder: Path = Field(description="PNG files or tarballs, anywhere below; relative to the repository")
-    split: str = Field("chexnet", description="official, chexnet, or a CSV file with columns image,split")
+    split: str = Field(
+        "chexnet", description="official, chexnet, seeded-N, or a CSV file with columns image,split"
+    )
     expect_images: dict[Literal["train", "val", "test"], int] | None = Field(
         None, description="images per part, asserted when packing"
     )
 
 
-Dataset = Annotated[PhantomSource | NihSource, Field(discriminator="source")]
+class ChestMnistSource(Strict):
+    """MedMNIST's reduced ChestX-ray14 in one of its four sizes; it does not say which patient is whose."""
+
+    source: Literal["chestmnist"]
+    pixels: Literal[28, 64, 128, 224]
+    recipe: str
+    folder: Path = Field(
+        Path("data/raw/chestmnist"), description="where chestmnist.npz or chestmnist_64.npz is"
+    )
+
+
+AnySource = PhantomSource | NihSource | ChestMnistSource
+Dataset = Annotated[AnySource, Field(discriminator="source")]
 
 
 class CellBlock(Strict):
@@ -163,7 +177,7 @@ class Study(Strict):
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
 
-    def dataset(self, name: str) -> PhantomSource | NihSource:
+    def dataset(self, name: str) -> AnySource:
         """The dataset called ``name``; UserError with the nearest names otherwise."""
         _known(name, self.datasets, "dataset", "dataset", error=UserError)
         return self.datasets[name]
@@ -207,7 +221,7 @@ def parse_study(value: Any, where: str = "config") -> Study:
 
 def _explain(error: Any) -> str:
     """One validation error as: key, what is wrong, the nearest right key."""
-    location = [part for part in error["loc"] if part not in ("phantom", "nih")]
+    location = [part for part in error["loc"] if part not in ("phantom", "nih", "chestmnist")]
     key = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
         known = _fields_at(error["loc"][:-1])
@@ -228,6 +242,7 @@ _MODELS_AT: dict[str, type[Strict]] = {
     "recipes.augmentation": Augmentation,
     "datasets.phantom": PhantomSource,
     "datasets.nih": NihSource,
+    "datasets.chestmnist": ChestMnistSource,
     "cells": CellBlock,
     "limits": Limits,
     "prices": Pricing,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.split import assign_split, check_disjoint
+from cxrbench.datasets.split import assign_split, check_disjoint, part_hash
 from cxrbench.errors import UserError
 
 PUBLISHED = {
@@ -29,6 +30,24 @@ def test_validation_of_the_official_split_does_not_depend_on_what_else_is_there(
     table = read_nih_table()
     whole = assign_split(table, "official")
     assert assign_split(table.iloc[:5000], "official").equals(whole.iloc[:5000])
+
+
+def test_a_seeded_split_keeps_patients_together_and_does_not_depend_on_what_else_is_there() -> None:
+    table = read_nih_table()
+    parts = assign_split(table, "seeded-7")
+    assert table.assign(split=parts).groupby("patient")["split"].nunique().max() == 1
+    patients = table.assign(split=parts).drop_duplicates("patient")["split"].value_counts(normalize=True)
+    assert patients.to_dict() == pytest.approx({"train": 0.7, "val": 0.1, "test": 0.2}, abs=0.01)
+    assert assign_split(table.iloc[5000:9000], "seeded-7").equals(parts.iloc[5000:9000])
+    assert (assign_split(table, "seeded-8") != parts).mean() > 0.3
+
+
+def test_the_hash_of_a_part_is_that_of_the_published_list(nih128: Path) -> None:
+    """NIH's own test_list.txt, sorted, has the hash that the manifest would give the official test part."""
+    table = read_nih_table()
+    test = table["image"][assign_split(table, "official") == "test"]
+    published = sorted((nih128 / "test_list.txt").read_text().split())
+    assert part_hash(test) == hashlib.sha256(("\n".join(published) + "\n").encode()).hexdigest()
 
 
 def table(count: int = 6):

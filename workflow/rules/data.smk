@@ -15,3 +15,18 @@ rule pack:
         config=lambda wildcards: STUDY.dataset(wildcards.dataset).model_dump(mode="json", exclude={"recipe"}),
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"
+
+
+rule data_tables:
+    """Splits of the whole set with their hashes, and label noise against adjudicated labels; needs no image."""
+    output:
+        "<results>/tables/splits.csv",
+        "<results>/tables/label_noise.csv",
+    log:
+        "<logs>/data_tables.log",
+    conda:
+        "../../environment.yml"
+    params:
+        out=lambda wildcards, output: Path(output[0]).parent,
+    shell:
+        "python -m cxrbench data tables --out {params.out} 2> {log}"

@@ -1,15 +1,127 @@
-"""``cxrbench data``: pack datasets, look at phantoms."""
+"""``cxrbench data``: fetch, verify and pack datasets; look at phantoms."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import PACKED, STUDY, StudyOption, say
+from cxrbench.cli.words import PACKED, RESULTS, STUDY, StudyOption, say
 
-app = typer.Typer(help="Pack datasets; look at phantoms.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from cxrbench.datasets.download import Patience
+    from cxrbench.datasets.registry import RemoteFile
+
+app = typer.Typer(help="Fetch, verify and pack datasets; look at phantoms.", no_args_is_help=True)
+
+REGISTRY, RAW = Path("data/registry.csv"), Path("data/raw")
+NameArgument = Annotated[str, typer.Argument(help="A dataset of the registry, e.g. nih or chestmnist.")]
+FolderOption = Annotated[Path | None, typer.Option(help="Where the files are. [default: data/raw/NAME]")]
+MirrorOption = Annotated[
+    list[str] | None,
+    typer.Option("--mirror", help="An address or a folder with files of the same names, asked first."),
+]
+OnlyOption = Annotated[str, typer.Option(help="Shell pattern of file names.")]
+JobsOption = Annotated[int, typer.Option(min=1, help="Files at a time.")]
+RetriesOption = Annotated[int, typer.Option(min=0, help="Tries in a row that may bring nothing.")]
+TimeoutOption = Annotated[float, typer.Option(min=0.1, help="Seconds of silence that count as a break.")]
+WaitOption = Annotated[float, typer.Option(min=0, help="Seconds before the first retry; then doubled.")]
+RegistryOption = Annotated[Path, typer.Option(help="What can be downloaded.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
+
+
+@app.command("download")
+def data_download(
+    name: NameArgument,
+    folder: FolderOption = None,
+    mirror: MirrorOption = None,
+    only: OnlyOption = "*",
+    jobs: JobsOption = 4,
+    retries: RetriesOption = 8,
+    timeout: TimeoutOption = 60.0,
+    wait: WaitOption = 1.0,
+    registry: RegistryOption = REGISTRY,
+) -> None:
+    """Fetch a dataset's files, several at once; after a break or a kill, the same command goes on."""
+    from cxrbench.datasets.fetch import download
+
+    files, place = _chosen(registry, name, only), folder or RAW / name
+    patience = _patience(retries, timeout, wait)
+    before = download(files, place, tuple(mirror or ()), jobs, patience)
+    there = sum(state.state == "present" for state in before)
+    say(f"{name}: {len(files)} files in {place}, {there} of them were there before")
+
+
+@app.command("verify")
+def data_verify(
+    name: NameArgument,
+    folder: FolderOption = None,
+    mend: Annotated[bool, typer.Option("--mend", help="Fetch what is damaged or missing.")] = False,
+    mirror: MirrorOption = None,
+    only: OnlyOption = "*",
+    jobs: JobsOption = 4,
+    retries: RetriesOption = 8,
+    timeout: TimeoutOption = 60.0,
+    wait: WaitOption = 1.0,
+    registry: RegistryOption = REGISTRY,
+    as_json: JsonOption = False,
+) -> None:
+    """Say of each file: present, missing or damaged, by size and hash; fails unless all are present."""
+    from cxrbench.datasets.fetch import inspect
+    from cxrbench.datasets.fetch import mend as mend_files
+
+    files, place = _chosen(registry, name, only), folder or RAW / name
+    states = inspect(files, place, jobs)
+    if mend and any(state.state != "present" for state in states):
+        mend_files(states, place, tuple(mirror or ()), jobs, _patience(retries, timeout, wait))
+        states = inspect(files, place, jobs)
+    _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
+    if any(state.state != "present" for state in states):
+        say(f"mend with: cxrbench data verify {name} --folder {place} --mend")
+        raise typer.Exit(1)
+
+
+@app.command("check-links")
+def data_check_links(
+    name: Annotated[str | None, typer.Argument(help="A dataset of the registry; none: all.")] = None,
+    timeout: TimeoutOption = 20.0,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail when an address is dead.")] = False,
+    registry: RegistryOption = REGISTRY,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask every address of the registry whether it still offers its file. Advice: dead ones do not fail."""
+    from cxrbench.datasets.links import check_links
+    from cxrbench.datasets.registry import read_registry
+
+    files = _chosen(registry, name, "*") if name else read_registry(registry)
+    links = check_links(files, timeout)
+    rows = [(link.dataset, link.file, "ok" if link.ok else "dead", link.answer, link.url) for link in links]
+    _print_rows(rows, ("dataset", "file", "state", "answer", "url"), as_json)
+    if strict and not all(link.ok for link in links):
+        raise typer.Exit(1)
+
+
+def _chosen(registry: Path, name: str, only: str) -> list[RemoteFile]:
+    from cxrbench.datasets.registry import choose, read_registry
+
+    return choose(read_registry(registry), name, only)
+
+
+def _patience(retries: int, timeout: float, wait: float) -> Patience:
+    from cxrbench.datasets.download import Patience
+
+    return Patience(retries=retries, timeout=timeout, first_wait=wait)
+
+
+def _print_rows(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1))
+        return
+    for row in rows:
+        print("  ".join(field for field in row if field))
 
 
 @app.command("pack")
@@ -17,14 +129,15 @@ def data_pack(
     name: Annotated[str, typer.Argument(help="A dataset of the study.")],
     study: StudyOption = STUDY,
     out: Annotated[Path | None, typer.Option(help="manifest.json to write.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; they do not change a byte.")] = None,
 ) -> None:
-    """Decode, resize and split a dataset's images into one array, in one pass."""
+    """Decode, resize and split a dataset's images into one array, in one pass; goes on after a kill."""
     from cxrbench.config import read_study
     from cxrbench.datasets.packed import pack
 
     folder = out.parent if out else PACKED / name
     config = read_study(study).dataset(name)
-    manifest = pack(name, config, folder.parent)
+    manifest = pack(name, config, folder.parent, workers, say)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")
 
 
@@ -35,3 +148,33 @@ def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
 
     contact_sheet(out)
     say(f"wrote {out}")
+
+
+@app.command("resizing")
+def data_resizing(out: Path = Path("docs/resize-nodule.png")) -> None:
+    """Draw what each filter makes of a nodule; the numbers are in data/README.md."""
+    from cxrbench.datasets.resizing import picture
+
+    picture(out)
+    say(f"wrote {out}")
+
+
+@app.command("tables")
+def data_tables(
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
+) -> None:
+    """Splits with their hashes, and label noise against adjudicated labels: splits.csv, label_noise.csv."""
+    from cxrbench.files import write_csv
+    from cxrbench.report import label_noise, splits
+
+    write_csv(out / f"{splits.NAME}.csv", splits.splits())
+    write_csv(out / f"{label_noise.NAME}.csv", label_noise.label_noise())
+
+
+@app.command("card")
+def data_card(card: Path = Path("data/README.md"), registry: RegistryOption = REGISTRY) -> None:
+    """Renew the generated parts of the data card."""
+    from cxrbench.report.data_card import write_card
+
+    write_card(card, registry)
+    say(f"wrote {card}")

@@ -6,130 +6,114 @@ age, 14 findings), manifest.json (source, counts, sha256 of both, how pixels wer
 
 from __future__ import annotations
 
-import io
+import errno
 import json
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.config import Dataset, NihSource, PhantomSource
+from cxrbench.config import Dataset, NihSource
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.partial import Partial
+from cxrbench.datasets.sources import Source, data_present, source_of
+from cxrbench.datasets.split import part_hash
 from cxrbench.errors import UserError
 from cxrbench.files import sha256_file, sha256_json, write_json, written_aside
 
+__all__ = ["Packed", "data_present", "pack", "read_packed"]
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
+_TELL_EVERY = 10_000  # images
 
 
-class Source(Protocol):
-    """What the packer asks of a source of images."""
+def pack(
+    name: str,
+    config: Dataset,
+    root: Path,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Pack the dataset called ``name`` below ``root``; returns the manifest. Built aside, then renamed.
 
-    def chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        """(names, n x H x W uint8) in the order to be packed."""
-
-    def index(self, names: list[str]) -> pd.DataFrame:
-        """One row per name, in that order."""
-
-    def describe(self) -> dict[str, object]:
-        """What the manifest says of it, after :meth:`chunks`."""
-
-
-class PhantomImages:
-    """Drawn radiographs with NIH's label rows (datasets/phantom.py)."""
-
-    def __init__(self, config: PhantomSource) -> None:
-        from cxrbench.datasets import phantom  # imported late: drawing needs scipy, reading packs does not
-
-        self.config = config
-        self._draw = phantom.draw
-        self.rows = phantom.choose_rows(
-            read_nih_table(), {str(split): n for split, n in config.images.items()}, config.seed
-        )
-
-    def chunks(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        names, start = self.rows["image"].tolist(), 0
-        for images in self._draw(self.rows, self.config.pixels, self.config.seed):
-            yield names[start : start + len(images)], images
-            start += len(images)
-
-    def index(self, names: list[str]) -> pd.DataFrame:
-        return self.rows.set_index("image").loc[names].reset_index()
-
-    def describe(self) -> dict[str, object]:
-        return {
-            "seed": self.config.seed,
-            "split": "drawn by patient; rare findings oversampled, so prevalence is not NIH's",
-            "resized": "not resized: drawn at this size",
-        }
-
-
-def source_of(config: Dataset) -> Source:
-    """The images that a dataset's config names."""
-    if isinstance(config, NihSource):
-        from cxrbench.datasets.nih import NihImages  # imported late: decoding needs Pillow
-
-        return NihImages(config)
-    return PhantomImages(config)
-
-
-def data_present(config: Dataset) -> bool:
-    """Whether the images can be packed on this machine without a download."""
-    if isinstance(config, NihSource):
-        from cxrbench.datasets.nih import present
-
-        return present(config)
-    return True
-
-
-def pack(name: str, config: Dataset, root: Path) -> dict[str, Any]:
-    """Pack the dataset called ``name`` below ``root``; returns the manifest. Built aside, then renamed."""
-    source = source_of(config)
-    folder = root / name
-    aside = root / f".{name}.part"
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        names, moments = _write_images(aside / IMAGES, source, config.pixels)
-        index = source.index(names)
-        with written_aside(aside / INDEX) as path:
-            index.to_parquet(path, index=False, compression="zstd")
-        manifest = {"dataset": name, **_manifest(config, source, index, aside)}
-        manifest |= _train_moments(moments, index)
-        write_json(aside / MANIFEST, manifest)
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    ``workers`` decode side by side (none: one per core) and do not change a byte. A run that was killed or
+    failed is continued by the next one from where it had last secured its work.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with _alone(root / f".{name}.lock", name):
+        source = source_of(config, workers)
+        partial = Partial(root / f".{name}.part", config.pixels, source.key())
+        try:
+            partial.resume(source.keep)
+            _make_images(partial, source, say)
+            manifest = _complete(name, config, source, partial)
+            shutil.rmtree(root / name, ignore_errors=True)
+            partial.folder.rename(root / name)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise UserError(
+                f"{root / name}: the disk is full; free some space on {root} and run again"
+            ) from None
+        finally:
+            if partial.folder.exists() and (kept := partial.abandon()):
+                say(f"{kept:,} finished images are kept; the next run goes on from there")
     return manifest
 
 
-def _write_images(path: Path, source: Source, pixels: int) -> tuple[list[str], np.ndarray]:
-    """Stream the images into an .npy file; returns their names and (mean, mean square) pixel of each."""
-    names: list[str] = []
-    moments: list[np.ndarray] = []
-    with written_aside(path) as aside, open(aside, "wb") as file:
-        file.write(_npy_header(0, pixels))
-        for chunk_names, chunk in source.chunks():
-            # Plain writes, not a memory map: a full disk must be an error, not a killed process.
-            file.write(np.ascontiguousarray(chunk).data)
-            names += chunk_names
-            squares = np.square(chunk, dtype=np.uint16).mean(axis=(1, 2))
-            moments.append(np.stack([chunk.mean(axis=(1, 2)), squares], axis=1))
-        file.seek(0)
-        file.write(_npy_header(len(names), pixels))
-    return names, np.concatenate(moments)
+@contextmanager
+def _alone(path: Path, name: str) -> Iterator[None]:
+    """Hold the lock ``path``, or raise UserError when another process packs the same dataset."""
+    from filelock import FileLock, Timeout  # imported late: rebuilding the paper needs neither lock nor it
+
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{name}: another process is packing it; wait for that one, or stop it") from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
-def _npy_header(count: int, pixels: int) -> bytes:
-    """An .npy header; numpy pads it so that its length does not depend on ``count``."""
-    header = io.BytesIO()
-    shape = (count, pixels, pixels)
-    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    return header.getvalue()
+def _make_images(partial: Partial, source: Source, say: Callable[[str], None]) -> None:
+    started, before = time.monotonic(), len(partial.made)
+    if before:
+        say(f"going on after {before:,} images of an earlier run")
+    told = before
+    for made, images in source.chunks(list(partial.made)):
+        partial.append(made, images)
+        if len(partial.made) - told >= _TELL_EVERY:
+            told = len(partial.made)
+            rate = (told - before) / (time.monotonic() - started)
+            say(f"{told:,} images, {rate:.0f} per second")
+
+
+def _complete(name: str, config: Dataset, source: Source, partial: Partial) -> dict[str, Any]:
+    """Write index and manifest beside the images."""
+    folder, moments = partial.folder, partial.finish()
+    index = source.index([one.name for one in partial.made])
+    partial.images.rename(folder / IMAGES)
+    try:
+        with written_aside(folder / INDEX) as path:
+            index.to_parquet(path, index=False, compression="zstd")
+        manifest = {"dataset": name, **_manifest(config, source.describe(partial.made), index, folder)}
+        manifest |= _train_moments(moments, index)
+        write_json(folder / MANIFEST, manifest)
+    except BaseException:
+        (folder / IMAGES).rename(partial.images)
+        for unwanted in (INDEX, MANIFEST):
+            (folder / unwanted).unlink(missing_ok=True)
+        raise
+    partial.tidy()
+    return manifest
 
 
 def _train_moments(moments: np.ndarray, index: pd.DataFrame) -> dict[str, float]:
@@ -141,7 +125,9 @@ def _train_moments(moments: np.ndarray, index: pd.DataFrame) -> dict[str, float]
     return {"pixel_mean": mean / 255, "pixel_std": float(np.sqrt(square - mean**2)) / 255}
 
 
-def _manifest(config: Dataset, source: Source, index: pd.DataFrame, folder: Path) -> dict[str, Any]:
+def _manifest(
+    config: Dataset, described: dict[str, object], index: pd.DataFrame, folder: Path
+) -> dict[str, Any]:
     parts = {split: index[index["split"] == split] for split in SPLITS}
     images = {split: len(part) for split, part in parts.items()}
     if isinstance(config, NihSource) and config.expect_images and config.expect_images != images:
@@ -153,8 +139,9 @@ def _manifest(config: Dataset, source: Source, index: pd.DataFrame, folder: Path
     return {
         "source": config.source,
         "pixels": config.pixels,
-        **source.describe(),
+        **described,
         "split_sha256": sha256_json(index[["image", "split"]].to_numpy().tolist()),
+        "split_parts_sha256": {split: part_hash(part["image"]) for split, part in parts.items()},
         "images": images,
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
         "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in FINDINGS},

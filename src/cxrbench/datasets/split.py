@@ -1,4 +1,4 @@
-"""Splits by patient: NIH's official one, the CheXNet reproductions' one, or a CSV file.
+"""Splits by patient: NIH's official one, the CheXNet reproductions' one, a seeded one, or a CSV file.
 
 The two published lists name every image of ChestX-ray14; both keep a patient's images together, so they
 are stored here by patient (``splits/*.csv.gz``, made from the lists named in data/README.md).
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
@@ -17,13 +19,16 @@ from cxrbench.datasets.findings import SPLITS
 from cxrbench.errors import UserError, nearest
 
 PUBLISHED = ("chexnet", "official")
+_SEEDED = re.compile(r"seeded-(\d+)")
+_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}  # of patients in a seeded split; chexnet's shares
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 
 
 def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) -> pd.Series:
     """The part ('train', 'val', 'test') of each row of ``table`` (columns image, patient).
 
-    ``split`` is a published name or a CSV file (columns image, split), looked for in ``folder`` first.
+    ``split`` is a published name, ``seeded-N`` (N a whole number: patients drawn at random), or a CSV file
+    (columns image, split), looked for in ``folder`` first.
     Raises UserError when an image has no part, a file names absent images, or a patient is in two parts.
     """
     if split in PUBLISHED:
@@ -31,6 +36,8 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
         if split == "official":
             held_out = (parts == "train_val") & table["patient"].map(_is_validation)
             parts = parts.replace("train_val", "train").mask(held_out, "val")
+    elif match := _SEEDED.fullmatch(split):
+        parts = table["patient"].map(lambda patient: _seeded_part(int(match[1]), patient))
     else:
         parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
     if parts.isna().any():
@@ -53,6 +60,11 @@ def check_disjoint(table: pd.DataFrame, where: str) -> None:
         raise UserError(f"{where}: patient {patient} is in two parts ({found}); split by patient")
 
 
+def part_hash(images: Iterable[str]) -> str:
+    """Hex sha256 of a part: its image names, sorted, one a line (so ``sort part.txt | sha256sum``)."""
+    return hashlib.sha256("".join(f"{image}\n" for image in sorted(images)).encode()).hexdigest()
+
+
 def _published(name: str) -> pd.Series:
     text = resources.files("cxrbench.datasets").joinpath(f"splits/{name}.csv.gz").read_bytes()
     lines = gzip.decompress(text).decode().splitlines()[1:]
@@ -62,8 +74,19 @@ def _published(name: str) -> pd.Series:
 
 def _is_validation(patient: int) -> bool:
     """A fixed pseudo-random choice of patients that does not depend on which others are present."""
-    digest = hashlib.sha256(f"official-val-{patient}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64 < _VAL_OF_OFFICIAL
+    return _uniform(f"official-val-{patient}") < _VAL_OF_OFFICIAL
+
+
+def _seeded_part(seed: int, patient: int) -> str:
+    draw = _uniform(f"seeded-{seed}-{patient}")
+    if draw < _SHARES["train"]:
+        return "train"
+    return "val" if draw < _SHARES["train"] + _SHARES["val"] else "test"
+
+
+def _uniform(text: str) -> float:
+    """A number from 0 up to 1 that ``text`` decides."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
 def _find(split: str, folder: Path | None) -> Path:
@@ -72,8 +95,8 @@ def _find(split: str, folder: Path | None) -> Path:
         if path.is_file():
             return path
     raise UserError(
-        f"split '{split}': neither a published split{nearest(split, PUBLISHED)} nor a file; "
-        f"use {' or '.join(PUBLISHED)}, or the path of a CSV with columns image,split"
+        f"split '{split}': neither a published split{nearest(split, (*PUBLISHED, 'seeded-0'))} nor a file; "
+        f"use {', '.join(PUBLISHED)}, seeded-N, or the path of a CSV with columns image,split"
     )
 
 

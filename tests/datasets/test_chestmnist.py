@@ -1,0 +1,159 @@
+"""ChestMNIST through the medmnist package: the same packed form, and the same AUC as MedMNIST's Evaluator."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from bad_server import BadServer, cut, server, write_registry
+
+from conftest import cxrbench
+from cxrbench.config import ChestMnistSource, parse_study
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.packed import data_present, pack, read_packed
+from cxrbench.errors import UserError
+from cxrbench.evidence import LABELS, SCORES
+from cxrbench.metrics.auroc import auroc
+from cxrbench.metrics.evaluate import evaluate
+from cxrbench.metrics.sample import sample_of
+
+__all__ = ["server"]
+PARTS = {"train": 78_468, "val": 11_219, "test": 22_433}
+
+
+def arrays(pixels: int) -> dict[str, np.ndarray]:
+    """As many made-up images and labels as ChestMNIST has; every finding is in every part."""
+    rng = np.random.default_rng(0)
+    made = {}
+    for part, count in PARTS.items():
+        made[f"{part}_images"] = rng.integers(0, 256, (count, pixels, pixels), dtype=np.uint8)
+        made[f"{part}_labels"] = (rng.random((count, 14)) < np.linspace(0.02, 0.2, 14)).astype(np.uint8)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chestmnist")
+    np.savez(folder / "chestmnist.npz", **arrays(28))
+    return folder
+
+
+def source(folder: Path, pixels: int = 28) -> ChestMnistSource:
+    return ChestMnistSource(source="chestmnist", pixels=pixels, recipe="x", folder=folder)
+
+
+@pytest.fixture(scope="module")
+def packed(folder: Path, tmp_path_factory: pytest.TempPathFactory):
+    root = tmp_path_factory.mktemp("packed")
+    pack("c", source(folder), root)
+    return read_packed(root / "c")
+
+
+def test_images_labels_and_parts_are_those_of_the_file(packed, folder: Path) -> None:
+    with np.load(folder / "chestmnist.npz") as file:
+        for part, count in PARTS.items():
+            rows = packed.rows(part)
+            assert len(rows) == count
+            assert (packed.images[rows] == file[f"{part}_images"]).all()
+            assert (packed.labels()[rows] == file[f"{part}_labels"]).all()
+    assert packed.manifest["images"] == PARTS and packed.manifest["pixels"] == 28
+    assert list(packed.index.columns[6:]) == list(FINDINGS)
+
+
+def test_patients_are_unknown_and_said_to_be(packed) -> None:
+    assert packed.index[["patient", "view", "sex", "age"]].isna().all(axis=None)
+    assert packed.manifest["patients_known"] is False
+    assert packed.manifest["as_published"] is False, "made-up pixels are not passed off as MedMNIST's"
+
+
+def predictions(packed) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([packed.rows("val"), packed.rows("test")])
+    table = packed.index.iloc[rows][["image", "split"]].reset_index(drop=True)
+    table[LABELS] = packed.labels()[rows]
+    table[SCORES] = np.clip(packed.labels()[rows] * 0.1 + rng.random((len(rows), 14)), 0, 1)
+    return table
+
+
+def test_medmnists_evaluator_agrees_with_our_auroc(packed, folder: Path) -> None:
+    from medmnist import Evaluator
+
+    table = predictions(packed)
+    scores = table.loc[table["split"] == "test", SCORES].to_numpy()
+    theirs = Evaluator("chestmnist", "test", root=str(folder)).evaluate(scores).AUC
+    ours = auroc(sample_of(table, "test"))
+    assert ours.value.mean() == pytest.approx(theirs, abs=1e-12)
+
+
+def test_statistics_do_not_pretend_to_know_patients(packed) -> None:
+    table = evaluate(predictions(packed), replicates=20).table
+    assert "delong-image" in set(table["ci_method"]) and "delong-patient" not in set(table["ci_method"])
+
+
+def test_a_file_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
+    assert not data_present(source(tmp_path, 64))
+    with pytest.raises(UserError, match=r"cxrbench data download chestmnist --only chestmnist_64.npz"):
+        pack("c", source(tmp_path, 64), tmp_path / "packed")
+
+
+def shortened(made: dict) -> None:
+    made["val_images"] = made["val_images"][:-1]
+
+
+def other_size(made: dict) -> None:
+    made["train_images"] = made["train_images"][:, :14, :14]
+
+
+def bad_labels(made: dict) -> None:
+    made["test_labels"][5, 3] = 2
+
+
+def nameless(made: dict) -> None:
+    del made["test_labels"]
+
+
+def pickled(made: dict) -> None:
+    made["train_labels"] = np.array([object()])
+
+
+@pytest.mark.parametrize("damage", [shortened, other_size, bad_labels, nameless, pickled])
+def test_what_is_not_chestmnist_is_refused(damage, tmp_path: Path) -> None:
+    made = arrays(28)
+    damage(made)
+    np.savez(tmp_path / "chestmnist.npz", **made)
+    with pytest.raises(UserError, match=r"chestmnist.npz: .*not ChestMNIST at 28 px; see what is wrong"):
+        pack("c", source(tmp_path), tmp_path / "packed")
+    assert not list((tmp_path / "packed").iterdir())
+
+
+def test_a_cut_file_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "chestmnist.npz").write_bytes((folder / "chestmnist.npz").read_bytes()[:50_000_000])
+    with pytest.raises(UserError, match=r"chestmnist.npz: damaged"):
+        pack("c", source(tmp_path), tmp_path / "packed")
+
+
+def test_it_comes_by_download_too(server: BadServer, folder: Path, tmp_path: Path) -> None:
+    data = (folder / "chestmnist.npz").read_bytes()
+    server.files["chestmnist.npz"] = data
+    server.faults["chestmnist.npz"] = [cut(30_000_000)]
+    registry = write_registry(
+        tmp_path / "r.csv", server, dataset="chestmnist", hash=f"md5:{hashlib.md5(data).hexdigest()}"
+    )
+    words = ["--folder", tmp_path / "raw", "--registry", registry, "--wait", "0.01"]
+    done = cxrbench("data", "download", "chestmnist", *words)
+    assert done.returncode == 0, done.stderr
+    assert pack("c", source(tmp_path / "raw"), tmp_path / "packed")["images"] == PARTS
+
+
+def test_the_study_knows_its_four_sizes() -> None:
+    dataset = {"source": "chestmnist", "pixels": 64, "recipe": "r"}
+    study = {"datasets": {"c": dataset}, "recipes": {"r": {"epochs": 1, "batch": 1}}, "cells": []}
+    assert parse_study(study).dataset("c").folder == Path("data/raw/chestmnist")
+    dataset["pixels"] = 32
+    with pytest.raises(
+        UserError, match=r"datasets.c.pixels: unknown value 32; use one of 28, 64, 128 or 224"
+    ):
+        parse_study(study)

@@ -1,0 +1,103 @@
+"""The data card does not drift, the splits have their hashes, and label noise is what scikit-learn says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
+
+from conftest import ROOT, cxrbench
+from cxrbench.datasets.resizing import contrast_table
+from cxrbench.errors import UserError
+from cxrbench.report.data_card import blocks, card_text
+from cxrbench.report.label_noise import EXACT, NONE, label_noise, read_adjudicated, shown
+from cxrbench.report.splits import splits
+
+CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
+
+
+@pytest.fixture(scope="module")
+def noise():
+    return label_noise()
+
+
+def test_the_generated_parts_of_the_data_card_are_up_to_date() -> None:
+    text = CARD.read_text(encoding="utf-8")
+    assert card_text(text, REGISTRY) == text, "run `cxrbench data card`"
+
+
+@pytest.mark.parametrize("name", ["counts", "noise"])
+def test_a_lost_marker_is_named(name: str) -> None:
+    text = CARD.read_text(encoding="utf-8").replace(f"<!-- end {name} -->", "")
+    with pytest.raises(UserError, match=f"begin {name}"):
+        card_text(text, REGISTRY)
+
+
+def test_the_published_counts_are_in_the_card() -> None:
+    parts = blocks(REGISTRY)
+    for count in ("112,120", "30,805", "60,361", "20,796"):
+        assert f" {count} " in parts["counts"]
+    for finding, count in (("Infiltration", "19,894"), ("Hernia", "227"), ("Pneumothorax", "5,302")):
+        row = next(line for line in parts["labels"].splitlines() if line.startswith(f"| {finding} "))
+        assert f" {count} " in row
+    assert "4187084020" in parts["files"].replace(",", "")
+
+
+def test_every_part_of_every_split_has_a_hash_of_its_own() -> None:
+    table = splits()
+    assert table["sha256"].is_unique and table["sha256"].str.fullmatch("[0-9a-f]{64}").all()
+    assert (table.groupby("split")["images"].sum() == 112_120).all()
+    assert (table.groupby("split")["patients"].sum() == 30_805).all()
+
+
+def test_agreement_is_that_of_scikit_learn(noise) -> None:
+    table = read_adjudicated()
+    for row in noise[noise["relation"] != NONE].to_dict("records"):
+        truth = table[f"adjudicated {row['finding']}"]
+        called = table[row["nih_labels"].split(" or ")].any(axis=1)
+        assert row["sensitivity"] == pytest.approx(recall_score(truth, called))
+        assert row["specificity"] == pytest.approx(recall_score(~truth, ~called))
+        assert row["ppv"] == pytest.approx(precision_score(truth, called))
+        assert row["kappa"] == pytest.approx(cohen_kappa_score(truth, called))
+        assert row["sensitivity_low"] < row["sensitivity"] < row["sensitivity_high"]
+
+
+def test_intervals_are_by_patient(noise) -> None:
+    """They agree with the linearised standard error of a ratio of sums over patients, within its accuracy."""
+    table = read_adjudicated()
+    truth, called = table["adjudicated Nodule or mass"], table[["Nodule", "Mass"]].any(axis=1)
+    sums = np.column_stack([(truth & called), truth]).astype(float)
+    by_patient = np.array([sums[rows].sum(axis=0) for rows in table.groupby("patient").indices.values()])
+    ratio = by_patient[:, 0].sum() / by_patient[:, 1].sum()
+    residuals = (by_patient[:, 0] - ratio * by_patient[:, 1]) / by_patient[:, 1].sum()
+    error = np.sqrt((residuals**2).sum())
+    row = noise[noise["finding"] == "Nodule or mass"].iloc[0]
+    assert (row["sensitivity_high"] - row["sensitivity_low"]) / (2 * 1.96 * error) == pytest.approx(
+        1, abs=0.1
+    )
+
+
+def test_the_table_says_what_is_exact_approximate_and_absent(noise) -> None:
+    assert noise["images"].eq(4376).all() and noise["patients"].eq(1695).all()
+    assert noise.loc[noise["relation"] == EXACT, "finding"].tolist() == ["Pneumothorax", "Nodule or mass"]
+    rows = shown(noise).set_index("Adjudicated finding")
+    assert rows.loc["Fracture", "NIH's labels"] == "NIH has no such label"
+    assert rows.loc["Fracture", "Sensitivity"] == ""
+    assert rows.loc["Airspace opacity", "NIH's labels"].str.contains("approximate").all()
+
+
+def test_the_filter_that_is_used_keeps_a_nodule_wherever_it_lies() -> None:
+    table = contrast_table().set_index("Filter")
+    total, rim = "12 px nodule: total", "Rim"
+    used = table.loc["bilinear, antialiased (used)"]
+    least, _, most = (int(text) for text in used[total].removesuffix(" %").split(" / "))
+    assert least > 90 and most < 110 and used[rim] == "0 %"
+    assert table.loc["bilinear, not antialiased", total].startswith("0 / ")
+    assert table.loc["Lanczos, antialiased", rim] != "0 %"
+
+
+def test_the_tables_of_the_paper_need_no_image(tmp_path) -> None:
+    done = cxrbench("data", "tables", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "splits.csv").read_text().count("\n") == 10
+    assert (tmp_path / "label_noise.csv").read_text().count("\n") == 6

@@ -1,0 +1,86 @@
+"""The registry of downloads: its shape, what it must say, and what is wrong with a bad line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from cxrbench.datasets.registry import COLUMNS, choose, read_registry
+from cxrbench.errors import UserError
+
+REGISTRY = ROOT / "data/registry.csv"
+
+
+def test_nih_has_its_twelve_tarballs_and_45_gigabytes() -> None:
+    files = choose(read_registry(REGISTRY), "nih")
+    assert [file.name for file in files] == [f"images_{k:03}.tar.gz" for k in range(1, 13)]
+    assert sum(file.size or 0 for file in files) == 45_079_862_784
+    assert all(file.algorithm == "md5" for file in files) and len({file.digest for file in files}) == 12
+    assert len({file.url for file in files}) == 12
+
+
+def test_chestmnist_is_what_the_medmnist_package_names() -> None:
+    from medmnist import INFO
+
+    info = INFO["chestmnist"]
+    for file in choose(read_registry(REGISTRY), "chestmnist"):
+        flag = file.name.removeprefix("chestmnist").removesuffix(".npz")
+        assert (file.url, file.digest) == (info[f"url{flag}"], info[f"MD5{flag}"])
+        assert file.licence == info["license"]
+
+
+def test_every_file_has_terms_and_a_citation() -> None:
+    for file in read_registry(REGISTRY):
+        assert file.licence and "doi:" in file.citation
+
+
+def test_a_pattern_chooses_files() -> None:
+    files = read_registry(REGISTRY)
+    assert [f.name for f in choose(files, "nih", "images_01*")] == [
+        f"images_{k:03}.tar.gz" for k in (10, 11, 12)
+    ]
+    with pytest.raises(UserError, match="no file of nih matches 'x'; its files are images_001"):
+        choose(files, "nih", "x")
+
+
+GOOD = {
+    "dataset": "d",
+    "file": "a.gz",
+    "url": "https://example.org/a.gz",
+    "mirrors": "",
+    "bytes": "5",
+    "hash": "md5:" + "0" * 32,
+    "licence": "CC0",
+    "citation": "x",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"file": "../a.gz"}, "line 2: '../a.gz' is not a plain file name"),
+        ({"file": "/etc/passwd"}, "is not a plain file name"),
+        ({"url": "file:///a"}, "is not a web address"),
+        ({"mirrors": "https://b.org/a ftp://c.org/a"}, "'ftp://c.org/a' is not a web address"),
+        ({"hash": "md5:123"}, "hash 'md5:123'"),
+        ({"hash": "crc:" + "0" * 32}, "hash 'crc:"),
+        ({"bytes": "many"}, "bytes 'many' is not a number"),
+        ({"licence": ""}, "licence or citation is empty"),
+        ({"citation": "a,b"}, "9 fields, not 8"),
+    ],
+)
+def test_a_wrong_line_is_named(change: dict[str, str], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "registry.csv"
+    path.write_text(",".join(COLUMNS) + "\n" + ",".join((GOOD | change).values()) + "\n")
+    with pytest.raises(UserError, match=message):
+        read_registry(path)
+
+
+def test_a_file_twice_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "registry.csv"
+    lines = [",".join(COLUMNS), ",".join(GOOD.values()), ",".join((GOOD | {"file": "A.gz"}).values())]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"line 3: A.gz of d occurs twice"):
+        read_registry(path)
