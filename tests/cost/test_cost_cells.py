@@ -86,6 +86,18 @@ def test_cost_to_reach_a_validation_score(prices, make_record):
     assert math.isnan(reach(0.76)) and math.isnan(reach(None))
 
 
+def test_seeds_that_never_reach_the_target_are_charged_to_those_that_do(prices, make_record):
+    records = [
+        make_record("nih128-64px/resnet18/cuda/seed0", aurocs=(0.70, 0.80)),
+        make_record("nih128-64px/resnet18/cuda/seed1", aurocs=(0.70, 0.71)),
+        make_record("nih128-64px/resnet18/cuda/seed2", status="crashed", aurocs=(0.80,)),
+    ]
+    table = cost_table(records, prices, Pricing(), 0.75)
+    spent = (0.3 + 2.5) + 2.8 + 2.8  # until it was reached, and two whole runs that bought nothing
+    assert table["cost_to_auroc"].tolist() == pytest.approx([spent * 1.006] * 3)
+    assert cost_table(records[1:], prices, Pricing(), 0.75)["cost_to_auroc"].isna().all()
+
+
 def test_failed_attempts_are_charged_to_the_usable_models(prices, make_record):
     records = [
         make_record(),

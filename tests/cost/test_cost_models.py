@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 
 from cxrbench.config import Pricing
 from cxrbench.cost.breakeven import (
+    PUBLISHED as RATIOS,
+)
+from cxrbench.cost.breakeven import (
     Ratio,
+    arithmetic,
     break_even_runs,
     decide,
     indifference,
     porting_usd,
     ratio_of_cells,
+    repriced_ratio,
 )
 from cxrbench.cost.cells import cost_table, hours_of
+from cxrbench.cost.devices import device, device_of_host
 from cxrbench.cost.prices import newest
 from cxrbench.cost.projection import (
     PUBLISHED,
@@ -24,13 +30,12 @@ from cxrbench.cost.projection import (
     Measured,
     Work,
     backtest,
-    device,
-    device_of_host,
+    kind_of,
     measured_of,
     project,
     projections,
 )
-from cxrbench.cost.regimes import Regime, rankings, regimes, reprice
+from cxrbench.cost.regimes import Regime, available, rankings, regimes, reprice
 from cxrbench.cost.spot import Interruptions, expected_hours, interrupted_usd, simulated_hours, spot_usd
 from cxrbench.errors import UserError
 from cxrbench.evidence import Timing
@@ -147,8 +152,24 @@ def test_the_preprints_ratio_at_a_spot_snapshot(prices):
     assert told.ratio == pytest.approx((1.163, 1.938), abs=1e-3)
     assert "published" in told.sentence and "undated" in told.sentence
     assert "the ranking does not turn" in told.sentence
+    assert (told.turns, told.price_ratio) == ("does not turn", pytest.approx(0.5177, abs=1e-4))
     turned = reprice((1, 1.5), prices, "trn1.2xlarge", "g5.xlarge", Regime("on_demand"), Regime("spot"))
     assert "the ranking turns." in turned.sentence
+
+
+def test_every_basis_and_date_of_the_table_is_a_regime(prices):
+    found = available(prices, ["trn1.2xlarge", "g5.xlarge"], "us-east-1")
+    dates = ("2025-04-28", "2025-08-04", "2026-07-20")
+    assert found == [*(Regime("on_demand", date) for date in dates), Regime("spot", "undated")]
+    assert str(found[-1]) == "spot, undated"
+    assert available(prices, ["trn1.2xlarge"], "sa-east-1") == []
+
+
+def test_the_undated_rows_can_be_asked_for(prices, two_platforms):
+    table = regimes(two_platforms, prices, INSTANCES, [Regime("spot", "undated")])
+    assert set(table["as_of"]) == {"undated"} and len(table) == 2
+    with pytest.raises(UserError, match="under any of these regimes"):
+        regimes(two_platforms, prices, INSTANCES, [Regime("on_demand", "undated")])
 
 
 # ------------------------------------------------------------------ break-even
@@ -174,6 +195,21 @@ def test_the_chapters_own_numbers_break_even_after_one_run():
     for wrong in (-1, math.nan, math.inf):
         with pytest.raises(UserError, match="finite number"):
             break_even_runs(wrong, 2, 1)
+
+
+def test_break_even_of_ones_own_numbers_shows_each_step():
+    lines = arithmetic(20, 1000, 100, 60)
+    assert "= 20,000 USD" in lines[0] and "= 40.00 USD" in lines[1] and "after 500 runs" in lines[2]
+    assert "never" in arithmetic(20, 1000, 60, 60)[2]
+    with pytest.raises(UserError, match="--there is missing"):
+        arithmetic(1, 1, 1, None)
+
+
+def test_a_published_ratio_at_other_prices_says_which(prices):
+    pair, then = ("trn1.2xlarge", "g5.xlarge"), Regime("on_demand", "2025-12-23")
+    ratio = repriced_ratio(RATIOS["cnn"], prices, pair, then, Regime("spot", "undated"), "us-east-1")
+    assert (ratio.low, ratio.high) == pytest.approx((1.163, 1.938), abs=1e-3)
+    assert ratio.kind == "published" and "us-east-1 at spot, undated" in ratio.source
 
 
 def test_on_the_line_of_indifference_porting_exactly_pays():
@@ -262,15 +298,49 @@ def test_two_efficiencies_are_the_range_and_cores_multiply_it():
 @settings(deadline=None)
 @given(gmacs=st.floats(0.01, 100), moved=st.floats(1e3, 1e10), cores=st.integers(1, 16))
 def test_a_projection_is_a_range_under_the_bandwidth(gmacs, moved, cores):
-    made = project(Work("cnn", gmacs, moved), device("A10G"), cores, PUBLISHED)
+    made = project(Work("cnn", gmacs, moved), device("A10G"), cores, [Efficiency("cnn", 0.3, "T4", "x")])
     assert 0 < made.low <= made.high <= cores * 600e9 / moved * (1 + 1e-12)
+
+
+def test_one_device_is_known_to_a_factor_only_however_many_of_its_runs_agree():
+    known = [Efficiency("cnn", share, "T4", "x") for share in (0.30, 0.31)]
+    made = project(Work("cnn", 1.0), device("A10G"), 1, known)
+    assert made.low == pytest.approx(0.15 * 70e12 / 6e9) and made.high == pytest.approx(0.62 * 70e12 / 6e9)
+    whole = project(Work("cnn", 1.0), device("A10G"), 1, [Efficiency("cnn", 0.9, "T4", "x")])
+    assert whole.high == pytest.approx(70e12 / 6e9), "never above the peak"
+
+
+def test_a_share_does_not_cross_from_one_family_of_devices_to_another():
+    with pytest.raises(UserError, match="no efficiency of a cnn network on a GPU is known"):
+        project(Work("cnn", 1.0), device("A10G"), 1, PUBLISHED)
+    with pytest.raises(UserError, match="a transformer network on a NeuronCore"):
+        project(Work("transformer", 1.0), device("Trainium"), 1, [Efficiency("transformer", 0.3, "T4", "x")])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("resnet18", "cnn"),
+        ("convnext_pico", "depthwise"),
+        ("convnextv2_huge", "depthwise"),
+        ("vit_tiny_patch16_224", "transformer"),
+        ("vitamin_small_224", None),
+        ("test_resnet", None),
+    ],
+)
+def test_the_kind_of_a_network_by_its_name(name, kind):
+    assert kind_of(name) == kind
 
 
 def test_leaving_one_device_out_needs_three():
     work = Work("cnn", 1.0)
     runs = [Measured(device(name), 1, work, ips, name) for name, ips in (("T4", 1000), ("A10G", 1500))]
     two = backtest(runs)
-    assert set(two["method"]) == {"in sample: fewer than three devices"}
+    assert set(two["method"]) == {"in sample: two devices are too few to leave one out"}
+    one = backtest([*runs[:1], *runs[:1]])
+    assert one["error"].isna().all() and set(one["method"]) == {
+        "no error: one device only, too few to leave one out"
+    }
     three = backtest([*runs, Measured(device("H100"), 1, work, 9000, "H100")])
     assert set(three["method"]) == {"leave one device out"}
     t4 = three.set_index("device").loc["T4"]
@@ -311,7 +381,10 @@ def test_a_record_with_a_steady_state_is_a_measurement(make_record):
 
 def test_projected_rows_of_every_instance_with_an_accelerator(prices):
     rows = newest(prices, region="us-east-1", bases=["on_demand"])
-    table = projections(Work("cnn", 1.37), rows, PUBLISHED).set_index("instance")
+    known = [*PUBLISHED, Efficiency("cnn", 0.3, "T4", "x")]
+    table = projections(Work("cnn", 1.37), rows, known).set_index("instance")
+    neuron = projections(Work("cnn", 1.37), rows, PUBLISHED)
+    assert {name.split(".")[0] for name in neuron["instance"]} == {"inf2", "trn1", "trn1n"}
     assert set(table["kind"]) == {"projected"} and "c7a.large" not in table.index
     assert table.loc["trn1.32xlarge", "high"] == pytest.approx(16 * table.loc["trn1.2xlarge", "high"])
     one = table.loc["g5.xlarge"]
@@ -320,14 +393,14 @@ def test_projected_rows_of_every_instance_with_an_accelerator(prices):
 
 
 def test_a_projection_from_nothing_is_refused():
-    with pytest.raises(UserError, match="nothing to project from"):
+    with pytest.raises(UserError, match="not projected: no efficiency of a mamba network"):
         project(Work("mamba", 1.0), device("T4"), 1, PUBLISHED)
     with pytest.raises(UserError, match=r"no documented peak for 'A10'.*did you mean 'A10G'"):
         device("A10")
     with pytest.raises(UserError, match="above zero"):
         Work("cnn", 0.0)
     with pytest.raises(UserError, match="one or more"):
-        project(Work("cnn", 1.0), device("T4"), 0, PUBLISHED)
+        project(Work("cnn", 1.0), device("Trainium"), 0, PUBLISHED)
 
 
 def test_every_accelerator_of_the_price_table_has_a_documented_peak(prices):

@@ -65,6 +65,8 @@ def test_a_dated_price_beats_an_undated_one(tmp_path):
     assert price(table, "g5.xlarge", "us-east-1", "on_demand")["usd_per_hour"] == 1.006
     assert price(table, "g5.xlarge", "us-east-1", "on_demand", "2020-01-01")["usd_per_hour"] == 0.9
     assert list(newest(table)["usd_per_hour"]) == [1.006]
+    assert list(newest(table, "undated")["usd_per_hour"]) == [0.9]
+    assert price(table, "g5.xlarge", "us-east-1", "on_demand", "undated")["usd_per_hour"] == 0.9
 
 
 @pytest.mark.parametrize(

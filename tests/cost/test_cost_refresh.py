@@ -212,7 +212,7 @@ def test_an_instance_that_is_not_sold_is_named_and_not_invented(table, unchanged
     [
         (
             [product("AAA", leases=[reserved("0.7")])],
-            r"no OnDemand terms for g5\.xlarge in us-east-1 \(SKU AAA\)",
+            r"no OnDemand terms for g5\.xlarge in us-east-1 \(PriceList\[0\]\.terms of SKU AAA\)",
         ),
         (
             [product("AAA", dimension("7.5", currency="CNY"))],
@@ -229,7 +229,7 @@ def test_an_instance_that_is_not_sold_is_named_and_not_invented(table, unchanged
 def test_an_answer_that_is_not_understood_changes_nothing(table, products, message, unchanged):
     with pytest.raises(UserError, match=message) as error:
         ask(table, Aws().products(products), write=True)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and str(error.value).count(f"{table} is unchanged") == 1
     assert unchanged()
 
 

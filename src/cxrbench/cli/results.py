@@ -38,6 +38,7 @@ def claims(
     prices: PricesOption = PRICES,
     tables: Annotated[Path, typer.Option(help="Folder of the result tables.")] = RESULTS / "tables",
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
+    why: Annotated[bool, typer.Option("--why", help="Also the arithmetic behind each verdict.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
 ) -> None:
     """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
@@ -53,6 +54,8 @@ def claims(
     elif not out:
         for row in ledger.itertuples():
             print(f"{row.id:5} {row.verdict:20} {row.says}")
+            if why:
+                print(f"{'':5} {'':20} {row.why}")
     for row in drifted(ledger).itertuples():
         say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
     for row in (lost := broken(ledger)).itertuples():

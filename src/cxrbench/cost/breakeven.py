@@ -1,4 +1,9 @@
-"""When porting pays: runs to break even, the line of indifference, and a decision from five numbers."""
+"""When porting pays: runs to break even, the line of indifference, and a decision from five numbers.
+
+The sources' decision tables (the chapter's decision framework, CloudExpat's checklist, CloudRoute's
+scenarios) sort by spend, architecture, porting budget, horizon and capacity; :func:`decide` takes exactly
+these and answers with the arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from cxrbench.cost.regimes import Regime, reprice
 from cxrbench.errors import UserError, nearest
 
 
@@ -23,6 +29,24 @@ def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
     """
     saving = _amount("cost per run here", usd_here) - _amount("cost per run there", usd_there)
     return math.inf if saving <= 0 else float(math.ceil(_amount("porting cost", porting) / saving))
+
+
+def arithmetic(
+    days: float | None, usd_per_day: float | None, here: float | None, there: float | None
+) -> list[str]:
+    """Break-even of one's own numbers, line by line; UserError names the number that is missing."""
+    named = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
+    if missing := [name for name, value in named.items() if value is None]:
+        raise UserError(f"{missing[0]} is missing: break-even needs {', '.join(named)}")
+    porting = porting_usd(*(float(named[name] or 0) for name in ("--days", "--usd-per-day")))
+    now, after = (float(named[name] or 0) for name in ("--here", "--there"))
+    runs = break_even_runs(porting, now, after)
+    answer = "never: a run there saves nothing" if math.isinf(runs) else f"after {runs:,.0f} runs"
+    return [
+        f"porting = days x rate = {days:g} x {usd_per_day:,.0f} = {porting:,.0f} USD",
+        f"saving per run = {now:,.2f} - {after:,.2f} = {now - after:,.2f} USD",
+        f"runs to break even = porting / saving, rounded up: {answer}",
+    ]
 
 
 def indifference(porting: float, runs: Iterable[float]) -> pd.DataFrame:
@@ -81,6 +105,20 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str, ours: s
     )  # fmt: skip
 
 
+def repriced_ratio(
+    ratio: Ratio,
+    prices: pd.DataFrame,
+    pair: tuple[str, str],
+    published_at: Regime,
+    asked: Regime,
+    region: str,
+) -> Ratio:
+    """``ratio`` of the pair (Trainium instance, GPU instance) at other prices, its run times unchanged."""
+    told = reprice((ratio.low, ratio.high), prices, *pair, published_at, asked, region)
+    source = f"{ratio.source}; run times unchanged, {' against '.join(pair)} in {region} at {asked}"
+    return Ratio(*told.ratio, ratio.kind, source)
+
+
 @dataclass(frozen=True)
 class Decision:
     """The answer to :func:`decide`. Ranges run from the worst to the best end of the cost ratio."""
@@ -101,7 +139,7 @@ def decide(
     a :class:`Ratio` of one's own. ``porting``: USD. ``horizon_months``: how long the model will be
     trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had.
     """
-    ratio = architecture if isinstance(architecture, Ratio) else _published(architecture)
+    ratio = architecture if isinstance(architecture, Ratio) else published(architecture)
     for name, value in (("spend", spend), ("porting budget", porting), ("horizon", horizon_months)):
         _amount(name, value)
     if not 0 <= capacity <= 1:
@@ -132,7 +170,8 @@ def _months(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.1f}"
 
 
-def _published(architecture: str) -> Ratio:
+def published(architecture: str) -> Ratio:
+    """The published ratio of a kind of network in :data:`PUBLISHED`; UserError with the nearest name."""
     if architecture not in PUBLISHED:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "

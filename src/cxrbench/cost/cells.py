@@ -28,7 +28,8 @@ COST_COLUMNS = (
     "as_of", "usd_per_hour", "cores_used", "cores_paid", "attempts",
     *(f"hours_{phase}" for phase in PHASES), "hours_total",
     *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores", "usd_per_epoch",
-    "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_usable", "source", "note",
+    "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
+    "note",
 )  # fmt: skip
 _SAME_PRICE = ["dataset", "architecture", "platform", "instance", "region", "basis", "as_of"]
 
@@ -101,7 +102,9 @@ def charge(hours: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     table["kind"] = np.where(own, "measured", "proxy")
     table["as_of"] = table["as_of"].where(table["as_of"] != "", UNDATED)
     table["note"] = _notes(table, own)
-    table["cost_to_usable"] = table["usd_total"].where(table["status"] == "ok")
+    ok = table["status"] == "ok"
+    table["cost_to_usable"] = table["usd_total"].where(ok)
+    table["cost_to_auroc"] = table["usd_to_auroc"].where(ok)
     return table[list(COST_COLUMNS)]
 
 
@@ -120,16 +123,24 @@ def _notes(table: pd.DataFrame, own: pd.Series) -> pd.Series:
 
 
 def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with ``cost_to_usable`` = all that was spent on a group over its usable models.
+    """The same rows with what their group spent on each success: ``cost_to_usable``, ``cost_to_auroc``.
 
-    A group is one dataset, architecture and platform at one price, over all seeds; NaN where every
-    attempt failed, because no sum of money bought a model there.
+    A group is one dataset, architecture and platform at one price, over all seeds. A usable model costs
+    all that was spent over the number of usable models. A model of the target AUROC costs what was spent
+    until each seed reached it, and all that was spent on seeds that failed or never did, over the number
+    that did. NaN where every attempt failed, because no sum of money bought a model there.
     """
     costs = costs.copy()
-    groups = costs.groupby(_SAME_PRICE, sort=False)
-    spent = groups["usd_total"].transform("sum")
-    usable = (costs["status"] == "ok").groupby([costs[c] for c in _SAME_PRICE]).transform("sum")
-    costs["cost_to_usable"] = spent / _positive(usable)
+    ok = costs["status"] == "ok"
+    reached = ok & costs["usd_to_auroc"].notna()
+    until = costs["usd_to_auroc"].where(reached, costs["usd_total"])
+    for column, spent, success in (
+        ("cost_to_usable", costs["usd_total"], ok),
+        ("cost_to_auroc", until, reached),
+    ):
+        groups = [costs[c] for c in _SAME_PRICE]
+        successes = success.groupby(groups).transform("sum")
+        costs[column] = spent.groupby(groups).transform("sum") / _positive(successes)
     return costs
 
 

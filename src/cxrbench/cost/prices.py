@@ -146,9 +146,15 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _check_date(text: str) -> None:
-    if not _is_date(text):
-        raise UserError(f"'{text}' is not a date such as 2026-07-20 (prices.as_of, or --as-of)")
+def _last_date(as_of: str) -> str:
+    """The last ``as_of`` of the table that ``as_of`` admits; undated rows sort before every date."""
+    if as_of == UNDATED:
+        return ""
+    if not _is_date(as_of):
+        raise UserError(
+            f"'{as_of}' is not a date such as 2026-07-20, nor '{UNDATED}' (prices.as_of, or --as-of)"
+        )
+    return as_of
 
 
 def _number(text: str, column: str, kind: str, wrong) -> float:
@@ -178,13 +184,11 @@ def newest(
     """One row per instance, region and basis: the newest dated up to ``as_of`` (ISO; none: the newest).
 
     An undated price is taken only where no dated one qualifies; nothing says when it was true, so its
-    ``as_of`` stays empty for the caller to show.
+    ``as_of`` stays empty for the caller to show. ``as_of`` = :data:`UNDATED` asks for those alone.
     """
-    if as_of is not None:
-        _check_date(as_of)
     keep = pd.Series(True, index=prices.index)
     if as_of is not None:
-        keep &= prices["as_of"] <= as_of  # "" sorts before every date
+        keep &= prices["as_of"] <= _last_date(as_of)
     if region is not None:
         keep &= prices["region"] == region
     if bases is not None:
@@ -200,7 +204,8 @@ def price(
 ) -> pd.Series:
     """The row that prices ``instance`` in ``region`` on ``basis``: the newest up to ``as_of``.
 
-    UserError, with the nearest right name or what there is instead, when there is none.
+    Dates as for :func:`newest`. UserError, with the nearest right name or what there is instead, when
+    there is none.
     """
     wanted = (instance, region, basis)
     at = np.logical_and.reduce([prices[c].to_numpy() == w for c, w in zip(KEY, wanted, strict=True)])
@@ -208,9 +213,8 @@ def price(
         raise _no_such_price(prices, wanted)
     rows = prices[at]
     if as_of is not None:
-        _check_date(as_of)
         oldest = rows["as_of"].min()
-        rows = rows[rows["as_of"] <= as_of]  # "" sorts before every date
+        rows = rows[rows["as_of"] <= _last_date(as_of)]
         if rows.empty:
             raise UserError(
                 f"no price of {instance} ({region}, {basis}) up to {as_of}: the oldest row is of {oldest}; "

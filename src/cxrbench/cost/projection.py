@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.prices import UNDATED
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError
 
 if TYPE_CHECKING:
     from cxrbench.evidence import Record
@@ -25,54 +26,19 @@ SPREAD = 2.0  # a single efficiency is taken as known to this factor only, up an
 MIN_DEVICES = 3  # leaving one device out needs two others
 
 
-@dataclass(frozen=True)
-class Device:
-    """Documented dense bf16 (T4, V100: fp16) peak of one core, and its memory bandwidth if known."""
-
-    name: str
-    peak_tflops: float
-    bandwidth_gb_s: float | None
-    source: str
-
-
-_TITAN = "pytorch/torchtitan torchtitan/tools/utils.py @02581674, after NVIDIA's data sheet"
-_LIGHTNING = (
-    "Lightning-AI/pytorch-lightning fabric/utilities/throughput.py @1526f840, after NVIDIA's data sheet"
-)
-_NKI = "AWS Neuron SDK docs, NKI architecture guide; trn1-arch: a core has half of its chip's 820 GiB/s"
-_TRN2 = "AWS Neuron SDK docs, trn2-arch: the instance's bf16 peak over its 128 NeuronCores"
-_A10G = "baseten.co, NVIDIA A10 vs A10G; Lightning's table has the A10's 125 TFLOP/s for it"
-_H100 = f"{_TITAN}; bandwidth: CloudExpat, AWS Trainium vs NVIDIA H100"
-DEVICES = {
-    one.name: one
-    for one in (
-        Device("Trainium", 92.0, 820 * 1.073741824 / 2, _NKI),
-        Device("Inferentia2", 92.0, 820 * 1.073741824 / 2, _NKI),
-        Device("Trainium2", 10700 / 128, None, _TRN2),
-        Device("A10G", 70.0, 600.0, _A10G),
-        Device("T4", 65.0, None, _LIGHTNING),
-        Device("V100", 125.0, None, _LIGHTNING),
-        Device("L4", 121.0, None, _LIGHTNING),
-        Device("L40S", 362.0, None, _TITAN),
-        Device("A100-40GB", 312.0, None, _TITAN),
-        Device("A100-80GB", 312.0, None, _TITAN),
-        Device("H100", 989.0, 3350.0, _H100),
-        Device("H200", 989.0, None, _TITAN),
-    )
+_NETWORKS = {  # timm's family names, by how they load a device
+    "cnn": ("resnet", "resnext", "wide_resnet", "densenet", "vgg", "regnetx", "regnety"),
+    "depthwise": ("convnext", "mobilenet", "efficientnet", "tf_efficientnet", "rexnet", "mnasnet"),
+    "transformer": ("vit", "deit", "swin", "beit", "eva"),
 }
 
 
-_KINDS = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls its cores
-
-
-def device(name: str) -> Device:
-    """The documented peaks of an accelerator as prices.csv names it; UserError when there are none."""
-    if name not in DEVICES:
-        raise UserError(
-            f"no documented peak for '{name}'{nearest(name, DEVICES)} (known: {', '.join(DEVICES)}); "
-            "add it with its source to cost/projection.py"
-        )
-    return DEVICES[name]
+def kind_of(architecture: str) -> str | None:
+    """cnn, depthwise or transformer, by timm's name of a network; none when the name is not known."""
+    for kind, families in _NETWORKS.items():
+        if re.match(rf"({'|'.join(families)})[\dv_]", architecture):
+            return kind
+    return None
 
 
 @dataclass(frozen=True)
@@ -104,6 +70,7 @@ class Efficiency:
     share: float
     device: str
     source: str
+    family: str = "gpu"
 
 
 _ONE_CORE = (
@@ -111,8 +78,8 @@ _ONE_CORE = (
     "Neuron 2.30, batch 64"
 )
 PUBLISHED = (
-    Efficiency("cnn", 1.07 / 92, "Trainium", f"{_ONE_CORE}, small CNN at 64 px, 1.07 TFLOP/s"),
-    Efficiency("transformer", 5.51 / 92, "Trainium", f"{_ONE_CORE}, ViT, 5.51 TFLOP/s"),
+    Efficiency("cnn", 1.07 / 92, "Trainium", f"{_ONE_CORE}, small CNN at 64 px, 1.07 TFLOP/s", "neuron"),
+    Efficiency("transformer", 5.51 / 92, "Trainium", f"{_ONE_CORE}, ViT, 5.51 TFLOP/s", "neuron"),
 )
 
 
@@ -129,18 +96,7 @@ class Measured:
     def efficiency(self) -> Efficiency:
         """The share of the peak of its cores that this cell reached."""
         share = self.images_per_second * self.work.flop / (self.cores * self.device.peak_tflops * 1e12)
-        return Efficiency(self.work.kind, share, self.device.name, self.source)
-
-
-def device_of_host(named: str) -> Device | None:
-    """The device that a driver calls ``named`` (``NVIDIA A100-SXM4-40GB``); none without documented peaks."""
-    for alias, name in _KINDS.items():
-        if re.search(rf"\b{alias}d?\b", named):
-            return DEVICES[name]
-    for name, one in DEVICES.items():
-        if all(re.search(rf"\b{part}\b", named) for part in name.split("-")):
-            return one
-    return None
+        return Efficiency(self.work.kind, share, self.device.name, self.source, self.device.family)
 
 
 def measured_of(record: Record, work: Work) -> Measured | None:
@@ -170,19 +126,25 @@ class Projection:
 def project(work: Work, target: Device, cores: int, known: Iterable[Efficiency]) -> Projection:
     """Images per second of ``work`` on ``cores`` cores of ``target``, from efficiencies ``known``.
 
-    Efficiencies of other kinds of network are ignored; UserError when none is left. The high end never
-    passes what the memory bandwidth allows.
+    Efficiencies of other kinds of network and of other families of devices are ignored; UserError when
+    none is left. The range is that of the efficiencies; those of a single device are taken as known to a
+    factor of :data:`SPREAD` only. The high end never passes the peak or what memory bandwidth allows.
     """
-    usable = [one for one in known if one.kind == work.kind and one.share > 0]
+    usable = [o for o in known if o.kind == work.kind and o.family == target.family and o.share > 0]
     if not usable:
-        raise UserError(f"no efficiency of a '{work.kind}' is known anywhere: nothing to project from")
+        raise UserError(nothing_known(work.kind, target.family))
     if cores < 1:
         raise UserError(f"{cores} cores: a run occupies one or more")
-    assumptions = ["speed is proportional to cores", "backward costs twice forward"]
+    assumptions = [
+        "speed is proportional to cores",
+        "backward costs twice forward",
+        "the share of the peak carries over between devices, image sizes and precisions",
+    ]
     low, high = min(one.share for one in usable), max(one.share for one in usable)
-    if len({one.share for one in usable}) == 1:
+    if len({one.device for one in usable}) == 1:
         low, high = low / SPREAD, high * SPREAD
-        assumptions.append(f"one efficiency only, taken as known to a factor of {SPREAD:g}")
+        assumptions.append(f"one device's efficiency only, taken as known to a factor of {SPREAD:g}")
+    low, high = min(low, 1.0), min(high, 1.0)
     per_share = cores * target.peak_tflops * 1e12 / work.flop
     ends = [low * per_share, high * per_share]
     if work.bytes is None or target.bandwidth_gb_s is None:
@@ -195,30 +157,50 @@ def project(work: Work, target: Device, cores: int, known: Iterable[Efficiency])
     return Projection(ends[0], ends[1], sources, tuple(assumptions))
 
 
+def nothing_known(kind: str, family: str) -> str:
+    """The sentence for a network and a family of devices that no efficiency is known for."""
+    where = {"neuron": "a NeuronCore", "gpu": "a GPU", "cpu": "a CPU"}[family]
+    return f"not projected: no efficiency of a {kind} network on {where} is known"
+
+
 def backtest(measured: Sequence[Measured]) -> pd.DataFrame:
     """How wrong the projection is where something was run: one row per measurement.
 
-    Columns: device, network kind, ``measured``, ``low``, ``high`` (images/s), ``error`` (middle of the
-    range, geometric, over measured, minus one) and ``method``. With three devices or more each is left
-    out of its own projection; with fewer its own efficiency is in, and ``method`` says so.
+    Columns: device, its family, network kind, ``measured``, ``low``, ``high`` (images/s), ``error`` (middle
+    of the range, geometric, over measured, minus one) and ``method``. With three devices or more of a family
+    each is left out of its own projection; with two the error is in sample, and with one there is none,
+    because a device's own efficiency only gives back what was measured. ``method`` says which.
     """
     rows = []
-    for kind in dict.fromkeys(one.work.kind for one in measured):
-        group = [one for one in measured if one.work.kind == kind]
-        leave_out = len({one.device.name for one in group}) >= MIN_DEVICES
+    groups: dict[tuple[str, str], list[Measured]] = {}
+    for one in measured:
+        groups.setdefault((one.work.kind, one.device.family), []).append(one)
+    for group in groups.values():
+        devices = len({one.device.name for one in group})
         for one in group:
-            others = [o for o in group if not leave_out or o.device.name != one.device.name]
+            others = [o for o in group if devices < MIN_DEVICES or o.device.name != one.device.name]
             made = project(one.work, one.device, one.cores, [o.efficiency() for o in others])
+            middle = math.sqrt(made.low * made.high)
             rows.append(
                 {
-                    "device": one.device.name, "kind": kind, "measured": one.images_per_second,
-                    "low": made.low, "high": made.high,
-                    "error": math.sqrt(made.low * made.high) / one.images_per_second - 1,
-                    "method": "leave one device out" if leave_out else "in sample: fewer than three devices",
+                    "device": one.device.name, "family": one.device.family, "kind": one.work.kind,
+                    "measured": one.images_per_second,
+                    "low": made.low if devices > 1 else math.nan,
+                    "high": made.high if devices > 1 else math.nan,
+                    "error": middle / one.images_per_second - 1 if devices > 1 else math.nan,
+                    "method": _method(devices),
                 }
             )  # fmt: skip
-    columns = ["device", "kind", "measured", "low", "high", "error", "method"]
+    columns = ["device", "family", "kind", "measured", "low", "high", "error", "method"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _method(devices: int) -> str:
+    if devices >= MIN_DEVICES:
+        return "leave one device out"
+    if devices == 2:
+        return "in sample: two devices are too few to leave one out"
+    return "no error: one device only, too few to leave one out"
 
 
 def projections(work: Work, rows: pd.DataFrame, known: Sequence[Efficiency]) -> pd.DataFrame:
@@ -226,7 +208,7 @@ def projections(work: Work, rows: pd.DataFrame, known: Sequence[Efficiency]) -> 
 
     Columns: instance, region, basis, as_of, cores, ``low``, ``high`` (images/s), ``usd_per_million_low``,
     ``usd_per_million_high``, kind (``projected``), sources, assumptions. Instances without an accelerator,
-    or with one whose peak is not documented, have no row.
+    with one whose peak is not documented, or of a family without any known efficiency, have no row.
     """
     columns = [
         "instance", "region", "basis", "as_of", "cores", "low", "high", "usd_per_million_low",
@@ -234,9 +216,10 @@ def projections(work: Work, rows: pd.DataFrame, known: Sequence[Efficiency]) -> 
     ]  # fmt: skip
     table = []
     for row in rows.itertuples():
-        if row.accelerator not in DEVICES:
+        target = DEVICES.get(row.accelerator)
+        if target is None or not any(o.kind == work.kind and o.family == target.family for o in known):
             continue
-        made = project(work, DEVICES[row.accelerator], int(row.cores), known)
+        made = project(work, target, int(row.cores), known)
         table.append(
             (
                 row.instance, row.region, row.basis, row.as_of or UNDATED, row.cores, made.low, made.high,

@@ -112,6 +112,8 @@ def _one_line(path: Path | str) -> Iterator[None]:
     """Turn boto's many failures, and answers in another shape, into one line: nothing was changed."""
     try:
         yield
+    except UserError as error:
+        raise UserError(f"{error}; {path} is unchanged") from None
     except ImportError:
         raise UserError(f"boto3 is not installed; {path} is unchanged: install boto3 to refresh") from None
     except (KeyError, ValueError) as error:
@@ -149,9 +151,12 @@ def list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
         return
     what = f"{instance} in {region}"
     if not any(product.get("terms", {}).get("OnDemand") for product in products):
-        skus = ", ".join(str(product.get("product", {}).get("sku")) for product in products)
+        skus = ", ".join(
+            f"PriceList[{number}].terms of SKU {product.get('product', {}).get('sku')}"
+            for number, product in enumerate(products)
+        )
         raise UserError(
-            f"AWS's price list has no OnDemand terms for {what} (SKU {skus}): ask without this instance"
+            f"AWS's price list has no OnDemand terms for {what} ({skus}): ask without this instance"
         )
     found = {sku: usd for sku, usd, _ in _hourly(products, "OnDemand", what)}
     if len(set(found.values())) > 1:

@@ -11,19 +11,29 @@ from dataclasses import dataclass
 import pandas as pd
 
 from cxrbench.cost.cells import charge, charge_failures
-from cxrbench.cost.prices import UNDATED, newest, price
+from cxrbench.cost.prices import BASES, UNDATED, newest, price
 from cxrbench.errors import UserError
 
 
 @dataclass(frozen=True)
 class Regime:
-    """A price basis, and the date up to which prices are taken (ISO; none: the newest)."""
+    """A price basis, and the date up to which prices are taken (ISO, or undated; none: the newest)."""
 
     basis: str
     as_of: str | None = None
 
     def __str__(self) -> str:
-        return self.basis if self.as_of is None else f"{self.basis} up to {self.as_of}"
+        if self.as_of is None:
+            return self.basis
+        return f"{self.basis}, {UNDATED}" if self.as_of == UNDATED else f"{self.basis} up to {self.as_of}"
+
+
+def available(prices: pd.DataFrame, instances: Iterable[str], region: str) -> list[Regime]:
+    """Every basis and date at which the table prices one of ``instances`` in ``region``: bases in order,
+    each from its oldest date to its newest."""
+    here = prices[prices["instance"].isin(list(instances)) & (prices["region"] == region)]
+    dates = {basis: sorted(set(rows["as_of"])) for basis, rows in here.groupby("basis")}
+    return [Regime(basis, date or UNDATED) for basis in BASES for date in dates.get(basis, [])]
 
 
 def regimes(
@@ -91,6 +101,8 @@ class Repriced:
 
     time_ratio: tuple[float, float]
     ratio: tuple[float, float]
+    price_ratio: float
+    turns: str  # turns, may turn, does not turn
     sentence: str
 
 
@@ -116,7 +128,7 @@ def reprice(
         f"{ratio[0]:.2f} to {ratio[1]:.2f} times as much: the ranking {turned}. It turns where an hour of "
         f"{instance} costs less than {1 / times[1]:.2f} to {1 / times[0]:.2f} of an hour of {baseline}."
     )
-    return Repriced(times, ratio, sentence)
+    return Repriced(times, ratio, now, turned, sentence)
 
 
 def _price_ratio(

@@ -1,0 +1,86 @@
+"""The paper's figures about money: prices by instance, the line of indifference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from cxrbench.cost.breakeven import indifference
+from cxrbench.cost.prices import BASES
+from cxrbench.report.figures import COLOURS, DASHES, MARKERS, WIDTH
+
+_RUNS = np.logspace(0, 4, 41)
+
+
+def cost_figures(results: Path) -> dict[str, Callable[[], Figure]]:
+    """The functions that draw each figure, by name, from ``results``/tables."""
+    tables = results / "tables"
+    return {
+        "prices": lambda: prices_by_instance(pd.read_csv(tables / "prices.csv")),
+        "indifference": lambda: line_of_indifference(pd.read_csv(tables / "break_even.csv")),
+    }
+
+
+def prices_by_instance(prices: pd.DataFrame) -> Figure:
+    """Hourly price of every instance of a region by basis; the line leads from the oldest price on demand."""
+    names = list(dict.fromkeys(prices["instance"]))
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.8 + 0.16 * len(names)), layout="constrained")
+    for basis, colour, marker in zip(BASES, cycle(COLOURS), cycle(MARKERS), strict=False):
+        newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
+        if newest.empty:
+            continue
+        y = [names.index(name) for name in newest["instance"]]
+        axes.plot(
+            newest["usd_per_hour"], y, marker, color=colour, ms=4, label=basis.replace("_", " "), zorder=3
+        )
+    for name, some in prices[prices["basis"] == "on_demand"].groupby("instance"):
+        if some["usd_per_hour"].nunique() > 1:
+            axes.plot(some["usd_per_hour"], [names.index(name)] * len(some), color="0.5", lw=0.9)
+            axes.plot(some["usd_per_hour"].iloc[0], names.index(name), "o", mfc="white", color="0.5", ms=4)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(names)), names)
+    region = ", ".join(dict.fromkeys(prices["region"]))
+    axes.set(xlabel=f"USD per hour of the instance, {region}", ylim=(-0.6, len(names) - 0.4))
+    axes.tick_params(axis="y", labelsize=7)
+    axes.grid(axis="x", color="0.92", lw=0.5)
+    axes.legend(loc="lower right")
+    return figure
+
+
+def line_of_indifference(cases: pd.DataFrame) -> Figure:
+    """Saving per run against runs, log scales: on a line porting neither pays nor costs, above it pays.
+
+    Cases with a saving stand at one run; those without, or not run, are named below: they are on no line.
+    """
+    figure, axes = plt.subplots(figsize=(WIDTH, 4.0), layout="constrained")
+    for factor, dash in zip((0.1, 1, 10), cycle(DASHES), strict=False):
+        porting = factor * cases["porting"].iloc[0]
+        line = indifference(porting, _RUNS)
+        axes.plot(line["runs"], line["usd_saved_per_run"], dash, color="0.3", lw=0.9)
+        axes.annotate(
+            f"porting {porting:,.0f} USD", (_RUNS[-1], porting / _RUNS[-1]), fontsize=7, va="center",
+            xytext=(4, 0), textcoords="offset points", color="0.3",
+        )  # fmt: skip
+    saving = cases[cases["saving"] > 0]
+    for row, colour, marker in zip(saving.itertuples(), cycle(COLOURS), cycle(MARKERS), strict=False):
+        label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {row.runs:,.0f} runs"
+        axes.axhline(row.saving, color=colour, lw=0.5, alpha=0.4)
+        axes.plot(row.porting / row.saving, row.saving, marker, color=colour, ms=5, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="runs", ylabel="USD saved per run", xlim=(0.3, 1e5))
+    axes.text(0.98, 0.95, "porting pays", transform=axes.transAxes, ha="right", va="top", style="italic")
+    axes.text(0.02, 0.05, "it does not", transform=axes.transAxes, style="italic")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.18), title=_off_the_line(cases), title_fontsize=7)
+    return figure
+
+
+def _off_the_line(cases: pd.DataFrame) -> str:
+    never = [f"{row.case} ({row.as_of})" for row in cases[cases["saving"] <= 0].itertuples()]
+    missing = [str(row.case) for row in cases[cases["saving"].isna()].itertuples()]
+    said = [f"never, no saving: {'; '.join(never)}"] if never else []
+    return "\n".join([*said, *([f"not known, not run: {'; '.join(missing)}"] if missing else [])])

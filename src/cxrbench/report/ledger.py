@@ -1,0 +1,49 @@
+"""The whole ledger of claims as a LaTeX table over several pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.claims.evidence import show
+from cxrbench.files import write_text
+from cxrbench.report.latex import HEAD, escape
+
+_HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict"
+_RAGGED = r">{\raggedright\arraybackslash}"
+_COLUMNS = rf"@{{}}ll{_RAGGED}p{{5.4cm}}{_RAGGED}p{{2.3cm}}{_RAGGED}p{{2.5cm}}{_RAGGED}p{{1.9cm}}@{{}}"
+
+
+def write_ledger(claims: pd.DataFrame, out: Path) -> None:
+    """Write ``out``/ledger.tex: every row of claims.csv (read with empty texts, not NaN) as a longtable.
+
+    A value that was computed at its date's prices and differs today is followed by today's.
+    """
+    lines = [HEAD + rf"\begin{{longtable}}{{{_COLUMNS}}}", rf"\toprule {_HEADER} \\ \midrule \endhead"]
+    for row in claims.itertuples():
+        cells = [row.id, row.source, row.says, _stated(row), _computed(row), row.verdict]
+        lines.append(" & ".join(escape(cell) for cell in cells) + r" \\")
+    lines.append(r"\bottomrule" + "\n" + r"\end{longtable}" + "\n")
+    write_text(out / "ledger.tex", "\n".join(lines))
+
+
+def _stated(row: object) -> str:
+    stated, unit = str(row.stated), str(row.unit)  # type: ignore[attr-defined]
+    return f"{stated} {unit}".strip() if len(unit) <= 10 else stated
+
+
+def _computed(row: object) -> str:
+    then = _range(row.computed_low, row.computed_high)  # type: ignore[attr-defined]
+    now = _range(row.now_low, row.now_high)  # type: ignore[attr-defined]
+    return then if now == then else f"{then}; now {now}"
+
+
+def _range(low: object, high: object) -> str:
+    if low == "" or pd.isna(low):
+        return ""
+    return show((_short(float(low)), _short(float(high))))  # type: ignore[arg-type]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 1e4 else float(round(value))

@@ -1,0 +1,209 @@
+"""``cxrbench cost`` and ``cxrbench claims`` as users call them: rows, arithmetic, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from conftest import ROOT
+from cxrbench.cli import main
+
+PRICES = ROOT / "data/prices.csv"
+CELL = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0"  # priced as an instance without a spot price
+FIVE = ["--spend", 100_000, "--porting", 20_000, "--horizon", 12, "--capacity", 0.8]
+
+
+def cxrbench(*words: object, given: str = "") -> SimpleNamespace:
+    """The entry point of the command line, in this process: what it prints, and its exit status."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["cxrbench", *map(str, words)])
+        patch.setattr(sys, "stdin", io.StringIO(given))
+        patch.chdir(ROOT)
+        try:
+            main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue(), returncode=status)
+
+
+def rows(*words: object) -> list[dict[str, object]]:
+    done = cxrbench("cost", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(*words: object) -> str:
+    """The one message of a command that fails; nothing stands on standard output."""
+    done = cxrbench(*words)
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert done.stderr.startswith("cxrbench: ")
+    return done.stderr.removeprefix("cxrbench: ").strip()
+
+
+def test_the_price_and_the_target_may_be_asked_for() -> None:
+    (row,) = rows("table", CELL, "--target-auroc", 0.65, "--runs", 10, "--region", "us-east-1")
+    assert 0 < row["usd_to_auroc"] < row["usd_total"]
+    assert row["cost_to_auroc"] == row["usd_to_auroc"], "one seed, and it reached the target"
+    assert row["usd_amortised"] == row["usd_total"] and row["amortised_over"] == 10, "nothing was compiled"
+    assert "usd_to_auroc" in cxrbench("cost", "table", CELL, "--target-auroc", "0.65").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--basis", "on_demnd"], "unknown basis 'on_demnd'; did you mean 'on_demand'?"),
+        (["--region", "us-est-1"], "unknown region 'us-est-1'; did you mean 'us-west-1'"),
+        (["--as-of", "July"], "'July' is not a date"),
+        (["--as-of", "2020-01-01"], "up to 2020-01-01: the oldest row is of"),
+        (["--target-auroc", "65"], "target AUROC is 65.0: it lies between 0 and 1"),
+        (["--runs", "0"], "shared by one run or more"),
+    ],
+)
+def test_what_cannot_be_priced_is_one_message(words: list[str], message: str) -> None:
+    assert message in refused("cost", "table", CELL, *words)
+
+
+def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns() -> None:
+    shown = cxrbench("cost", "regimes").stdout
+    assert "1.16 to 1.94 times as much" in shown and "It turns where an hour of trn1.2xlarge" in shown
+    assert "us-east-2 spot (undated)" in shown
+    tables = json.loads(cxrbench("cost", "regimes", "--json").stdout)
+    pair = [
+        row for row in tables["ratios"] if (row["instance"], row["baseline"]) == ("trn1.2xlarge", "g5.xlarge")
+    ]
+    home = {(row["basis"], row["as_of"]): row for row in pair if row["region"] == "us-east-1"}
+    assert {date for basis, date in home if basis == "on_demand"} == {
+        "2025-04-28",
+        "2025-08-04",
+        "2026-07-20",
+    }
+    assert home["spot", "undated"]["ratio_low"] == pytest.approx(1.163, abs=1e-3)
+    assert home["spot", "undated"]["ratio_high"] == pytest.approx(1.938, abs=1e-3)
+    assert all(row["kind"] == "published" for row in tables["ratios"])
+    assert all(row["kind"] in ("measured", "proxy") for row in tables["cells"])
+
+
+def test_on_spot_expectation_and_simulation_agree() -> None:
+    found = rows(
+        "spot", CELL, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3, "--trials", 300
+    )
+    assert {row["kind"] for row in found} == {"projected"} and {row["rate"] for row in found} == {0.5, 2}
+    for row in found:
+        assert abs(row["simulated_hours"] - row["expected_hours"]) < 5 * row["standard_error"]
+        assert row["expected_hours"] > row["work_hours"]
+        assert (row["usd"] is None) == bool(row["note"]), "no price, no dollars, and a reason"
+
+
+def test_break_even_of_the_published_cases_and_of_ones_own_numbers() -> None:
+    cases = {(row["case"], row["as_of"]): row for row in rows("break-even", CELL)}
+    assert cases["30B model, run times as printed", "2025-04-28"]["runs"] == 1
+    today = cases["30B model, run times as printed", "2026-07-20"]
+    assert today["saving"] < 0 and today["runs"] is None and today["note"] == "never: no saving"
+    assert cases["30B model, equal tokens", "2025-04-28"]["saving"] < 0
+    assert cases["fine-tuning, SageMaker prices", "undated"]["saving"] == pytest.approx(
+        68.6063 - 41.435, abs=1e-3
+    )
+    assert cases["nih128-64px resnet18", ""]["runs"] is None
+    assert (
+        "never"
+        in cxrbench("cost", "break-even", "--days", 5, "--usd-per-day", 900, "--here", 1, "--there", 2).stdout
+    )
+    assert "--usd-per-day is missing" in refused("cost", "break-even", "--days", 5)
+
+
+def test_a_decision_may_rest_on_ones_own_ratio_or_on_other_prices() -> None:
+    told = json.loads(
+        cxrbench("cost", "decide", *FIVE, "--architecture", "mine", "--ratio", 0.5, 1.2, "--json").stdout
+    )
+    assert told["verdict"] == "depends" and told["saving_per_month"] == pytest.approx([-16_000, 40_000])
+    assert told["months_to_break_even"] == [None, 0.5]
+    shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
+    assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--architecture", "cn"], "architecture 'cn': no published cost ratio; did you mean 'cnn'?"),
+        (["--architecture", "nih128-64px/resnet18"], "nih128-64px/resnet18/neuron: not run yet"),
+        (["--architecture", "transformer", "--basis", "spot"], "names no instances"),
+        (["--architecture", "x", "--ratio", "2", "1"], "write low and high"),
+    ],
+)
+def test_a_decision_without_a_ratio_is_refused(words: list[str], message: str) -> None:
+    assert message in refused("cost", "decide", *FIVE, *words, "--records", CELL)
+
+
+def test_the_five_numbers_are_asked_for() -> None:
+    done = cxrbench("cost", "decide", given="100000\ntransformer\n20000\n12\n0.8\n")
+    assert done.returncode == 0, done.stderr
+    assert "18,462 to 26,667 USD" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("usd_per_hour", "-1", "'-1' must be a finite number above zero"),
+        ("usd_per_hour", "", "a price is missing"),
+        ("usd_per_hour", "1.2 EUR", "write the plain number in US dollars"),
+        ("region", "us-est-1", "unknown region 'us-est-1'"),
+    ],
+)
+def test_a_bad_price_is_named_with_file_line_and_column(
+    tmp_path: Path, column: str, value: str, message: str
+) -> None:
+    table = list(csv.DictReader(io.StringIO(PRICES.read_text())))
+    table[6][column] = value
+    path = tmp_path / "prices.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, table[0])
+        writer.writeheader()
+        writer.writerows(table)
+    for words in (["cost", "table"], ["cost", "regimes"], ["claims"]):
+        told = refused(*words, "--prices", path)
+        assert told.startswith(f"{path}:8: column {column}: ") and message in told
+
+
+def test_two_prices_for_one_key_and_date_are_refused(tmp_path: Path) -> None:
+    lines = PRICES.read_text().splitlines()
+    path = tmp_path / "prices.csv"
+    path.write_text("\n".join([*lines, lines[1]]) + "\n")
+    told = refused("cost", "table", "--prices", path)
+    assert told.startswith(f"{path}:{len(lines) + 1}: column as_of: second price") and "line 2" in told
+
+
+def test_the_ledger_shows_no_verdict_when_a_formula_fails(tmp_path: Path) -> None:
+    text = (ROOT / "data/claims.yaml").read_text()
+    wrong = "computation: (cuda - trainium) / (cuda - cuda)"
+    path = tmp_path / "claims.yaml"
+    path.write_text(text.replace("computation: (cuda - trainium) / cuda * 100", wrong, 1))
+    line = path.read_text().splitlines().index(f"    {wrong}") + 1
+    told = refused("claims", "--file", path)
+    assert (
+        told.startswith(f"{path}:{line}:{len('    computation: ') + 1}: claim P02")
+        and "division by zero" in told
+    )
+
+
+def test_the_ledger_fails_when_our_own_claim_no_longer_follows(tmp_path: Path) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text((ROOT / "data/claims.yaml").read_text().replace("stated: 17.6\n", "stated: 17.7\n"))
+    done = cxrbench("claims", "--file", path, "--why")
+    assert done.returncode == 1 and "our claim O04 does not follow" in done.stderr
+    assert "O04   does not follow" in done.stdout and "17.5781" in done.stdout
+
+
+def test_a_refreshed_spot_price_breaks_no_claim_about_the_snapshot(tmp_path: Path) -> None:
+    row = "g5.xlarge,us-east-1,spot,0.1,A10G,1,24,1,4,16,a refresh,2026-11-20,\n"
+    path = tmp_path / "prices.csv"
+    path.write_text(PRICES.read_text() + row)
+    done = cxrbench("claims", "--prices", path)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,226 @@
+"""The paper's tables and figures about money: an instance is one row of data, a projection says so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import yaml
+
+from conftest import ROOT
+from cxrbench.config import Study, read_study
+from cxrbench.cost.prices import read_prices
+from cxrbench.errors import UserError
+from cxrbench.files import write_csv
+from cxrbench.report.cost_report import TABLES, write_cost_report
+from cxrbench.report.cost_tables import COST_TABLES, cost_values
+from cxrbench.report.figures_cost import cost_figures
+from cxrbench.report.latex import tabular
+from cxrbench.report.ledger import write_ledger
+from cxrbench.report.pricing import Asked, cost_table
+from cxrbench.report.projection import NOT_AUDITED, projection_table
+from cxrbench.report.results import Results
+
+PRICES, STUDY = ROOT / "data/prices.csv", ROOT / "config/config.yaml"
+CELL = Path("nih128-64px/resnet18/cpu/seed0")
+NEW = "g7.xlarge"
+ROWS = (
+    f"{NEW},us-east-1,on_demand,0.5,L4,1,24,1,4,32,a test,2026-11-01,\n"
+    f"{NEW},us-east-1,spot,0.4,L4,1,24,1,4,32,a test,2026-11-01,\n"
+)
+AUDIT = "architecture,pixels,batch,problem,gmac,traffic_least_mib_per_image\n"
+
+
+def as_if_run_on(platform: str, seconds: float, into: Path) -> None:
+    """The recorded cell under another platform's name, its training time changed: nothing ran there."""
+    record = json.loads((ROOT / "data/recorded" / CELL / "record.json").read_text())
+    cell = Path(str(CELL).replace("/cpu/", f"/{platform}/"))
+    record["cell"] = str(cell)
+    record["timing"]["train_seconds"] = seconds
+    (into / cell).mkdir(parents=True)
+    (into / cell / "record.json").write_text(json.dumps(record))
+
+
+def built(folder: Path) -> Results:
+    """The tables of a study with cells on two platforms, and with one instance more in its price table."""
+    prices, study, cells = folder / "prices.csv", folder / "study.yaml", folder / "results/cells"
+    prices.write_text((PRICES).read_text() + ROWS)
+    value = yaml.safe_load((STUDY).read_text())
+    value["prices"]["instances"]["cuda"] = NEW
+    study.write_text(yaml.safe_dump(value))
+    as_if_run_on("cuda", 100, cells)
+    as_if_run_on("neuron", 90, cells)
+    asked = Asked(target_auroc=0.65, runs=10)
+    write_csv(folder / "results/tables/cost.csv", cost_table([cells], study, prices, asked))
+    recorded = folder / "recorded"
+    (recorded / "audit").mkdir(parents=True)
+    (recorded / "audit/audit.csv").write_text(AUDIT + "resnet18,64,32,,0.149,12\nresnet50,64,32,boom,0,0\n")
+    write_cost_report(folder / "results", study, prices, recorded)
+    read = {field.name: pd.DataFrame() for field in fields(Results)}
+    read |= {"folder": folder / "results", "study": read_study(study)}
+    return Results(**read | {"cost": pd.read_csv(folder / "results/tables/cost.csv")})
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return built(tmp_path_factory.mktemp("money"))
+
+
+def csv_of(results: Results, name: str) -> pd.DataFrame:
+    return pd.read_csv(results.folder / "tables" / f"{name}.csv")
+
+
+def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None:
+    for name in ("prices", "regimes", "ratios", "spot", "break_even", "projection"):
+        assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
+    for name in ("cost", "cost_units", "regimes", "ratios", "spot", "prices"):
+        assert COST_TABLES[f"table_{name}"](results)[0].astype(str).eq(NEW).any().any(), name
+    figure = cost_figures(results.folder)["prices"]()
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    at = names.index(NEW)
+    points = [point for line in figure.axes[0].lines for point in zip(*line.get_data(), strict=True)]
+    assert {float(x) for x, y in points if y == at} == {0.5, 0.4}
+    plt.close(figure)
+
+
+def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
+    words = {"measured", "proxy", "projected", "published"}
+    for name, make in COST_TABLES.items():
+        table, preamble = make(results)
+        if name == "table_backtest":
+            assert table.empty, "nothing was measured on a device with a known peak"
+            continue
+        assert len(table), name
+        tabular(table, preamble)
+        kinds = set(table["Kind"].str.split(":").str[0])
+        assert kinds <= words | {"not projected"}, (name, kinds)
+        if name in ("table_peaks", "table_prices", "table_regimes"):
+            continue  # peaks have no price; the others have basis and date in the heads of their columns
+        assert {"Region", "Basis", "Price of"} <= set(table.columns), name
+    assert "spot up to 2026-11-01" in COST_TABLES["table_regimes"](results)[0].columns
+
+
+def test_the_ranking_of_our_own_cells_turns_with_the_regime(results: Results) -> None:
+    """90 s on trn1.2xlarge against 100 s on the new instance: dearer on demand, cheaper on spot."""
+    said = (results.folder / "tables/regimes.txt").read_text().splitlines()[-1]
+    assert said.startswith("nih128-64px/resnet18: the ranking turns: ")
+    assert "cuda (g7.xlarge) < neuron (trn1.2xlarge) under on_demand up to 2026-11-01" in said
+    assert "neuron (trn1.2xlarge) < cuda (g7.xlarge) under spot up to 2026-11-01" in said
+    one = csv_of(results, "break_even").set_index("case").loc["nih128-64px resnet18"]
+    assert one["saving"] < 0 and one["kind"] == "proxy" and one["as_of"] == "2026-11-01 and 2026-07-20"
+
+
+def test_what_is_projected_is_a_range_and_says_why_the_rest_is_not(results: Results) -> None:
+    table = csv_of(results, "projection")
+    made = table[table["kind"].notna()]
+    assert set(made["kind"]) == {"projected"} and (made["low"] < made["high"]).all()
+    assert set(made["architecture"]) == {"resnet18"}
+    assert set(made["instance"].str.split(".").str[0]) == {"inf2", "trn1", "trn1n"}
+    trn1 = made.set_index("instance").loc["trn1.2xlarge"]
+    middle = 1.07e12 / (6e9 * 0.149) * 2
+    assert (trn1["low"], trn1["high"]) == pytest.approx((middle / 2, middle * 2))
+    assert trn1["error"] == "not tested: no such device measured by us"
+    why = table[table["kind"].isna()].groupby("architecture")["why_not"].agg(set)
+    assert why["resnet18"] == {"not projected: no efficiency of a cnn network on a GPU is known"}
+    assert why["resnet50"] == {"not projected: the audit failed: boom"}
+    assert why["convnext_atto"] == {f"{NOT_AUDITED} at 64 px"}
+
+
+def bench_row(platform: str, flops: float, speed: float) -> dict[str, object]:
+    return {
+        "platform": platform, "architecture": "resnet18", "pixels": 64, "ours": speed,
+        "model_flops_per_image": flops, "matmul_flops_per_second": 1e12,
+    }  # fmt: skip
+
+
+def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_path: Path) -> None:
+    study: Study = read_study(STUDY)
+    prices = read_prices(PRICES)
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit/audit.csv").write_text(AUDIT + "resnet18,64,32,,0.149,12\n")
+    for number, share in enumerate((0.2, 0.3, 0.4)):
+        (tmp_path / f"bench/host{number}").mkdir(parents=True)
+        row = bench_row("cuda", 1e9, share * 1e3)
+        (tmp_path / f"bench/host{number}/train.json").write_text(json.dumps([row]))
+        table = projection_table(study, prices, tmp_path).set_index(["architecture", "instance"])
+        told = table.loc[("resnet18", "g5.xlarge")]
+        if number == 0:
+            assert "too few to leave one out" in told["error"]
+    assert told["low"] == pytest.approx(0.2 * 70e12 / (6e9 * 0.149))
+    low, middle, high = ((0.12**0.5) / 0.2 - 1, (0.08**0.5) / 0.3 - 1, (0.06**0.5) / 0.4 - 1)
+    assert (
+        told["error"]
+        == f"cuda of host0: {low:+.0%}; cuda of host1: {middle:+.0%}; cuda of host2: {high:+.0%}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("architecture,pixels\nresnet18,64\n", r"audit\.csv:1: column gmac is missing"),
+        (AUDIT + "resnet18,64,32,,-1,12\n", r"audit\.csv:2: column gmac: '-1'"),
+        (AUDIT + "resnet18,64,32,,0.1,1\nresnet50,64,32,,many,1\n", r"audit\.csv:3: column gmac: 'many'"),
+    ],
+)
+def test_an_unusable_audit_is_named_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit/audit.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        projection_table(read_study(STUDY), read_prices(PRICES), tmp_path)
+
+
+def test_the_line_of_indifference_carries_its_cases_and_names_the_others(results: Results) -> None:
+    figure = cost_figures(results.folder)["indifference"]()
+    axes, cases = figure.axes[0], csv_of(results, "break_even")
+    points = [line.get_data() for line in axes.lines if line.get_marker() not in ("None", None, "")]
+    assert len(points) == (cases["saving"] > 0).sum()
+    for (runs,), (saved,) in points:
+        assert runs * saved == pytest.approx(20_000), "a case lies on its line"
+    legend = axes.get_legend()
+    assert "never, no saving: 30B model, run times as printed (2026-07-20)" in legend.get_title().get_text()
+    plt.close(figure)
+
+
+def test_every_number_of_the_section_on_cost_is_defined(results: Results) -> None:
+    values = cost_values(results)
+    used = re.findall(r"\\val\{(cost/[^}]*)\}", (ROOT / "paper/sections/cost.tex").read_text())
+    assert used and set(used) <= set(values)
+    assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
+
+
+def test_the_ledger_is_a_table_of_every_claim(tmp_path: Path) -> None:
+    claims = pd.DataFrame(
+        {
+            "id": ["A1", "A2"], "source": ["text", "ours"], "says": ["5 % of a_b", "nothing"],
+            "stated": ["5", ""], "unit": ["%", ""], "computed_low": [5, ""], "computed_high": [5, ""],
+            "now_low": [2.08416, ""], "now_high": [2.08416, ""], "verdict": ["stale", "not testable here"],
+        }
+    )  # fmt: skip
+    write_ledger(claims, tmp_path)
+    text = (tmp_path / "ledger.tex").read_text()
+    assert r"A1 & text & 5 \% of a\_b & 5 \% & 5; now 2.084 & stale \\" in text
+    assert r"A2 & ours & nothing &  &  & not testable here \\" in text
+
+
+def test_the_graph_makes_the_tables_that_the_command_writes() -> None:
+    rule = (ROOT / "workflow/rules/cost.smk").read_text()
+    assert set(TABLES) == set(
+        rule.split("MONEY = (")[1].split(")")[0].replace('"', "").replace(",", " ").split()
+    )
+
+
+def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: Path) -> None:
+    shutil.copy(PRICES, tmp_path)
+    empty = cost_table([tmp_path], STUDY, tmp_path / "prices.csv")
+    write_csv(tmp_path / "tables/cost.csv", empty)
+    write_cost_report(tmp_path, STUDY, tmp_path / "prices.csv", tmp_path)
+    assert len(pd.read_csv(tmp_path / "tables/ratios.csv")) and len(
+        pd.read_csv(tmp_path / "tables/break_even.csv")
+    )
+    assert "no ranking of our own cells yet" in (tmp_path / "tables/regimes.txt").read_text()
