@@ -1,0 +1,59 @@
+"""The networks that ``cxrbench audit`` looks at when none is named, by family. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+
+# timm names, and variants of ours (audit/variants.py). ConvNeXt in every size of timm, with conv_mlp as timm
+# sets it, and the other way round for the sizes around Pico and Tiny.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "ResNet": ("resnet18", "resnet50", "resnet101"),
+    "ConvNeXt": (
+        "convnext_zepto_rms",
+        "convnext_atto",
+        "convnext_femto",
+        "convnext_pico",
+        "convnext_nano",
+        "convnext_tiny",
+        "convnext_small",
+        "convnext_base",
+        "convnext_large",
+        "convnext_xlarge",
+        "convnext_xxlarge",
+    ),
+    "ConvNeXt, MLP swapped": (
+        "convnext_pico_linear_mlp",
+        "convnext_nano_linear_mlp",
+        "convnext_tiny_conv_mlp",
+        "convnext_tiny_hnf",
+        "convnext_small_conv_mlp",
+        "convnext_base_conv_mlp",
+    ),
+    "ConvNeXt V2": (
+        "convnextv2_atto",
+        "convnextv2_femto",
+        "convnextv2_pico",
+        "convnextv2_nano",
+        "convnextv2_tiny",
+        "convnextv2_small",
+        "convnextv2_base",
+        "convnextv2_large",
+        "convnextv2_huge",
+    ),
+    "EfficientNet": ("efficientnet_b0", "efficientnetv2_s"),
+    "MobileNet": ("mobilenetv2_100", "mobilenetv3_large_100"),
+    "DenseNet": ("densenet121",),
+    "RegNet": ("regnetx_016", "regnety_016"),
+    "ViT": ("vit_tiny_patch16_224", "vit_base_patch16_224"),
+    "Swin": ("swin_tiny_patch4_window7_224", "swin_base_patch4_window7_224"),
+}
+NETWORKS: tuple[str, ...] = tuple(name for names in FAMILIES.values() for name in names)
+
+
+def family_of(architecture: str) -> str:
+    """The family of a listed network; for any other, the letters that its name starts with."""
+    for family, names in FAMILIES.items():
+        if architecture in names:
+            return family
+    start = re.match(r"[a-z]+", architecture)
+    return start[0] if start else architecture

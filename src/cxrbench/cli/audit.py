@@ -1,0 +1,97 @@
+"""``cxrbench audit``: what a training step's graph says about Neuron, without compiling it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = {
+    "architecture": "architecture",
+    "parameters": "M params",
+    "gmac": "GMAC",
+    "activation_mib_per_image": "MiB/image",
+    "largest_batch": "largest batch",
+    "instructions": "HLO",
+    "convolutions": "conv",
+    "grouped_convolutions": "grouped",
+    "batch_grouped_convolutions": "batch-gr.",
+    "dots": "dot",
+    "permutes": "permute",
+    "kernels": "kernels",
+    "layernorms": "LN",
+    "batchnorms": "BN",
+    "rules_broken": "rules",
+}
+
+
+def audit(
+    architectures: Annotated[
+        list[str] | None, typer.Argument(help="timm names; none: the list in audit/networks.py.")
+    ] = None,
+    pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
+    batch: Annotated[int, typer.Option(min=1, max=4096, help="Images per step.")] = 32,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Keep the rows as recorded evidence.")] = False,
+    recorded: RecordedOption = RECORDED,
+    cache: Annotated[Path, typer.Option(help="Folder of what was captured before.")] = RESULTS / "audit",
+) -> None:
+    """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
+    from cxrbench.audit.facts import Setting
+    from cxrbench.audit.networks import NETWORKS
+    from cxrbench.audit.rules import PRIOR
+    from cxrbench.audit.survey import explained, survey
+    from cxrbench.errors import UserError
+
+    if precision not in ("fp32", "bf16"):
+        raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
+    setting = Setting(pixels, batch, precision)
+    table = survey(architectures or NETWORKS, setting, cache, say)
+    if out:
+        from cxrbench.files import write_csv
+
+        write_csv(out, table)
+    if record:
+        from cxrbench.audit.recorded import record_audit
+
+        say(f"recorded {len(table)} networks in {record_audit(table, recorded)}")
+    if as_json:
+        import json
+
+        print(json.dumps(explained(table), indent=1))
+    elif not out:
+        _show(table, explained(table) if architectures else [])
+    first = table.iloc[0]
+    say(
+        setting.words()
+        + " "
+        + ", ".join(f"{name} {first[name]}" for name in ("torch", "torch_xla", "timm"))
+        + "."
+    )
+    say(PRIOR)
+
+
+def _show(table: pd.DataFrame, details: list[dict[str, Any]]) -> None:
+    """A line per network, and the verdict of every rule for those that were asked for by name."""
+    captured = table[table["problem"] == ""]
+    if len(captured):
+        shown = captured.assign(parameters=(captured["parameters"] / 1e6).map("{:.2f}".format))
+        shown = shown.assign(gmac=shown["gmac"].map("{:.2f}".format))
+        print(shown[list(SHOWN)].rename(columns=SHOWN).to_string(index=False))
+    for one in details:
+        if one["verdicts"]:
+            print(f"\n{one['architecture']}")
+        for verdict in one["verdicts"]:
+            print(f"  {verdict['rule']:4}{'flagged' if verdict['flagged'] else 'clear':8} {verdict['found']}")
+    if rules := {verdict["rule"]: verdict for one in details for verdict in one["verdicts"]}:
+        print("\nRules")
+        for name, rule in rules.items():
+            print(f"  {name:4}{rule['says']}\n      [{rule['ground']}: {rule['source']}]")

@@ -1,0 +1,167 @@
+"""``cxrbench audit`` as users call it: tables, JSON, evidence, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import ROOT, cxrbench
+from cxrbench.audit.facts import Facts, Setting, facts_of
+from cxrbench.audit.recorded import read_audit, record_audit, recorded_facts
+from cxrbench.audit.rules import PRIOR
+from cxrbench.audit.survey import row, survey
+from cxrbench.errors import UserError
+from cxrbench.verify import verify_recorded
+
+SMALL = ["--pixels", "32", "--batch", "4"]
+NAMES = ["test_resnet", "test_convnext", "hrnet_w18_small"]
+VERSIONS = {"torch": "2", "torch_xla": "2", "timm": "1"}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory):
+    """One call that does everything, and its folder."""
+    folder = tmp_path_factory.mktemp("audit")
+    where = ["--cache", folder / "cache", "--recorded", folder / "recorded", "--out", folder / "audit.csv"]
+    return cxrbench("audit", *NAMES, *SMALL, *where, "--json", "--record"), folder
+
+
+def test_json_has_the_counts_and_a_verdict_per_rule_with_its_source(done) -> None:
+    run, _ = done
+    assert run.returncode == 0, run.stderr
+    resnet, convnext, hrnet = json.loads(run.stdout)
+    assert resnet["instructions"] > 1000 and resnet["batchnorms"] == 15 and convnext["layernorms"] > 0
+    assert len(convnext["verdicts"]) == 11 and all(
+        one["source"] and one["found"] for one in convnext["verdicts"]
+    )
+    assert {"pixels": 32, "batch": 4, "precision": "fp32"}.items() <= resnet.items()
+    assert resnet["torch_xla"].startswith("2.9") and resnet["timm"] and resnet["torch"]
+    assert hrnet["instructions"] == 0 and [one["rule"] for one in hrnet["verdicts"]] == ["R8"]
+
+
+def test_the_recipe_and_that_it_is_a_prior_are_said(done) -> None:
+    run, _ = done
+    assert (
+        "32 px, batch 4, fp32" in run.stderr
+        and "dead code included" in run.stderr
+        and "timm 1." in run.stderr
+    )
+    assert PRIOR in run.stderr
+    assert "hrnet_w18_small: a step is not one graph: aten::upsample_nearest2d_backward" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
+    run, folder = done
+    written = pd.read_csv(folder / "audit.csv", keep_default_na=False)
+    assert list(written["architecture"]) == NAMES
+    recorded = read_audit(folder / "recorded")
+    assert sorted(recorded["architecture"]) == sorted(NAMES)
+    facts = recorded_facts(recorded, "test_convnext", Setting(32, 4))
+    assert facts == facts_of(json.loads(run.stdout)[1])
+    assert recorded_facts(recorded, "test_convnext", Setting(64, 4)) is None
+    assert verify_recorded(folder / "recorded")[1] == []
+    assert "audit/audit.csv" in (folder / "recorded/SHA256SUMS").read_text()
+
+
+def test_a_second_call_reads_and_imports_no_torch(done) -> None:
+    _, folder = done
+    code = (
+        "import sys; from pathlib import Path; from cxrbench.audit.facts import Setting\n"
+        "from cxrbench.audit.survey import survey\n"
+        f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
+        f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"
+        "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT / "src")})
+    assert (folder / "again.csv").read_bytes() == (folder / "audit.csv").read_bytes()
+
+
+def test_a_table_for_people_names_each_rule_once(done) -> None:
+    _, folder = done
+    run = cxrbench("audit", *NAMES, *SMALL, "--cache", folder / "cache")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("NCC_ITEN404") == 1 and run.stdout.count("issue 1295") == 1
+    assert "flagged" in run.stdout and "clear" in run.stdout
+
+
+def test_a_damaged_kept_file_is_made_again(done) -> None:
+    _, folder = done
+    (kept,) = (folder / "cache").glob("*/test_resnet.json")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: len(whole) // 2])
+    said: list[str] = []
+    survey(["test_resnet"], Setting(32, 4), folder / "cache", said.append)
+    assert said == ["captured test_resnet (1 of 1)"]
+    assert kept.read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_networks_in_several_processes_are_counted_alike(done, tmp_path: Path) -> None:
+    """Eight networks share two processes where there are two cores."""
+    _, folder = done
+    others = ["test_vit", "test_efficientnet", "test_byobnet"]
+    names = ["test_resnet", "test_convnext", *others, "test_convnext2", "test_convnext3", "test_mambaout"]
+    run = cxrbench("audit", *names, *SMALL, "--cache", tmp_path, "--json")
+    assert run.returncode == 0, run.stderr
+    rows = {one["architecture"]: one for one in json.loads(run.stdout)}
+    assert list(rows) == names and "captured test_mambaout (8 of 8)" in run.stderr
+    for name in ("test_resnet", "test_convnext"):
+        (alone,) = (folder / "cache").glob(f"*/{name}.json")
+        assert facts_of(rows[name]) == facts_of(json.loads(alone.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["convnext_pic"], "unknown architecture 'convnext_pic'; did you mean 'convnext_pico'"),
+        (["test_resnet", "--precision", "fp8"], "--precision: unknown value 'fp8'; use fp32 or bf16"),
+    ],
+)
+def test_a_mistake_is_one_message(words: list[str], message: str, tmp_path: Path) -> None:
+    run = cxrbench("audit", *words, "--cache", tmp_path)
+    assert run.returncode == 1 and message in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1 and not any(tmp_path.iterdir())
+
+
+def test_a_misspelt_variant_is_named_before_anything_is_captured(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'convnext_tiny_conv_mlp'"):
+        survey(["test_resnet", "convnext_tiny_conv_ml"], Setting(32, 4), tmp_path, print)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_size_out_of_range_is_a_usage_error(tmp_path: Path) -> None:
+    run = cxrbench("audit", "test_resnet", "--pixels", "5", "--cache", tmp_path)
+    assert run.returncode == 2 and "--pixels" in run.stderr
+
+
+def rows(setting: Setting, *names: str, **changes: object) -> pd.DataFrame:
+    return pd.DataFrame([row(name, setting, Facts(**changes), VERSIONS) for name in names])
+
+
+def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:
+    small, large = Setting(64, 32), Setting(224, 32)
+    record_audit(rows(small, "a", "b", parameters=1), tmp_path)
+    record_audit(rows(large, "a", parameters=2), tmp_path)
+    record_audit(rows(small, "b", "c", parameters=3), tmp_path)
+    table = read_audit(tmp_path)
+    found = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
+    assert list(found) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
+    assert verify_recorded(tmp_path)[1] == []
+
+
+def test_nothing_recorded_is_an_empty_table(tmp_path: Path) -> None:
+    assert read_audit(tmp_path).empty
+
+
+@pytest.mark.parametrize("text", ["", "architecture\nresnet18\n", "pixels,batch\n1,2\n"])
+def test_a_damaged_recorded_table_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit/audit.csv").write_text(text)
+    with pytest.raises(UserError, match=r"audit\.csv: .*restore it with git"):
+        read_audit(tmp_path)
