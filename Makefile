@@ -10,7 +10,7 @@ SNAKEMAKE = python -m snakemake --workflow-profile workflow/profiles/default
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 
-.PHONY: help setup latex paper paper-from-evidence test test-all smoke bench lint format lock clean
+.PHONY: help setup latex paper cell paper-from-evidence test test-all smoke bench lint format lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild paper/pape
 paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence: no torch, no images
 	@$(SNAKEMAKE) --config 'run=[]'
 	@python -m cxrbench expected
+
+cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then yours against recorded
+	@python -m cxrbench cell check "$(CELL)"
+	@$(SNAKEMAKE) "results/runs/$(CELL)/record.json" --config 'run=["$(CELL)"]'
+	@python -m cxrbench cell compare "$(CELL)"
 
 smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks, in five minutes
 	@$(SNAKEMAKE) --configfile config/smoke.yaml

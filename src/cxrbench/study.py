@@ -44,7 +44,7 @@ class Plan:
 
     def origin(self, cell: Cell) -> Origin:
         """Where ``cell``'s evidence comes from; UserError with the reason when from nowhere."""
-        self._must_be_known(cell)
+        self.must_be_known(cell)
         reason = self.why_not_here(cell)
         if reason is None:
             return "fresh"
@@ -80,7 +80,8 @@ class Plan:
         """Whether there is recorded evidence that belongs to this study."""
         return (cell.folder(self.recorded) / RECORD).exists() and self.left_out(cell) is None
 
-    def _must_be_known(self, cell: Cell) -> None:
+    def must_be_known(self, cell: Cell) -> None:
+        """UserError with the nearest names when the study has no such cell."""
         known = [str(one) for one in self.study.all_cells()]
         if str(cell) not in known:
             raise UserError(

@@ -17,16 +17,22 @@ TABLES = [
         "f1_search",
         "subgroups",
         "literature",
+        *MONEY,
+        "splits",
+        "label_noise",
     )
 ]
-SPEEDS = sorted(map(str, Path("data/recorded/bench").glob("*/train.json")))
+MEASURED = sorted(
+    str(path) for where in ("bench/*/*.json", "audit/*.csv") for path in Path("data/recorded").glob(where)
+)
 
 
 rule tables:
     """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
     input:
         TABLES,
-        SPEEDS,
+        MEASURED,
+        "data/reported.csv",
         study=STUDY_FILE,
     output:
         "<generated>/macros.tex",
@@ -45,7 +51,7 @@ rule figures:
     """Vector figures without dates: the same bytes every time."""
     input:
         TABLES,
-        SPEEDS,
+        MEASURED,
         study=STUDY_FILE,
     output:
         [f"<figures>/{name}.pdf" for name in FIGURES],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from cxrbench.cli import bench, cells, cost, data, report, results
+from cxrbench.cli import audit, bench, cell, cells, cost, data, neuron, report, results, sagemaker
 from cxrbench.cli.words import say
 from cxrbench.errors import UserError
 
@@ -30,12 +30,16 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     cells.expected,
     results.evaluate,
     results.claims,
+    audit.audit,
+    neuron.precompile,
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(cell.app, name="cell")
 app.add_typer(cost.app, name="cost")
 app.add_typer(report.app, name="report")
 app.add_typer(bench.app, name="bench")
+app.add_typer(sagemaker.app, name="sagemaker")
 
 
 def main() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -74,6 +77,52 @@ def bench_statistics(
     write_json(out, measured := bench_metrics())
     for name, value in measured.items():
         print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+@app.command("steps")
+def bench_steps(
+    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    platforms: Annotated[str, typer.Option(help="Platforms held against the CPU, with commas.")] = "xla_cpu",
+    precision: Annotated[str, typer.Option(help="fp32 or bf16, on those platforms.")] = "fp32",
+    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 20,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "steps.json",
+) -> None:
+    """The same steps on several platforms: how far loss, gradients and weights drift apart."""
+    from cxrbench.files import write_json
+    from cxrbench.training.step_parity import compare_steps
+
+    rows: list[dict[str, object]] = []
+    with _phantoms() as packed:
+        for architecture in architectures or ("resnet18", "convnext_atto"):
+            rows += compare_steps(architecture, platforms.split(","), packed, steps, precision, say)
+            write_json(out, rows)
+
+
+@app.command("xla")
+def bench_xla(
+    architecture: Annotated[str, typer.Argument(help="A timm name.")] = "test_resnet",
+    steps: Annotated[int, typer.Option(help="Training steps of each way.")] = 8,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "xla_ways.json",
+) -> None:
+    """What each XLA change is worth: compiles, seconds and fallbacks with one of them left out."""
+    from cxrbench.files import write_json
+    from cxrbench.training.xla_ways import measure_ways
+
+    with _phantoms() as packed:
+        write_json(out, measure_ways(architecture, packed, steps, say))
+
+
+@contextmanager
+def _phantoms(pixels: int = 32) -> Iterator[Path]:
+    """A packed phantom dataset in a folder of its own."""
+    from cxrbench.config import PhantomSource
+    from cxrbench.datasets.packed import pack
+
+    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as folder:
+        images = {"train": 900, "val": 500, "test": 520}
+        source = PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=images)
+        pack(f"phantom-{pixels}px", source, Path(folder))
+        yield Path(folder) / f"phantom-{pixels}px"
 
 
 @app.command("record")

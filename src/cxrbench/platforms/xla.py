@@ -1,6 +1,6 @@
 """torch_xla: every change that XLA asks of an ordinary PyTorch loop, and nothing else.
 
-XLA records operations and compiles them when the graph is cut. Four things follow, marked (1) to (4).
+XLA records operations and compiles them when the graph is cut. Six things follow, marked (1) to (6).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class XlaPlatform(Platform):
         self.device = torch_xla.device()
 
     def network(self, network: nn.Module) -> nn.Module:
-        # Built on the CPU, then moved: otherwise initialisation becomes part of the first graph.
+        # (2) Built on the CPU, then moved: otherwise initialisation becomes part of the first graph.
         return network.to(self.device)
 
     def layout(self, images: torch.Tensor) -> torch.Tensor:
@@ -40,17 +40,18 @@ class XlaPlatform(Platform):
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
+        # (3) One update per tensor: fused kernels are CUDA's, and XLA fuses the updates itself.
         return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, foreach=False)
 
     def autocast(self) -> AbstractContextManager[None]:
         return torch.autocast("xla", dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
     def end_step(self) -> None:
-        # (2) The step barrier: cut the graph here, or it grows until memory ends.
+        # (4) The step barrier: cut the graph here, or it grows until memory ends.
         torch_xla.sync()
 
-    # (3) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
-    # (4) No host reads inside the step: training/loop.py reads the loss between steps.
+    # (5) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
+    # (6) No host reads inside the step: training/loop.py reads the loss between steps.
 
     def synchronise(self) -> None:
         torch_xla.sync(wait=True)

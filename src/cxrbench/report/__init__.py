@@ -1,3 +1,6 @@
 """Tables, figures and numbers of the paper, from evidence alone."""
 
-FIGURES = ("cells", "learning_curves", "roc", "auroc_per_label", "parity", "throughput")
+FIGURES = (
+    *("cells", "learning_curves", "roc", "auroc_per_label", "parity", "throughput"),
+    *("step_parity", "prices", "indifference"),
+)

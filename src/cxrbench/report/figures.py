@@ -22,6 +22,7 @@ from cxrbench.files import written_aside
 from cxrbench.report import FIGURES
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
+from cxrbench.report.measurements import read_measurements
 from cxrbench.report.results import read_throughput
 
 WIDTH = 6.3  # inches: the text width of the paper
@@ -48,6 +49,10 @@ DASHES = ("-", "--", "-.", ":")
 
 def write_figures(results: Path, out: Path, recorded: Path) -> None:
     """Write every figure of the paper into ``out``; speeds come from ``recorded``/bench."""
+    # These draw in this module's style.
+    from cxrbench.report.figures_cost import cost_figures
+    from cxrbench.report.figures_steps import step_parity
+
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     metrics = read_metrics(results / "tables/metrics.csv")
     draw: dict[str, Callable[[], Figure]] = {
@@ -57,6 +62,8 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
         "auroc_per_label": lambda: auroc_per_label(metrics),
         "parity": lambda: parity(pd.read_csv(results / "tables/parity.csv")),
         "throughput": lambda: throughput(read_throughput(recorded)),
+        "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
+        **cost_figures(results),
     }
     with plt.rc_context(STYLE):  # type: ignore[arg-type]
         for name in FIGURES:
@@ -109,7 +116,7 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     scored = cells[cells["status"] == "ok"]
     datasets = list(dict.fromkeys(scored["dataset"]))
     if not datasets:
-        return _says("No cell has run.")
+        return no_evidence("No cell has run.")
     figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.4), layout="constrained", squeeze=False)
     for dataset, axes in zip(datasets, panels[0], strict=True):
         groups = _groups(scored[scored["dataset"] == dataset])
@@ -130,7 +137,7 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     """Test ROC curves per finding of the first real dataset with scores (else of the phantoms)."""
     scored = cells[cells["status"] == "ok"]
     if scored.empty:
-        return _says("No cell has run.")
+        return no_evidence("No cell has run.")
     datasets = sorted(dict.fromkeys(scored["dataset"]), key=lambda name: name.startswith("phantom"))
     groups = _groups(scored[scored["dataset"] == datasets[0]])
     figure, panels = plt.subplots(
@@ -173,7 +180,7 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
     rows = metrics[metrics["metric"] == "auroc"]
     datasets = list(dict.fromkeys(rows["dataset"]))
     if not datasets:
-        return _says("No cell has run.")
+        return no_evidence("No cell has run.")
     figure, panels = plt.subplots(
         1, len(datasets), figsize=(WIDTH, 3.6), layout="constrained", sharey=True, squeeze=False
     )
@@ -204,7 +211,7 @@ def parity(rows: pd.DataFrame) -> Figure:
     """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin."""
     rows = rows[(rows["label"] == "macro") & (rows["metric"] == "auroc") & rows["ci_low"].notna()]
     if rows.empty:
-        return _says("No pair of platforms, and no platform, has the seeds that an interval needs.")
+        return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
     figure, axes = plt.subplots(figsize=(WIDTH, 0.9 + 0.3 * len(rows)), layout="constrained")
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0, label="margin of equivalence")
@@ -231,7 +238,7 @@ def parity(rows: pd.DataFrame) -> Figure:
 def throughput(rows: pd.DataFrame) -> Figure:
     """Share of the device's limit that our loop and timm reach, per machine and network."""
     if rows.empty:
-        return _says("No speed has been recorded.")
+        return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm, best flags", "timm": "timm, defaults"}
     names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
     figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.55 * len(rows)), layout="constrained")
@@ -260,7 +267,7 @@ def _groups(cells: pd.DataFrame) -> dict[str, list[str]]:
     return {", ".join(group): list(some) for group, some in found}
 
 
-def _says(text: str) -> Figure:
+def no_evidence(text: str) -> Figure:
     """A figure that says in words why there is nothing to see."""
     figure, axes = plt.subplots(figsize=(WIDTH, 0.6))
     axes.text(0.5, 0.5, text, ha="center", va="center")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 
 _SPECIAL = {
@@ -19,6 +21,7 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
+_WIDE = 8  # columns from which a table is made narrower
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
@@ -34,6 +37,26 @@ def macros(values: dict[str, str]) -> str:
         rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in sorted(values.items())
     ]
     return HEAD + "\n".join(lines) + "\n"
+
+
+def fitted(table: pd.DataFrame, columns: str) -> str:
+    """A table for a page: what is the same in all rows is said once, below it; a single row stands upright.
+
+    ``table`` holds LaTeX texts, ``columns`` its preamble.
+    """
+    if len(table) == 1 and len(table.columns) > _WIDE:
+        upright = table.T.reset_index().set_axis(["", " "], axis=1)
+        return tabular(upright, "ll")
+    kinds = re.findall(r"[pmb]\{[^}]*\}|[lrc]", columns)
+    same = [c for c in table.columns if len(table.columns) > _WIDE and table[c].nunique() == 1]
+    kept = [c for c in table.columns if c not in same]
+    if len(table) < 2 or not same or not kept:
+        return tabular(table, columns)
+    shown = tabular(table[kept], "".join(kinds[table.columns.get_loc(c)] for c in kept))
+    said = "; ".join(f"{c}: {table[c].iloc[0]}" for c in same if table[c].iloc[0])
+    width = f"\\multicolumn{{{len(kept)}}}{{@{{}}l@{{}}}}"
+    below = f"\\bottomrule\n{width}{{\\emph{{In all rows:}} {said}}} \\\\"
+    return shown.replace("\\bottomrule", below) if said else shown
 
 
 def tabular(table: pd.DataFrame, columns: str, header: list[str] | None = None) -> str:

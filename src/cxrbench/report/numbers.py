@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.metrics.f1_search import TARGET
+from cxrbench.report import label_noise, splits
+from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.cost_tables import cost_values
 from cxrbench.report.latex import escape
+from cxrbench.report.measurements import measurement_values
 from cxrbench.report.results import Group, Results, listed, with_interval
 
 
@@ -31,7 +35,17 @@ def numbers(read: Results) -> dict[str, str]:
         cells[["dataset", "architecture", "platform"]].itertuples(index=False, name=None)
     ):
         values |= _group_numbers(group, read)
-    return values | _claim_numbers(read) | _throughput_numbers(read)
+    for more in (
+        _claim_numbers,
+        _throughput_numbers,
+        cost_values,
+        measurement_values,
+        audit_values,
+        label_noise.numbers,
+        splits.numbers,
+    ):
+        values |= more(read)
+    return values
 
 
 def _claim_numbers(read: Results) -> dict[str, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cxrbench.files import write_csv, write_text
-from cxrbench.report import tables
-from cxrbench.report.latex import escape, macros, tabular
+from cxrbench.report import audit, feasibility, label_noise, measurements, splits, tables
+from cxrbench.report.cost_tables import COST_TABLES
+from cxrbench.report.latex import escape, fitted, macros
+from cxrbench.report.ledger import write_ledger
 from cxrbench.report.numbers import numbers
 from cxrbench.report.results import Results
 
@@ -15,13 +17,20 @@ TABLES = {
     "table_dataset": tables.dataset_counts,
     "table_auroc": tables.auroc_per_label,
     "table_f1": tables.f1_by_definition,
-    "table_cost": tables.cost_of_cells,
     "table_parity": tables.parity_of_platforms,
     "table_f1_search": tables.what_f1_could_be,
     "table_literature": tables.published_beside_ours,
     "table_subgroups": tables.subgroups_of_cells,
     "table_throughput": tables.throughput,
     "table_claims": tables.claims_by_verdict,
+    "table_matrix": feasibility.status_matrix,
+    "table_reported": feasibility.reports,
+    "table_audit": audit.audit_table,
+    "table_label_noise": label_noise.typeset,
+    "table_splits": splits.typeset,
+    "table_gains": measurements.gains,
+    "table_xla": measurements.xla_ways,
+    **COST_TABLES,
 }
 
 
@@ -33,6 +42,8 @@ def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
         write_csv(results / "tables" / f"{name}.csv", table)
         write_text(results / "tables" / f"{name}.md", table.to_markdown(index=False) + "\n")
         shown = table.map(escape).rename(columns=escape)
-        text = tabular(shown, preamble) if len(table) else r"\emph{Nothing of this has been run.}" + "\n"
+        text = fitted(shown, preamble) if len(table) else r"\emph{Nothing of this has been run.}" + "\n"
         write_text(out / f"{name}.tex", text)
+    write_text(out / "xla_listing.tex", measurements.xla_listing())
+    write_ledger(read.claims, out)
     write_text(out / "macros.tex", macros(numbers(read)))

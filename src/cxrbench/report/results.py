@@ -31,6 +31,7 @@ class Results:
     subgroups: pd.DataFrame
     claims: pd.DataFrame
     throughput: pd.DataFrame
+    recorded: Path
 
     @classmethod
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
@@ -48,6 +49,7 @@ class Results:
             pd.read_csv(tables / "subgroups.csv"),
             pd.read_csv(tables / "claims.csv", keep_default_na=False),
             read_throughput(recorded),
+            recorded,
         )
 
     def scored(self) -> list[Group]:

@@ -73,23 +73,6 @@ def f1_by_definition(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
 
 
-def cost_of_cells(read: Results) -> Table:
-    """Hours and US dollars of each cell, with the instance, the price basis, its date and the kind."""
-    table = read.cost
-    shown = pd.DataFrame(
-        {
-            "Cell": table["cell"],
-            "Kind": table["kind"],
-            "Instance": table["instance"],
-            "Basis": table["basis"].str.replace("_", " "),
-            "Price of": table["as_of"],
-            "Hours": table["hours_total"].map("{:.3f}".format),
-            "USD": table["usd_total"].map("{:.4f}".format),
-        }
-    )
-    return shown, "llllrrr"
-
-
 def parity_of_platforms(read: Results) -> Table:
     """Macro AUROC, macro F1 and all labels at once, for platforms and for each platform's noise floor.
 

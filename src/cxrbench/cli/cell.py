@@ -1,0 +1,73 @@
+"""``cxrbench cell``: one cell for a reviewer, trained here and held against its recorded evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from cxrbench.cells import Cell
+from cxrbench.cli.words import (
+    PRICES,
+    RECORDED,
+    RESULTS,
+    STUDY,
+    CellArgument,
+    PricesOption,
+    RecordedOption,
+    StudyOption,
+    say,
+)
+
+app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
+CANNOT_RUN = 3
+
+
+@app.command("check")
+def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOption = RECORDED) -> None:
+    """Say in one sentence why CELL cannot be trained here (exit code 3), and what is recorded of it."""
+    from cxrbench.config import read_study
+    from cxrbench.evidence import RECORD
+    from cxrbench.study import Plan
+
+    one, config = Cell.parse(cell), read_study(study)
+    plan = Plan(config.model_copy(update={"run": [cell]}), recorded)
+    plan.must_be_known(one)
+    if reason := plan.why_not_here(one):
+        say(f"{one} cannot be trained here: {reason}")
+        kept = one.folder(recorded)
+        if (kept / RECORD).exists():
+            say(f"it is recorded: cxrbench evaluate {kept}/predictions.parquet prints its scores")
+        else:
+            say("nobody has recorded it either")
+        raise typer.Exit(CANNOT_RUN)
+
+
+@app.command("compare")
+def compare_with_recorded(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    runs: Path = RESULTS / "runs",
+    recorded: RecordedOption = RECORDED,
+    prices: PricesOption = PRICES,
+) -> None:
+    """Yours against recorded: exit code 0 when every score is inside its tolerance."""
+    from cxrbench.evidence import read_record
+    from cxrbench.report.compare import compare, readable
+    from cxrbench.report.pricing import cost_table
+
+    one = Cell.parse(cell)
+    record = read_record(one.folder(runs))
+    found = compare(one, one.folder(runs), recorded)
+    for note in found.notes:
+        say(f"note: {note}")
+    print(readable(found))
+    (cost,) = cost_table([one.folder(runs)], study, prices).itertuples()
+    minutes = cost.hours_total * 60
+    print(
+        f"wall time {minutes:.1f} min, {record.attempts} attempt(s); as {cost.instance} in {cost.region}"
+        f" ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({cost.kind})"
+    )
+    print(f"{one}: {'inside' if found.inside else 'OUTSIDE'} the tolerance")
+    if not found.inside:
+        raise typer.Exit(1)

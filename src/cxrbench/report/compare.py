@@ -1,0 +1,151 @@
+"""Yours against recorded: one cell that was trained here beside its recorded evidence.
+
+The tolerance of a score is what training the same cell again may change: for two runs,
+``t * sd * sqrt(2)`` over the recorded seeds (t at 97.5 % with their degrees of freedom), joined in quadrature
+with 1.96 standard errors of the paired difference over patients. With one recorded seed its spread is
+unknown; the patient-clustered interval of the recorded score stands in, and the row says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from cxrbench.cells import Cell
+from cxrbench.errors import UserError
+from cxrbench.evidence import PREDICTIONS, RECORD, Record, check_evidence, read_predictions
+from cxrbench.metrics.estimates import CellEstimate, estimate_cell
+
+_Z = 1.96
+_SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One compared quantity; ``inside`` is None where it is not judged."""
+
+    name: str
+    yours: float
+    recorded: float
+    tolerance: float | None
+    origin: str  # where the tolerance comes from, or why there is none
+    inside: bool | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is said first, and the lines that follow."""
+
+    notes: list[str]
+    lines: list[Line]
+
+    @property
+    def inside(self) -> bool:
+        """Whether nothing that is judged lies outside its tolerance."""
+        return all(line.inside is not False for line in self.lines)
+
+
+def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
+    """The evidence of ``cell`` in its folder ``fresh`` against that under the root of recorded evidence."""
+    if not (cell.folder(recorded) / RECORD).exists():
+        raise UserError(f"{cell} has no recorded evidence under {recorded}: there is nothing to compare with")
+    mine = check_evidence(fresh, cell)
+    theirs = check_evidence(cell.folder(recorded), cell)
+    notes = _changes(mine, theirs)
+    if mine.status != "ok" or theirs.status != "ok":
+        same = mine.status == theirs.status
+        notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
+        return Comparison(notes, [Line("status", np.nan, np.nan, None, "must be equal", same)])
+    a, b = _estimate(fresh), _estimate(cell.folder(recorded))
+    seeds = [_estimate(one.folder(recorded)) for one in _seeds(cell, recorded)]
+    lines = [_score(name, a.keys.index(key), a, b, seeds) for key, name in _SCORES.items()]
+    return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(cell, recorded))])
+
+
+def readable(found: Comparison) -> str:
+    """The lines as a table for a terminal."""
+    rows: list[tuple[str, ...]] = [
+        ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")
+    ]
+    for line in found.lines:
+        judged = "not judged" if line.inside is None else "inside" if line.inside else "OUTSIDE"
+        digits = 1 if line.name == "images per second" else 4
+        numbers = (line.yours, line.recorded, line.tolerance)
+        shown = ("-" if x is None or np.isnan(x) else f"{x:.{digits}f}" for x in numbers)
+        rows.append((line.name, *shown, judged, line.origin))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    texts = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(text.rstrip() for text in texts)
+
+
+def _changes(mine: Record, theirs: Record) -> list[str]:
+    """What is different before any result is looked at."""
+    said = []
+    if mine.recipe_hash != theirs.recipe_hash:
+        keys = mine.recipe.keys() | theirs.recipe.keys()
+        changed = ", ".join(sorted(key for key in keys if mine.recipe.get(key) != theirs.recipe.get(key)))
+        said.append(f"the recipe is another one ({changed}): the scores need not agree")
+    if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
+        said.append("the packed images are others: the scores need not agree")
+    for name in sorted(mine.versions.keys() | theirs.versions.keys()):
+        if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
+            said.append(f"{name}: {here} here, {there} recorded")
+    machines = [f"{record.host.device}, {record.host.cpu}" for record in (mine, theirs)]
+    if machines[0] != machines[1]:
+        said.append(f"trained on {machines[0]}; recorded on {machines[1]}")
+    return said
+
+
+def _estimate(folder: Path) -> CellEstimate:
+    return estimate_cell(read_predictions(folder / PREDICTIONS))
+
+
+def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
+    """The recorded cells that differ from ``cell`` in their seed alone, itself included."""
+    found = cell.folder(recorded).parent.glob(f"seed*/{PREDICTIONS}")
+    return sorted(Cell.parse(path.parent.relative_to(recorded).as_posix()) for path in found)
+
+
+def _speeds(cell: Cell, recorded: Path) -> list[float]:
+    records = [check_evidence(one.folder(recorded), one) for one in _seeds(cell, recorded)]
+    return [one.timing.images_per_second for one in records if one.timing.images_per_second]
+
+
+def _score(name: str, k: int, a: CellEstimate, b: CellEstimate, seeds: list[CellEstimate]) -> Line:
+    yours, recorded = float(a.estimate.value[k]), float(b.estimate.value[k])
+    if not a.same_images(b):
+        return Line(name, yours, recorded, None, "other images, patients or labels: not judged", None)
+    difference = a.estimate.influence[:, k] - b.estimate.influence[:, k]
+    patients = _Z * float(np.sqrt((difference**2).sum()))
+    values = [float(one.estimate.value[k]) for one in seeds]
+    if len(values) > 1:
+        spread, origin = _of_two(values), f"spread of {len(values)} recorded seeds and patients"
+    else:
+        spread = _Z * float(np.sqrt((b.estimate.influence[:, k] ** 2).sum()))
+        origin = "one recorded seed: patient-clustered interval"
+    tolerance = float(np.hypot(spread, patients))
+    return Line(name, yours, recorded, tolerance, origin, abs(yours - recorded) <= tolerance)
+
+
+def _speed(mine: Record, theirs: Record, speeds: list[float]) -> Line:
+    yours, recorded = mine.timing.images_per_second, theirs.timing.images_per_second
+    name, why = "images per second", ""
+    if yours is None or recorded is None:
+        return Line(name, yours or np.nan, recorded or np.nan, None, "not reached: not judged", None)
+    if (mine.host.cpu, mine.host.device) != (theirs.host.cpu, theirs.host.device):
+        why = "another machine: not judged"
+    elif len(speeds) < 2:
+        why = "one recorded seed, so its spread is unknown: not judged"
+    if why:
+        return Line(name, yours, recorded, None, why, None)
+    tolerance = _of_two(speeds)
+    origin = f"spread of {len(speeds)} recorded seeds"
+    return Line(name, yours, recorded, tolerance, origin, abs(yours - recorded) <= tolerance)
+
+
+def _of_two(values: list[float]) -> float:
+    """How far two runs may lie apart whose values spread like ``values``: t * sd * sqrt(2)."""
+    return float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) * np.sqrt(2))

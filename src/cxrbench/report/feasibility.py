@@ -1,0 +1,60 @@
+"""Which network trains where: what was run here, what is recorded, what nobody ran, what others report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.results import Results, listed
+from cxrbench.report.tables import Table
+
+REPORTED = Path("data/reported.csv")
+
+
+def read_reported(path: Path = REPORTED) -> pd.DataFrame:
+    """Public reports: architecture, platform, status, source, words; several per network are possible."""
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def status_matrix(read: Results) -> Table:
+    """By architecture and platform: states of our cells, else what others report, marked as cited."""
+    reported = read_reported()
+    platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
+    networks = list(dict.fromkeys([*read.cells["architecture"], *reported["architecture"]]))
+    rows = []
+    for network in networks:
+        row = {"Architecture": network}
+        for platform in platforms:
+            ours = read.cells[(read.cells["architecture"] == network) & (read.cells["platform"] == platform)]
+            theirs = reported[(reported["architecture"] == network) & (reported["platform"] == platform)]
+            row[platform] = _words(ours, theirs)
+        rows.append(row)
+    return pd.DataFrame(rows), "l" + "p{3.1cm}" * len(platforms)
+
+
+def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
+    states = [
+        NOT_RUN if row.status == NOT_RUN else str(row.origin) if row.status == "ok" else str(row.status)
+        for row in ours.itertuples()
+    ]
+    said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    said += [f"{status} (cited)" for status in dict.fromkeys(theirs["status"])]
+    return "; ".join(said) or "-"
+
+
+def reports(read: Results) -> Table:
+    """What others report, with the source of each."""
+    shown = read_reported().rename(columns=str.capitalize)
+    return shown, "lllp{4cm}p{5.5cm}"
+
+
+def reported_values() -> dict[str, str]:
+    """Networks that others report to work and to fail, for the prose."""
+    reported = read_reported()
+    kinds = {"work": "reported to work", "fail": "reported to fail"}
+    return {
+        f"reported/{key}": listed(reported.loc[reported["status"] == status, "architecture"])
+        for key, status in kinds.items()
+    }

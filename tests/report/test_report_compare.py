@@ -1,0 +1,102 @@
+"""Yours against recorded: inside for the same training, outside for another result, changes said first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, TINY, cxrbench
+from cxrbench.cells import Cell
+from cxrbench.config import Limits
+from cxrbench.errors import UserError
+from cxrbench.evidence import LABELS, SCORES, copy_evidence, read_predictions, write_predictions
+from cxrbench.files import sha256_file
+from cxrbench.report.compare import compare, readable
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, packed, recipe) -> Path:
+    """Fresh evidence of two seeds."""
+    from cxrbench.training.job import Job
+    from cxrbench.training.runner import run
+
+    root = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        cell = Cell("phantom-32px", TINY, "cpu", seed)
+        job = Job(
+            **vars(cell),
+            recipe=recipe,
+            limits=Limits(),
+            packed=packed,
+            work=root / "work",
+            micro_batch=recipe.batch,
+        )
+        run(job, cell.folder(root))
+    return root
+
+
+CELL = Cell("phantom-32px", TINY, "cpu", 0)
+
+
+def change(folder: Path, **values: object) -> None:
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps(record | values))
+
+
+def score(folder: Path, skill: float, seed: int) -> None:
+    """Give the evidence in ``folder`` scores that know ``skill`` of the labels."""
+    table = read_predictions(folder / "predictions.parquet")
+    noise = np.random.default_rng(seed).random((len(table), len(SCORES)), dtype=np.float32)
+    table[SCORES] = ((1 - skill) * noise + skill * table[LABELS].to_numpy()).astype(np.float32)
+    write_predictions(folder / "predictions.parquet", table)
+    change(folder, predictions_sha256=sha256_file(folder / "predictions.parquet"))
+
+
+def test_the_same_training_is_inside_even_with_one_recorded_seed(runs, tmp_path) -> None:
+    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
+    found = compare(CELL, CELL.folder(runs), tmp_path)
+    assert found.inside and found.notes == []
+    auroc, _, speed = found.lines
+    assert auroc.yours == auroc.recorded and "one recorded seed" in auroc.origin
+    assert speed.inside is None and "not judged" in readable(found)
+
+
+def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(runs, tmp_path) -> None:
+    for seed in (0, 1):
+        one = Cell("phantom-32px", TINY, "cpu", seed)
+        copy_evidence(one.folder(runs), one.folder(tmp_path / "recorded"))
+        score(one.folder(tmp_path / "recorded"), skill=0.5, seed=seed)
+    mine = tmp_path / "mine"
+    copy_evidence(CELL.folder(runs), mine)
+    score(mine, skill=0.0, seed=2)  # a network that learnt nothing
+    found = compare(CELL, mine, tmp_path / "recorded")
+    assert not found.inside and found.lines[0].inside is False
+    assert "spread of 2 recorded seeds" in found.lines[0].origin
+    assert "OUTSIDE" in readable(found)
+
+
+def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:
+    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
+    folder = CELL.folder(tmp_path)
+    record = json.loads((folder / "record.json").read_text())
+    recipe = record["recipe"] | {"epochs": 7}
+    change(folder, recipe=recipe, recipe_hash="0" * 12, versions=record["versions"] | {"timm": "0.9"})
+    notes = compare(CELL, CELL.folder(runs), tmp_path).notes
+    assert "another one (epochs)" in notes[0] and any(note.startswith("timm: ") for note in notes)
+
+
+def test_without_recorded_evidence_it_says_so(runs, tmp_path) -> None:
+    with pytest.raises(UserError, match="nothing to compare with"):
+        compare(CELL, CELL.folder(runs), tmp_path)
+
+
+def test_a_cell_that_cannot_run_here_is_one_sentence_and_an_unknown_one_has_a_nearest() -> None:
+    study = ROOT / "config/config.yaml"
+    done = cxrbench("cell", "check", "nih128-64px/resnet18/neuron/seed0", "--study", study)
+    assert done.returncode == 3 and "cannot be trained here" in done.stderr
+    done = cxrbench("cell", "check", "nih128-64px/resnet81/cpu/seed0", "--study", study)
+    assert done.returncode == 1 and "did you mean 'nih128-64px/resnet18/cpu/seed0'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,72 @@
+"""torch_xla on its CPU device: the same loop, few compilations, no fallbacks, the same numbers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from conftest import TINY, cxrbench
+from cxrbench.config import Recipe
+from cxrbench.evidence import check_evidence
+from cxrbench.report.measurements import xla_listing
+from cxrbench.training.runner import run
+from cxrbench.training.step_parity import TESTED_STEPS, TOLERANCE
+
+DIFFERENCES = ("loss_difference", "gradient_norm_difference", "weights_difference")
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    """Two epochs of four steps: epochs end, are evaluated and go on."""
+    return Recipe(epochs=2, batch=192, averaging=0.9)
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "convnext_atto"])
+@pytest.mark.slow
+def test_the_step_compiles_twice_evaluation_once_and_nothing_falls_back(
+    architecture, make_job, tmp_path
+) -> None:
+    job = make_job(architecture=architecture, platform="xla_cpu", micro_batch=192)
+    record = run(job, tmp_path / "out")
+    assert record.status == "ok", record.failure
+    check_evidence(tmp_path / "out", job.cell)
+    assert record.timing.compiles == 3
+    assert record.platform["fallback_operators"] == []
+    timing = record.timing
+    assert timing.compile_seconds > 0
+    # Compiling is not counted in the other phases: together they are no longer than the run.
+    assert timing.train_seconds == pytest.approx(sum(epoch.train_seconds for epoch in record.history))
+
+
+@pytest.mark.slow
+def test_steps_on_xla_and_cpu_stay_within_the_tolerance(tmp_path) -> None:
+    out = tmp_path / "steps.json"
+    done = cxrbench("bench", "steps", "convnext_atto", "--steps", TESTED_STEPS, "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())
+    assert {row["platform"] for row in rows} == {"xla_cpu", "cpu, one thread"}
+    assert len(rows) == 2 * TESTED_STEPS
+    assert all(row[name] < TOLERANCE["fp32"] for row in rows for name in DIFFERENCES)
+
+
+@pytest.mark.slow
+def test_each_change_left_out_costs_what_it_says(tmp_path) -> None:
+    out = tmp_path / "ways.json"
+    done = cxrbench("bench", "xla", TINY, "--steps", 5, "--out", out)
+    assert done.returncode == 0, done.stderr
+    ways = {row["way"]: row for row in json.loads(out.read_text())}
+    assert (ways["as it is"]["compiles"], ways["as it is"]["fallbacks"]) == (2, [])
+    assert ways["no step barrier"]["compiles"] == 1  # one graph of all steps
+    assert ways["host read in the step"]["fallbacks"] == ["aten::_local_scalar_dense"]
+    assert ways["ragged last batch"]["compiles"] == 3
+    assert ways["changing shapes"]["compiles"] >= 5
+    assert ways["grid_sample"]["fallbacks"] == ["aten::grid_sampler_2d"]
+    for way in ("no step barrier", "host read in the step"):
+        assert ways[way]["loss"] == pytest.approx(ways["as it is"]["loss"], rel=1e-3)
+
+
+def test_the_listing_has_every_marked_change() -> None:
+    listing = xla_listing()
+    assert [f"({number})" in listing for number in range(1, 8)] == [True] * 6 + [False]
+    assert "torch_xla.sync()" in listing and "foreach=False" in listing
