@@ -154,9 +154,13 @@ def read_record(path: Path | str) -> Record:
 
 
 def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
-    """Write a predictions table in the design's columns and types, aside and renamed."""
-    columns = ["image", "patient", "split", *LABELS, *SCORES]
-    types = {"patient": "int64", **dict.fromkeys(LABELS, "uint8"), **dict.fromkeys(SCORES, "float32")}
+    """Write a predictions table in the design's columns and types, aside and renamed; patients may lack."""
+    columns = [name for name in ("image", "patient", "split") if name in table] + [*LABELS, *SCORES]
+    types = {
+        **({"patient": "int64"} if "patient" in table else {}),
+        **dict.fromkeys(LABELS, "uint8"),
+        **dict.fromkeys(SCORES, "float32"),
+    }
     with written_aside(path) as aside:
         table[columns].astype(types).to_parquet(aside, index=False, compression="zstd", compression_level=19)
 
@@ -176,7 +180,7 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
 
 def check_predictions(table: pd.DataFrame, path: Path | str) -> None:
     """Raise UserError for missing columns, bad values, repeated images or patients in two splits."""
-    if missing := [c for c in ["image", "patient", "split", *LABELS, *SCORES] if c not in table]:
+    if missing := [c for c in ["image", "split", *LABELS, *SCORES] if c not in table]:
         raise UserError(f"{path}: columns are missing: {', '.join(missing)}")
     if table.empty:
         raise UserError(f"{path}: there are no rows")
@@ -192,6 +196,8 @@ def check_predictions(table: pd.DataFrame, path: Path | str) -> None:
         raise UserError(f"{path}: labels must be 0 or 1")
     if (repeated := table["image"].duplicated()).any():
         raise UserError(f"{path}: image {table['image'][repeated].iloc[0]} occurs twice")
+    if "patient" not in table:
+        return
     splits = table.groupby("patient")["split"].nunique()
     if (splits > 1).any():
         raise UserError(f"{path}: patient {splits.index[splits > 1][0]} is in two splits")

@@ -82,6 +82,7 @@ def status(code: int, **headers: str) -> Fault:
         for name, value in headers.items():
             handler.send_header(name.replace("_", "-"), value)
         handler.send_header("Content-Length", "0")
+        handler.send_header("Connection", "close")
         handler.end_headers()
 
     return fault
@@ -139,6 +140,7 @@ class BadServer(ThreadingHTTPServer):
     """Files by name, faults in the order they will be met, and a log of (name, first byte asked for)."""
 
     daemon_threads = True
+    request_queue_size = 128  # a busy machine must not turn a redirect into a refused connection
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -15,7 +15,7 @@ from cxrbench.config import ChestMnistSource, parse_study
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import data_present, pack, read_packed
 from cxrbench.errors import UserError
-from cxrbench.evidence import LABELS, SCORES
+from cxrbench.evidence import LABELS, SCORES, read_predictions, write_predictions
 from cxrbench.metrics.auroc import auroc
 from cxrbench.metrics.evaluate import evaluate
 from cxrbench.metrics.sample import sample_of
@@ -91,6 +91,11 @@ def test_medmnists_evaluator_agrees_with_our_auroc(packed, folder: Path) -> None
 def test_statistics_do_not_pretend_to_know_patients(packed) -> None:
     table = evaluate(predictions(packed), replicates=20).table
     assert "delong-image" in set(table["ci_method"]) and "delong-patient" not in set(table["ci_method"])
+
+
+def test_evidence_without_patients_is_kept_and_read(packed, tmp_path: Path) -> None:
+    write_predictions(tmp_path / "predictions.parquet", predictions(packed))
+    assert "patient" not in read_predictions(tmp_path / "predictions.parquet")
 
 
 def test_a_file_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ rule cost:
         target=0.65,  # macro AUROC on validation images; declared, not tuned
         runs=10,  # that share a compilation
     shell:
-        "python -m cxrbench cost table {input.records} --study {input.study} --prices {input.prices}"
+        "python -m cxrbench cost table {input.records} --exactly --study {input.study} --prices {input.prices}"
         " --target-auroc {params.target} --runs {params.runs} --out {output} 2> {log}"
 
 

@@ -125,6 +125,25 @@ def _phantoms(pixels: int = 32) -> Iterator[Path]:
         yield Path(folder) / f"phantom-{pixels}px"
 
 
+@app.command("pack")
+def bench_packing(
+    images: Annotated[int, typer.Option(help="Files.")] = 500,
+    drawn: Annotated[int, typer.Option(help="Different phantoms among them.")] = 100,
+    pixels: Annotated[int, typer.Option(help="Side of the result.")] = 64,
+    workers: Annotated[int, typer.Option(help="0: one per core.")] = 0,
+    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 7,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "pack.json",
+) -> None:
+    """Packing against decoding alone and against torchvision's ImageFolder, in turns."""
+    from cxrbench.datasets.bench import Setting, bench_pack
+    from cxrbench.files import write_json
+
+    write_json(out, row := bench_pack(Setting(drawn, images, pixels, workers, blocks), say))
+    for name, value in row.items():
+        if "_to_" in name or name.endswith("_per_second"):
+            print(f"{name}: {value:.2f}")
+
+
 @app.command("record")
 def bench_record(
     source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,

@@ -58,6 +58,9 @@ def cost_of_records(
         float | None, typer.Option(help="Also the cost until this macro AUROC on validation is reached.")
     ] = None,
     runs: Annotated[float | None, typer.Option(help="Share compilation between so many runs.")] = None,
+    exactly: Annotated[
+        bool, typer.Option("--exactly", help="Only what is named, even when that is nothing.")
+    ] = False,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,7 +68,8 @@ def cost_of_records(
     from cxrbench.report.pricing import Asked, cost_table, readable
 
     asked = Asked(region, basis, as_of, target_auroc, runs)
-    table = cost_table(records or [RECORDED], study, prices, asked)
+    named = records or ([] if exactly else [RECORDED])
+    table = cost_table(named, study, prices, asked)
     _give(table, readable(table), out, as_json)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 IMAGES = 4376
 EXACT, APPROXIMATE, NONE = "the same finding", "approximate", "NIH has no such label"
-# The findings of NIH's that stand for an adjudicated one, declared before looking at the agreement. Airspace
+# The findings of NIH's that stand for an adjudicated one, chosen for their meaning. Airspace
 # opacity is what fills the air spaces; Atelectasis is loss of volume, so it is only in the wider union.
 COMPARISONS = (
     ("Pneumothorax", ("Pneumothorax",), EXACT),

@@ -10,7 +10,7 @@ from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.cost_tables import cost_values
 from cxrbench.report.latex import escape
 from cxrbench.report.measurements import measurement_values
-from cxrbench.report.results import Group, Results, listed, with_interval
+from cxrbench.report.results import Group, Results, counted, listed, with_interval
 
 
 def numbers(read: Results) -> dict[str, str]:
@@ -91,9 +91,9 @@ def _dataset_numbers(dataset: str, read: Results) -> dict[str, str]:
     if identity := read.identity(dataset):
         for split in SPLITS:
             values[f"{dataset}/{split}/images"] = f"{identity.images[split]:,}"
-            values[f"{dataset}/{split}/patients"] = f"{identity.patients[split]:,}"
+            values[f"{dataset}/{split}/patients"] = counted(identity.patients[split])
         values[f"{dataset}/images"] = f"{sum(identity.images.values()):,}"
-        values[f"{dataset}/patients"] = f"{sum(identity.patients.values()):,}"
+        values[f"{dataset}/patients"] = counted(sum(identity.patients.values()))
     return values
 
 
@@ -114,7 +114,7 @@ def _group_numbers(group: Group, read: Results) -> dict[str, str]:
     aurocs = read.of(group, "auroc", "macro")
     cost = read.cost[read.cost["cell"].isin(ok["cell"])]
     return values | {
-        f"{key}/auroc/patients": f"{aurocs['n_patients'].iloc[0]:,}",
+        f"{key}/auroc/patients": counted(aurocs["n_patients"].iloc[0]),
         f"{key}/images per second": f"{ok['images_per_second'].mean():.0f}",
         f"{key}/minutes": f"{ok['total_seconds'].mean() / 60:.1f}",
         f"{key}/device": escape(listed(ok["device"])),

@@ -91,6 +91,11 @@ def with_interval(rows: pd.DataFrame) -> str:
     return f"{value:.3f}" + (f" ({low:.3f} to {high:.3f})" if pd.notna(low) else "")
 
 
+def counted(number: float) -> str:
+    """A count with separators; unknown where it is missing or zero, as ChestMNIST's patients are."""
+    return f"{int(number):,}" if pd.notna(number) and number else "unknown"
+
+
 def group_name(group: tuple[str, str, str]) -> str:
     return f"{group[0]} {group[1]} {group[2]}"
 

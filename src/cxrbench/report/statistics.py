@@ -38,7 +38,9 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "spread": spread(estimates),
         "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
         "subgroups": _per_cell(
-            predictions, lambda table: subgroups(table, read_nih_table()), SUBGROUP_COLUMNS
+            {cell: table for cell, table in predictions.items() if "patient" in table},
+            lambda table: subgroups(table, read_nih_table()),  # sex and view are in NIH's table
+            SUBGROUP_COLUMNS,
         ),
         "literature": _literature(ok, results, study, baselines),
     }

@@ -8,7 +8,15 @@ import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.report.cells import NOT_RUN
-from cxrbench.report.results import UNDEFINED, Results, finding_name, group_name, listed, with_interval
+from cxrbench.report.results import (
+    UNDEFINED,
+    Results,
+    counted,
+    finding_name,
+    group_name,
+    listed,
+    with_interval,
+)
 
 Table = tuple[pd.DataFrame, str]
 F1_NAMES = {
@@ -47,8 +55,11 @@ def dataset_counts(read: Results) -> Table:
         if identity := read.identity(dataset):
             for split in SPLITS:
                 positive = [identity.positive_images[finding][split] for finding in FINDINGS]
-                counts = [identity.images[split], identity.patients[split], *positive]
-                columns[f"{dataset} {split}"] = [f"{count:,}" for count in counts]
+                columns[f"{dataset} {split}"] = [
+                    f"{identity.images[split]:,}",
+                    counted(identity.patients[split]),
+                    *(f"{count:,}" for count in positive),
+                ]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
@@ -146,7 +157,7 @@ def subgroups_of_cells(read: Results) -> Table:
             "Cell": row.cell,
             "Subgroup": f"{row.group} {row.value_of_group}",
             "Images": f"{row.n_images:,.0f}",
-            "Patients": f"{row.n_patients:,.0f}",
+            "Patients": counted(row.n_patients),
             "Macro AUROC": _number(row.value)
             + (f" ({row.ci_low:.3f} to {row.ci_high:.3f})" if pd.notna(row.ci_low) else ""),
             "Note": "" if pd.isna(row.note) else row.note,

@@ -92,10 +92,13 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
 
     from cxrbench.evidence import LABELS, SCORES, write_predictions
 
+    # ChestMNIST does not say which patient is whose: the column is left out, and intervals say so.
+    known = packed.index["patient"].notna().all()
+    identity = ["image", "patient", "split"] if known else ["image", "split"]
     parts = []
     for split, values in scores.items():
         rows = packed.rows(split)
-        part = packed.index.iloc[rows][["image", "patient", "split"]].reset_index(drop=True)
+        part = packed.index.iloc[rows][identity].reset_index(drop=True)
         part[LABELS] = packed.labels()[rows]
         part[SCORES] = values
         parts.append(part)
