@@ -23,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from cxrbench import platforms
 from cxrbench.audit.facts import Facts, Setting
 from cxrbench.audit.hlo import Graph
-from cxrbench.audit.variants import register_variants
+from cxrbench.training.variants import register_variants
 from cxrbench.config import Recipe
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError

@@ -90,7 +90,7 @@ def check_names(architectures: Iterable[str]) -> None:
     """UserError with the nearest names when timm and the variants know nothing of the kind."""
     import timm
 
-    from cxrbench.audit.variants import VARIANTS, register_variants
+    from cxrbench.training.variants import VARIANTS, register_variants
 
     register_variants()
     for name in architectures:

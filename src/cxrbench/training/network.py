@@ -13,6 +13,7 @@ from torch import nn
 
 from cxrbench.config import Recipe
 from cxrbench.errors import UserError, nearest
+from cxrbench.training.variants import register_variants
 
 
 def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.ndarray) -> nn.Module:
@@ -21,6 +22,7 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
     ``priors`` are the label frequencies of the training part. The caller seeds torch before.
     Raises UserError for a name that timm does not know.
     """
+    register_variants()
     if not timm.is_model(architecture):
         raise UserError(
             f"unknown architecture '{architecture}'{nearest(architecture, timm.list_models())}; "
@@ -44,7 +46,10 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
 def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
     """Start the last linear layer at the log-odds of each label, so that step one is not spent on it."""
     linear = (nn.Linear, nn.Conv2d)
-    biases = [layer.bias for layer in network.get_classifier().modules() if isinstance(layer, linear)]
+    classifier = network.get_classifier()
+    if not isinstance(classifier, nn.Module):
+        return  # two heads, as in LeViT: neither is the last layer alone
+    biases = [layer.bias for layer in classifier.modules() if isinstance(layer, linear)]
     if biases and biases[-1] is not None and biases[-1].shape == (len(priors),):
         clipped = np.clip(priors, 1e-4, 1 - 1e-4)
         with torch.no_grad():
