@@ -19,9 +19,9 @@ from cxrbench.audit.capture import NotCaptured, audit_network, capture
 from cxrbench.audit.facts import Facts, Setting
 from cxrbench.audit.hlo import Graph
 from cxrbench.audit.networks import NETWORKS, family_of
-from cxrbench.training.variants import VARIANTS, register_variants
 from cxrbench.config import Recipe
 from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.variants import VARIANTS, register_variants
 
 SMALL = Setting(pixels=64, batch=4)
 

@@ -23,12 +23,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from cxrbench import platforms
 from cxrbench.audit.facts import Facts, Setting
 from cxrbench.audit.hlo import Graph
-from cxrbench.training.variants import register_variants
 from cxrbench.config import Recipe
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
 from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.variants import register_variants
 
 LARGE_KERNEL, NARROW = 7, 128
 _ITEM = "aten::_local_scalar_dense"  # what Tensor.item() calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# timm names, and variants of ours (training/variants.py). ConvNeXt in every size of timm, with conv_mlp as timm
+# timm names, and variants of ours (training/variants.py). ConvNeXt in every size, with conv_mlp as timm
 # sets it, and the other way round for the sizes around Pico and Tiny.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "ResNet": ("resnet18", "resnet50", "resnet101"),

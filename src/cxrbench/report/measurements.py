@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.report.latex import escape
 from cxrbench.report.results import Results, listed
 from cxrbench.report.tables import Table
 
@@ -71,7 +72,11 @@ def measurement_values(read: Results) -> dict[str, str]:
     for row in read_measurements(read.recorded, "xla_ways").itertuples():
         key = f"xla/{row.way}"
         values |= {f"{key}/compiles": f"{row.compiles}", f"{key}/seconds": f"{row.seconds:.0f}"}
-        values |= {"xla/steps": f"{row.steps}", "xla/network": row.architecture, "xla/host": row.host}
+        values |= {
+            "xla/steps": f"{row.steps}",
+            "xla/network": escape(row.architecture),
+            "xla/host": escape(row.host),
+        }
     steps = read_measurements(read.recorded, "steps")
     if len(steps):
         last = steps[steps["step"] == steps["step"].max()]
