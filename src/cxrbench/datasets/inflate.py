@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import zlib
 from types import ModuleType
+from typing import Any
 
 inflate: ModuleType = zlib
+ERRORS: tuple[Any, ...] = (zlib.error,)
 try:
     from isal import isal_zlib
 except ImportError:  # it is not needed
-    ERRORS: tuple[type[Exception], ...] = (zlib.error,)
+    pass
 else:
     inflate, ERRORS = isal_zlib, (zlib.error, isal_zlib.error)
