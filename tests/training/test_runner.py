@@ -157,12 +157,14 @@ def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> 
     wild = recipe.model_copy(update={"learning_rate": 1e30})
     record = run(make_job(recipe=wild), tmp_path / "out")
     assert record.status == "diverged" and "loss is" in record.failure.fingerprint
+    assert record.timing.train_seconds > 0
     assert not (tmp_path / "out/predictions.parquet").exists()
 
 
 def test_too_long_is_timed_out(make_job, tmp_path) -> None:
     record = run(make_job(limits=Limits(hours=1 / 3600)), tmp_path / "out")
     assert record.status == "timed_out" and record.failure.kind == "stopped after 0.000277778 h"
+    assert record.timing.setup_seconds >= 1  # a failure costs what it took
 
 
 def test_a_network_for_another_input_size_is_a_result(make_job, tmp_path) -> None:

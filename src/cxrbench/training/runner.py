@@ -227,6 +227,7 @@ def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> R
             shutil.copyfile(job.work / PREDICTIONS, aside)
     else:
         predictions.unlink(missing_ok=True)
+        _charge_lost_time(end, attempts.seconds)
     device = end.facts.pop("device", {"device": job.platform, "device_count": 0})
     _charge_precompilation(job, end.facts)
     record = Record(
@@ -250,6 +251,14 @@ def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> R
     )
     write_text(target / RECORD, record.to_json())
     return record
+
+
+def _charge_lost_time(end: _End, seconds: float) -> None:
+    """Put what a failed trainer did not live to tell of its ``seconds`` into the phase that it died in."""
+    timing = end.facts.get("timing", {})
+    told = sum(timing.get(f"{phase}_seconds", 0.0) for phase in ("setup", "compile", "train", "evaluate"))
+    phase = f"{end.phase}_seconds"
+    end.facts["timing"] = timing | {phase: timing.get(phase, 0.0) + max(0.0, seconds - told)}
 
 
 def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
