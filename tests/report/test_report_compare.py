@@ -15,26 +15,26 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import LABELS, SCORES, copy_evidence, read_predictions, write_predictions
 from cxrbench.files import sha256_file
 from cxrbench.report.compare import compare, readable
+from cxrbench.training.job import Job
+from cxrbench.training.runner import run
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, packed, recipe) -> Path:
-    """Fresh evidence of two seeds."""
-    from cxrbench.training.job import Job
-    from cxrbench.training.runner import run
-
+    """Fresh evidence of a cell, and of a second seed that is the same but for its name."""
     root = tmp_path_factory.mktemp("runs")
-    for seed in (0, 1):
-        cell = Cell("phantom-32px", TINY, "cpu", seed)
-        job = Job(
-            **vars(cell),
-            recipe=recipe,
-            limits=Limits(),
-            packed=packed,
-            work=root / "work",
-            micro_batch=recipe.batch,
-        )
-        run(job, cell.folder(root))
+    job = Job(
+        **vars(CELL),
+        recipe=recipe,
+        limits=Limits(),
+        packed=packed,
+        work=root / "work",
+        micro_batch=recipe.batch,
+    )
+    run(job, CELL.folder(root))
+    other = Cell("phantom-32px", TINY, "cpu", 1)
+    copy_evidence(CELL.folder(root), other.folder(root))
+    change(other.folder(root), cell=str(other))
     return root
 
 
