@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -226,3 +226,15 @@ def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: P
         pd.read_csv(tmp_path / "tables/break_even.csv")
     )
     assert "no ranking of our own cells yet" in (tmp_path / "tables/regimes.txt").read_text()
+
+
+def test_a_simulation_without_an_interruption_counts_no_distance(results: Results, tmp_path: Path) -> None:
+    copied = replace(results, folder=tmp_path / "results")
+    shutil.copytree(results.folder, copied.folder)
+    path = copied.folder / "tables/spot.csv"
+    spot = pd.read_csv(path)
+    short = spot.head(1).assign(work_hours=0.004, expected_hours=0.0040001, simulated_hours=0.004)
+    pd.concat([spot, short.assign(standard_error=1e-20)]).to_csv(path, index=False)
+    before, after = cost_values(results), cost_values(copied)
+    assert after["cost/spot away"] == before["cost/spot away"]
+    assert after["cost/spot comparisons"] == before["cost/spot comparisons"]

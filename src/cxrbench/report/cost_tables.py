@@ -284,6 +284,8 @@ def cost_values(read: Results) -> dict[str, str]:
     projection, decided = _csv(read, "projection"), _csv(read, "decisions")
     said = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
     published = cases[(cases["kind"] == "published") & cases["runs"].notna()]
+    # A run of seconds is never interrupted in the simulation: there is no spread to count distances in.
+    spot = spot[spot["standard_error"] > 1e-9 * spot["work_hours"]]
     away = (spot["simulated_hours"] - spot["expected_hours"]).abs() / spot["standard_error"]
     values = {
         "cost/regime sentence": escape(said[0], 1000),
