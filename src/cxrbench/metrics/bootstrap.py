@@ -47,6 +47,13 @@ def bootstrap(sample: Sample, sums: Sums, replicates: int, seed: int) -> tuple[n
     return np.concatenate(places, axis=1), {name: np.vstack(blocks) for name, blocks in totals.items()}
 
 
+def ranked_values(sample: Sample) -> np.ndarray:
+    """AUROC and average precision (2, L) of the sample itself: every cluster drawn once."""
+    once = np.ones((1, sample.n_clusters), dtype=np.float32)
+    with ThreadPoolExecutor(_threads()) as pool:
+        return _ranked(pool, _sorted_labels(sample), once)[:, 0]
+
+
 def _threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

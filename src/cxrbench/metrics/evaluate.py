@@ -62,7 +62,7 @@ def evaluate(
     :mod:`cxrbench.metrics.predictions`). ``seed`` fixes the bootstrap. Raises UserError when the split
     has no rows.
     """
-    from cxrbench.metrics.bootstrap import bootstrap
+    from cxrbench.metrics.bootstrap import bootstrap, ranked_values
 
     sample = sample_of(predictions, split)
     # thresholds chosen on the images that are then scored would flatter: none for split="val"
@@ -72,7 +72,7 @@ def evaluate(
     sums = patient_sums(sample, thresholds, scope.counted)
     whole = totals_of(sums)
     areas = auroc(sample)
-    point = _measures(np.array([areas.value, average_precision(sample)]), whole, scope)
+    point = _measures(np.array([areas.value, ranked_values(sample)[1]]), whole, scope)
     ranked, totals = bootstrap(sample, sums, replicates, seed)
     chance = np.where(scope.counted, calibration_by_chance(whole, totals), np.nan)
     rows = [
@@ -90,18 +90,6 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     if (table["ci_method"] == "delong-patient").any():
         spare |= table["ci_method"] == "delong-image"
     return table[~(spare & (table["metric"] == "auroc"))].reset_index(drop=True)
-
-
-def average_precision(sample: Sample) -> np.ndarray:
-    """Average precision (L,) by scikit-learn; NaN where only one class is present."""
-    from sklearn.metrics import average_precision_score  # takes a second to import
-
-    return np.array(
-        [
-            average_precision_score(truth, scores) if 0 < truth.sum() < len(truth) else np.nan
-            for truth, scores in zip(sample.labels.T, sample.scores.T, strict=True)
-        ]
-    )
 
 
 @dataclass(frozen=True)
