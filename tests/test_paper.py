@@ -7,18 +7,20 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
+from cxrbench.report import FIGURES
 from cxrbench.report.latex import escape, macros
 
 SOURCES = sorted((ROOT / "paper/sections").glob("*.tex"))
 # Where digits are no results: keys of values, labels, citations, code, sizes, the confidence level.
 _NO_RESULT = re.compile(
-    r"\\(val|label|autoref|ref|cite|code|url|result|plot|input|includegraphics)(\[[^\]]*\])?\{[^}]*\}"
-    r"|\\SI\{95\}\{\\percent\}|\\begin\{table\}\[ht\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
+    r"\\(val|label|autoref|ref|cite|code|url|result|plot|evidence|input|includegraphics)(\[[^\]]*\])?\{[^}]*\}"
+    r"|\\SI\{95\}\{\\percent\}|\\begin\{(table|figure)\}\[htbp\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
 )
 
 
@@ -140,3 +142,26 @@ def test_missing_latex_is_one_message_with_the_commands(tmp_path: Path, monkeypa
     assert done.returncode == 1 and "Traceback" not in done.stderr
     for system in ("Debian", "Fedora", "macOS", "conda"):
         assert system in done.stderr
+
+
+def test_every_table_and_figure_names_its_evidence_and_every_name_leads_somewhere(
+    from_evidence: Path,
+) -> None:
+    generated = from_evidence / "paper/generated"
+    text = "\n".join(path.read_text() for path in sorted(generated.glob("*.tex")))
+    targets = set(re.findall(r"\\hypertarget\{(\w+)\}", text))
+    assert {"e1", "m1"} <= targets
+    assert set(re.findall(r"\\hyperlink\{(\w+)\}", text)) <= targets
+    for name in ("auroc", "f1", "f1_search", "dataset", "subgroups", "cost", "cost_units", "regimes"):
+        table = pd.read_csv(from_evidence / f"results/tables/table_{name}.csv", dtype=str)
+        row_or_column = "Evidence" in table or "Evidence" in table.iloc[:, 0].tolist()
+        assert row_or_column and "e1" in table.to_string(), name
+    prose = "\n".join(path.read_text() for path in SOURCES)
+    assert set(re.findall(r"\\plot\{(\w+)\}", prose)) == set(FIGURES)
+
+
+def test_links_of_cells_lead_to_their_records(from_evidence: Path) -> None:
+    table = (from_evidence / "paper/generated/table_cells.tex").read_text()
+    records = re.findall(r"\\href\{([^}]*)\}", table)
+    assert records
+    assert all((from_evidence / "paper" / record).is_file() for record in records)

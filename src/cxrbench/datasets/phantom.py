@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from cxrbench.datasets.phantom_scene import read_lungs, textures
 from cxrbench.errors import UserError
 
 PREFIX = "phantom_"  # of every image name, so that a phantom is never taken for NIH's image
+VIEWS = ("PA", "AP")
 COLUMNS = ("image", "patient", "split", "view", "sex", "age", *FINDINGS)
 RARE_SHARE = 0.035  # of a split's images: how many patients each finding is given, where NIH has them
 PER_PATIENT = 4  # at most this many images of one patient
@@ -204,21 +205,33 @@ def _draw_piece(piece: list[Row], pixels: int, seed: int) -> np.ndarray:
     return np.stack([draw_one(row, pixels, seed) for row in piece])
 
 
-def contact_sheet(path: Path, pixels: int = 256, seed: int = 0) -> None:
-    """Write a PNG of captioned phantoms: four without a finding, PA and AP, and two of each finding alone."""
+def examples(kinds: Sequence[str], each: int, pixels: int, seed: int = 0) -> list[tuple[str, np.ndarray]]:
+    """Captioned phantoms (pixels, pixels) uint8: ``each`` of every kind, which is a finding alone, PA or AP.
+
+    PA and AP stand for that view without a finding. Rows are drawn at random from NIH's table.
+    """
     table = read_nih_table()
     alone = table[table[list(FINDINGS)].sum(axis=1) <= 1].sample(frac=1, random_state=seed)
     healthy = alone[alone[list(FINDINGS)].sum(axis=1) == 0]
-    picked = [(f"No Finding ({view})", healthy[healthy["view"] == view].iloc[:2]) for view in ("PA", "AP")]
-    picked += [(finding, alone[alone[finding] == 1].iloc[:2]) for finding in FINDINGS]
-    captions = [caption for caption, two in picked for _ in range(len(two))]
-    rows = pd.concat([two for _, two in picked])
-    pictures = np.concatenate(list(draw(rows, pixels, seed, workers=1)))
+    picked = {
+        f"No Finding ({kind})" if kind in VIEWS else kind: (
+            healthy[healthy["view"] == kind] if kind in VIEWS else alone[alone[kind] == 1]
+        ).iloc[:each]
+        for kind in kinds
+    }
+    captions = [caption for caption, some in picked.items() for _ in range(len(some))]
+    pictures = np.concatenate(list(draw(pd.concat(picked.values()), pixels, seed, workers=1)))
+    return list(zip(captions, pictures, strict=True))
+
+
+def contact_sheet(path: Path, pixels: int = 256, seed: int = 0) -> None:
+    """Write a PNG of captioned phantoms: four without a finding, PA and AP, and two of each finding alone."""
+    shown = examples((*VIEWS, *FINDINGS), 2, pixels, seed)
     columns, caption_height = 8, 18
-    lines = -(-len(pictures) // columns)
+    lines = -(-len(shown) // columns)
     sheet = Image.new("L", (columns * pixels, lines * (pixels + caption_height)), 255)
     write = ImageDraw.Draw(sheet)
-    for number, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+    for number, (caption, picture) in enumerate(shown):
         x, y = number % columns * pixels, number // columns * (pixels + caption_height)
         sheet.paste(Image.fromarray(picture), (x, y + caption_height))
         write.text((x + 4, y + 3), caption, fill=0)

@@ -8,8 +8,7 @@ from cxrbench.audit.facts import Setting
 from cxrbench.audit.recorded import KEY, read_audit
 from cxrbench.audit.rules import CORE_GIB, INSTRUCTION_CAP, RULES
 from cxrbench.report.latex import escape
-from cxrbench.report.results import Results
-from cxrbench.report.tables import Table
+from cxrbench.report.results import Results, Table
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the paper's table
 ROWS = (

@@ -17,8 +17,8 @@ from cxrbench.report.breakeven import months
 from cxrbench.report.cost_report import SENTENCES
 from cxrbench.report.latex import escape
 from cxrbench.report.projection import NOT_AUDITED
-from cxrbench.report.results import Results, listed
-from cxrbench.report.tables import Table
+from cxrbench.report.provenance import COLUMN, of_cells, of_group
+from cxrbench.report.results import Results, Table, group_name, listed
 
 _GROUP = ["dataset", "architecture", "platform", "instance"]
 _NONE = "none"
@@ -40,9 +40,10 @@ def cost_of_cells(read: Results) -> Table:
             },
             "USD": table["usd_total"].map(_usd),
             "USD, used cores": table["usd_used_cores"].map(_usd),
+            COLUMN: [of_cells(read, [cell]) for cell in table["cell"]],
         }
     )
-    return shown, "lllllllrrrrrrr"
+    return shown, "lllllllrrrrrrrl"
 
 
 _PHASES = ("Set-up", "Compile", "Train", "Evaluate")
@@ -66,9 +67,10 @@ def cost_units(read: Results) -> Table:
                 "Until then": _usd(some["cost_to_auroc"].iloc[0]),
                 "Usable model": _usd(some["cost_to_usable"].iloc[0]),
                 "Compilation shared": _amortised(some),
+                COLUMN: of_cells(read, some["cell"]),
             }
         )
-    return pd.DataFrame(rows), "lllllllrrrrrr"
+    return pd.DataFrame(rows), "lllllllrrrrrrl"
 
 
 def _amortised(some: pd.DataFrame) -> str:
@@ -90,8 +92,9 @@ def cells_by_regime(read: Results) -> Table:
             "Cells": " ".join(group[:3]), "Kind": listed(some["kind"]), "Instance": group[3],
             "Region": listed(some["region"]),
         }  # fmt: skip
-        rows.append(identity | {_words(name): _usd(usd.get(name, math.nan), "no price") for name in regimes})
-    return pd.DataFrame(rows), "llll" + "r" * len(regimes)
+        by_regime = {_words(name): _usd(usd.get(name, math.nan), "no price") for name in regimes}
+        rows.append(identity | by_regime | {COLUMN: of_group(read, *group[:3])})
+    return pd.DataFrame(rows), "llll" + "r" * len(regimes) + "l"
 
 
 def ratio_by_regime(read: Results) -> Table:
@@ -118,6 +121,7 @@ def ratio_by_regime(read: Results) -> Table:
 
 def spot_runs(read: Results) -> Table:
     """Hours on spot with interruptions: the expectation beside the simulation."""
+    evidence = {group_name(group): of_group(read, *group) for group in read.scored()}
     rows = [
         {
             "Run": row.run,
@@ -131,10 +135,11 @@ def spot_runs(read: Results) -> Table:
             "Simulated h": f"{row.simulated_hours:.3f} ± {row.standard_error:.3f}",
             "Factor": f"{row.factor:.3f}",
             "USD": _usd(row.usd, "no price"),
+            COLUMN: evidence.get(row.run, "published"),
         }
         for row in _csv(read, "spot").itertuples()
     ]
-    return pd.DataFrame(rows), "llllllrrrrrrrr"
+    return pd.DataFrame(rows), "llllllrrrrrrrrl"
 
 
 def break_even(read: Results) -> Table:
@@ -230,7 +235,7 @@ def documented_peaks(read: Results) -> Table:
             "GB/s per core": "" if pd.isna(row.bandwidth_gb_s) else f"{row.bandwidth_gb_s:.4g}",
             "Kind": "published",
             "Source": row.source,
-            "Evidence": row.evidence,
+            "How known": row.evidence,
         }
         for row in _csv(read, "peaks").itertuples()
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.report.cells import NOT_RUN
-from cxrbench.report.results import Results, listed
-from cxrbench.report.tables import Table
+from cxrbench.report.provenance import COLUMN, of_cells
+from cxrbench.report.results import Results, Table, listed
 
 REPORTED = Path("data/reported.csv")
 
@@ -30,8 +30,9 @@ def status_matrix(read: Results) -> Table:
             ours = read.cells[(read.cells["architecture"] == network) & (read.cells["platform"] == platform)]
             theirs = reported[(reported["architecture"] == network) & (reported["platform"] == platform)]
             row[platform] = _words(ours, theirs)
+        row[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
         rows.append(row)
-    return pd.DataFrame(rows), "l" + "p{3.1cm}" * len(platforms)
+    return pd.DataFrame(rows), "l" + "p{3.1cm}" * len(platforms) + "l"
 
 
 def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:

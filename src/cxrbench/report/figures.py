@@ -51,6 +51,8 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
     """Write every figure of the paper into ``out``; speeds come from ``recorded``/bench."""
     # These draw in this module's style.
     from cxrbench.report.figures_cost import cost_figures
+    from cxrbench.report.figures_data import labels, samples
+    from cxrbench.report.figures_spread import seed_spread
     from cxrbench.report.figures_steps import step_parity
 
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
@@ -63,6 +65,9 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
         "parity": lambda: parity(pd.read_csv(results / "tables/parity.csv")),
         "throughput": lambda: throughput(read_throughput(recorded)),
         "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
+        "seeds": lambda: seed_spread(metrics, pd.read_csv(results / "tables/spread.csv")),
+        "samples": samples,
+        "labels": lambda: labels(_shares(cells, results / "cells")),
         **cost_figures(results),
     }
     with plt.rc_context(STYLE):  # type: ignore[arg-type]
@@ -71,6 +76,17 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
             with written_aside(out / f"{name}.pdf") as aside:
                 figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
             plt.close(figure)
+
+
+def _shares(cells: pd.DataFrame, folder: Path) -> dict[str, dict[str, float]]:
+    """Dataset -> finding -> share of positive images, from the first record of each that has evidence."""
+    shares = {}
+    for dataset, some in cells[cells["status"] != NOT_RUN].groupby("dataset", sort=False):
+        if identity := read_record(folder / some["cell"].iloc[0] / RECORD).dataset:
+            total = sum(identity.images.values())
+            counts = identity.positive_images
+            shares[str(dataset)] = {name: sum(counts[name].values()) / total for name in FINDINGS}
+    return shares
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -86,13 +102,13 @@ def cells_by_status(cells: pd.DataFrame) -> Figure:
     for group, some in cells.groupby(["dataset", "architecture", "platform"]):
         y, x = rows.index(group[:2]), columns.index(group[2])
         states = [_state(row) for row in some.itertuples()]
-        state = states[0] if len(set(states)) == 1 else "mixed"
-        colour = _FILL.get(state, "#E69F00")
+        state = states[0]
+        colour = _FILL.get(state, "#E69F00") if len(set(states)) == 1 else "#E4F1FA"
         axes.add_patch(
             plt.Rectangle((x - 0.48, y - 0.42), 0.96, 0.84, facecolor=colour, edgecolor="0.4", lw=0.5)
         )
-        dark = state == "fresh"
-        text = f"{state} ({len(states)})" if len(states) > 1 else state
+        dark = set(states) == {"fresh"}
+        text = ", ".join(f"{each} ({states.count(each)})" for each in dict.fromkeys(states))
         axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=8)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), [f"{dataset}, {architecture}" for dataset, architecture in rows])

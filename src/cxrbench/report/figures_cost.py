@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from cxrbench.cost.breakeven import indifference
 from cxrbench.cost.prices import BASES
-from cxrbench.report.figures import COLOURS, DASHES, MARKERS, WIDTH
+from cxrbench.report.figures import COLOURS, DASHES, MARKERS, WIDTH, no_evidence
 
 _RUNS = np.logspace(0, 4, 41)
 
@@ -22,9 +22,32 @@ def cost_figures(results: Path) -> dict[str, Callable[[], Figure]]:
     """The functions that draw each figure, by name, from ``results``/tables."""
     tables = results / "tables"
     return {
+        "cost": lambda: cost_by_price(pd.read_csv(tables / "regimes.csv")),
         "prices": lambda: prices_by_instance(pd.read_csv(tables / "prices.csv")),
         "indifference": lambda: line_of_indifference(pd.read_csv(tables / "break_even.csv")),
     }
+
+
+def cost_by_price(costs: pd.DataFrame) -> Figure:
+    """US dollars of a usable model per group of seeds, one mark for each price basis and date."""
+    costs = costs.dropna(subset=["cost_to_usable"]) if "cost_to_usable" in costs else costs[:0]
+    if costs.empty:
+        return no_evidence("No cell has run to the end, so nothing can be priced.")
+    groups = list(costs.groupby(["dataset", "architecture", "platform", "instance", "kind"], sort=False))
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.9 + 0.34 * len(groups)), layout="constrained")
+    for regime, colour, marker in zip(
+        dict.fromkeys(costs["regime"]), cycle(COLOURS), cycle(MARKERS), strict=False
+    ):
+        usd = [some.loc[some["regime"] == regime, "cost_to_usable"].mean() for _, some in groups]
+        label = regime.replace("_", " ")
+        axes.plot(usd, range(len(groups)), marker, color=colour, ms=5, label=label)
+    axes.set_yticks(
+        range(len(groups)), [f"{' '.join(group[:3])}\n{group[4]}, {group[3]}" for group, _ in groups]
+    )
+    axes.set(xscale="log", xlabel="US dollars per usable model", ylim=(len(groups) - 0.5, -0.5))
+    axes.grid(axis="x", which="both", color="0.92", lw=0.5)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
 
 
 def prices_by_instance(prices: pd.DataFrame) -> Figure:

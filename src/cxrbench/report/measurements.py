@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.report.latex import escape
-from cxrbench.report.results import Results, listed
-from cxrbench.report.tables import Table
+from cxrbench.report.provenance import COLUMN, of_files
+from cxrbench.report.results import Results, Table, listed
 
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 _KEPT_ABOVE = 0.03  # the platforms' rule, see training/gains.py
@@ -43,9 +43,10 @@ def gains(read: Results) -> Table:
                 "Gain by network": by_network,
                 "Median": f"{median:+.1%}",
                 "Kept": "yes" if median > _KEPT_ABOVE else "no",
+                COLUMN: of_files(read.recorded, "gains", host),
             }
         )
-    return pd.DataFrame(table), "lllllrl"
+    return pd.DataFrame(table), "lllllrll"
 
 
 def xla_ways(read: Results) -> Table:
@@ -60,10 +61,11 @@ def xla_ways(read: Results) -> Table:
             "Compile s": f"{row.compile_seconds:.1f}",
             "All s": f"{row.seconds:.1f}",
             "Fallbacks": ", ".join(row.fallbacks) or "none",
+            COLUMN: of_files(read.recorded, "xla_ways", row.host),
         }
         for row in rows.itertuples()
     ]
-    return pd.DataFrame(table), "lp{6cm}rrrrl"
+    return pd.DataFrame(table), "lp{6cm}rrrrll"
 
 
 def measurement_values(read: Results) -> dict[str, str]:

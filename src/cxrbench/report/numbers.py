@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.metrics.f1_search import TARGET
-from cxrbench.report import label_noise, splits
+from cxrbench.report import label_noise, provenance, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.cost_tables import cost_values
 from cxrbench.report.latex import escape
 from cxrbench.report.measurements import measurement_values
-from cxrbench.report.results import Group, Results, counted, listed, with_interval
+from cxrbench.report.results import PHANTOM, Group, Results, counted, listed, with_interval
+
+VERDICTS = ("equivalent", "different", "inconclusive")
 
 
 def numbers(read: Results) -> dict[str, str]:
@@ -36,6 +38,8 @@ def numbers(read: Results) -> dict[str, str]:
     ):
         values |= _group_numbers(group, read)
     for more in (
+        _run_numbers,
+        _accuracy_numbers,
         _claim_numbers,
         _throughput_numbers,
         cost_values,
@@ -43,9 +47,53 @@ def numbers(read: Results) -> dict[str, str]:
         audit_values,
         label_noise.numbers,
         splits.numbers,
+        provenance.figure_values,
     ):
         values |= more(read)
     return values
+
+
+def _run_numbers(read: Results) -> dict[str, str]:
+    """Cells of each platform: ``cells/<platform>/total``, ``.../ok`` and ``.../not run``."""
+    values = {}
+    for platform, some in read.cells.groupby("platform"):
+        values[f"cells/{platform}/total"] = str(len(some))
+        values[f"cells/{platform}/ok"] = str((some["status"] == "ok").sum())
+        values[f"cells/{platform}/not run"] = str((some["status"] == NOT_RUN).sum())
+    return values
+
+
+def _accuracy_numbers(read: Results) -> dict[str, str]:
+    """The best network on real radiographs (``best/...``), and what was concluded on parity."""
+    real = read.parity[
+        ~read.parity["dataset"].str.startswith(PHANTOM) & (read.parity["kind"] != "noise floor")
+    ]
+    whole = real[(real["label"] == "macro") & (real["metric"] == "auroc")]
+    values = {f"parity/{verdict}": str((whole["verdict"] == verdict).sum()) for verdict in VERDICTS}
+    said = [f"{verdict} in {values[f'parity/{verdict}']}" for verdict in VERDICTS]
+    values["parity/sentence"] = (
+        f"Pairs of platforms on real radiographs: {len(whole)}; their macro AUROC is {', '.join(said)}"
+        if len(whole)
+        else "No pair of platforms can be compared on real radiographs: no network has been run on two"
+    )
+    best = read.best()
+    if best is None or best[0].startswith(PHANTOM):
+        return values
+    aurocs = read.of(best, "auroc", "macro")
+    return values | {
+        "best/network": escape(best[1]),
+        "best/platform": escape(best[2]),
+        "best/dataset": escape(best[0]),
+        "best/auroc": escape(with_interval(aurocs)),
+        "best/seeds sentence": (
+            f"its {len(aurocs)} seeds reach from {aurocs['value'].min():.3f} to {aurocs['value'].max():.3f}"
+            if len(aurocs) > 1
+            else "one seed was trained, so the spread over seeds is unknown"
+        ),
+        "best/patients": counted(aurocs["n_patients"].iloc[0]),
+        "best/f1_macro": escape(with_interval(read.of(best, "f1_macro", "macro"))),
+        "best/f1_micro": escape(with_interval(read.of(best, "f1_micro", "all"))),
+    }
 
 
 def _claim_numbers(read: Results) -> dict[str, str]:

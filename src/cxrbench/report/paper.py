@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cxrbench.files import write_csv, write_text
-from cxrbench.report import audit, feasibility, label_noise, measurements, splits, tables
+from cxrbench.report import audit, feasibility, label_noise, measurements, provenance, splits, tables
 from cxrbench.report.cost_tables import COST_TABLES
 from cxrbench.report.latex import escape, fitted, macros
 from cxrbench.report.ledger import write_ledger
@@ -13,9 +13,11 @@ from cxrbench.report.numbers import numbers
 from cxrbench.report.results import Results
 
 TABLES = {
-    "table_cells": tables.cells_by_status,
+    "table_cells": provenance.cells_by_status,
+    "table_measured": provenance.measured_files,
     "table_dataset": tables.dataset_counts,
     "table_auroc": tables.auroc_per_label,
+    "table_auroc_elsewhere": tables.auroc_elsewhere,
     "table_f1": tables.f1_by_definition,
     "table_parity": tables.parity_of_platforms,
     "table_f1_search": tables.what_f1_could_be,
@@ -41,7 +43,9 @@ def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
         table, preamble = make(read)
         write_csv(results / "tables" / f"{name}.csv", table)
         write_text(results / "tables" / f"{name}.md", table.to_markdown(index=False) + "\n")
-        shown = table.map(escape).rename(columns=escape)
+        shown = (
+            provenance.linked(table.map(escape).rename(columns=escape), read, name) if len(table) else table
+        )
         text = fitted(shown, preamble) if len(table) else r"\emph{Nothing of this has been run.}" + "\n"
         write_text(out / f"{name}.tex", text)
     write_text(out / "xla_listing.tex", measurements.xla_listing())

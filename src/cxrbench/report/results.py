@@ -13,7 +13,9 @@ from cxrbench.evidence import RECORD, DatasetIdentity, read_record
 from cxrbench.report.evaluation import read_metrics
 
 UNDEFINED = "undefined"
+PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
+Table = tuple[pd.DataFrame, str]  # texts, and the preamble of the LaTeX tabular
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,16 @@ class Results:
         return list(
             dict.fromkeys(ok[["dataset", "architecture", "platform"]].itertuples(index=False, name=None))
         )
+
+    def main(self) -> str | None:
+        """The dataset that the paper speaks of: the first scored on real radiographs, else on phantoms."""
+        datasets = [group[0] for group in self.scored()]
+        return next(iter(sorted(datasets, key=lambda name: name.startswith(PHANTOM))), None)
+
+    def best(self) -> Group | None:
+        """The group of :meth:`main` with the highest mean macro AUROC on test images."""
+        groups = [group for group in self.scored() if group[0] == self.main()]
+        return max(groups, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
         """The rows of a metric for a group, one per seed."""

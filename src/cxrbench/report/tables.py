@@ -7,10 +7,13 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.report.cells import NOT_RUN
+from cxrbench.report import provenance
 from cxrbench.report.results import (
+    PHANTOM,
     UNDEFINED,
+    Group,
     Results,
+    Table,
     counted,
     finding_name,
     group_name,
@@ -18,7 +21,6 @@ from cxrbench.report.results import (
     with_interval,
 )
 
-Table = tuple[pd.DataFrame, str]
 F1_NAMES = {
     "f1_macro": "macro",
     "f1_micro": "micro",
@@ -27,59 +29,52 @@ F1_NAMES = {
 }
 
 
-def cells_by_status(read: Results) -> Table:
-    """Cells per group with status, origin, date, device and commit."""
-    rows = []
-    for group, cells in read.cells.groupby(["dataset", "architecture", "platform"], sort=False):
-        for status, some in cells.groupby("status", sort=False):
-            run = status != NOT_RUN
-            rows.append(
-                {
-                    "Dataset": group[0],
-                    "Architecture": group[1],
-                    "Platform": group[2],
-                    "Seeds": len(some),
-                    "Status": f"{status}, {listed(some['origin'])}" if run else status,
-                    "Run on": listed(some["ended"].str[:10]) if run else "",
-                    "Device": listed(some["device"]) if run else "",
-                    "Commit": listed(some["commit"].str[:7]) if run else "",
-                }
-            )
-    return pd.DataFrame(rows), "lllrllp{3cm}l"
-
-
 def dataset_counts(read: Results) -> Table:
-    """Images, patients and positive images per finding and split, one column per dataset and split."""
-    columns: dict[str, list[str]] = {"": ["Images", "Patients", *map(finding_name, FINDINGS)]}
+    """Images, patients, positive images per finding and split; datasets of the same images together."""
+    same: dict[tuple[str, ...], list[str]] = {}
     for dataset in dict.fromkeys(read.cells["dataset"]):
         if identity := read.identity(dataset):
             for split in SPLITS:
                 positive = [identity.positive_images[finding][split] for finding in FINDINGS]
-                columns[f"{dataset} {split}"] = [
-                    f"{identity.images[split]:,}",
-                    counted(identity.patients[split]),
-                    *(f"{count:,}" for count in positive),
-                ]
+                counts = f"{identity.images[split]:,}", counted(identity.patients[split])
+                same.setdefault((split, *counts, *(f"{count:,}" for count in positive)), []).append(dataset)
+    columns = {"": ["Images", "Patients", *map(finding_name, FINDINGS), provenance.COLUMN]}
+    for (split, *texts), datasets in same.items():
+        evidence = provenance.of_cells(read, read.cells.loc[read.cells["dataset"].isin(datasets), "cell"])
+        columns[f"{', '.join(datasets)} {split}"] = [*texts, evidence]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
 def auroc_per_label(read: Results) -> Table:
-    """Test AUROC per finding and group: mean over seeds with the mean patient-clustered interval."""
-    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro"]}
-    for group in read.scored():
+    """Test AUROC per finding, main dataset: mean over seeds with the mean patient-clustered interval."""
+    return _auroc(read, [group for group in read.scored() if group[0] == read.main()])
+
+
+def auroc_elsewhere(read: Results) -> Table:
+    """The same for all other datasets."""
+    return _auroc(read, [group for group in read.scored() if group[0] != read.main()])
+
+
+def _auroc(read: Results, groups: list[Group]) -> Table:
+    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro", provenance.COLUMN]}
+    for group in groups:
         columns[group_name(group)] = [
-            with_interval(read.of(group, "auroc", label)) for label in (*FINDINGS, "macro")
+            *(with_interval(read.of(group, "auroc", label)) for label in (*FINDINGS, "macro")),
+            provenance.of_group(read, *group),
         ]
-    return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
+    return pd.DataFrame(columns if groups else {}), "l" + "c" * (len(columns) - 1)
 
 
 def f1_by_definition(read: Results) -> Table:
     """Test F1 by definition, thresholds from validation."""
-    columns: dict[str, list[str]] = {"F1": list(F1_NAMES.values())}
+    columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), provenance.COLUMN]}
     for group in read.scored():
         columns[group_name(group)] = [
-            with_interval(read.of(group, metric, "macro" if metric == "f1_macro" else "all"))
-            for metric in F1_NAMES
+            *(
+                with_interval(read.of(group, metric, "macro" if metric == "f1_macro" else "all"))
+                for metric in F1_NAMES
+            ),
+            provenance.of_group(read, *group),
         ]
     return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
 
@@ -89,21 +84,26 @@ def parity_of_platforms(read: Results) -> Table:
 
     Where nothing can be concluded for one and the same reason, one row says so for all metrics.
     """
-    table = read.parity[~read.parity["dataset"].str.startswith("phantom")]
+    table = read.parity[~read.parity["dataset"].str.startswith(PHANTOM)]
     shown = table["label"].isin(["macro", "every"])
     rows = []
     pairs = ["dataset", "architecture", "platform_a", "platform_b", "seeds_a", "seeds_b"]
     for pair, some in table[shown].groupby(pairs, sort=False, dropna=False):
         seeds = " - ".join("none" if pd.isna(one) else str(one) for one in pair[4:])
         name = {"Cells": f"{pair[0]} {pair[1]}", "Platforms": f"{pair[2]} - {pair[3]}", "Seeds": seeds}
+        both = [
+            provenance.of_group(read, pair[0], pair[1], platform) for platform in dict.fromkeys(pair[2:4])
+        ]
+        evidence = {provenance.COLUMN: ", ".join(filter(None, both))}
         same = some["reason"].dropna().unique()
         if (some["verdict"] == "inconclusive").all() and len(same) == 1:
-            rows.append(name | _parity_values("all", None, f"inconclusive: {same[0]}"))
+            rows.append(name | _parity_values("all", None, f"inconclusive: {same[0]}") | evidence)
             continue
         for row in some.itertuples():
             reason = "" if pd.isna(row.reason) else f": {row.reason}"
-            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, row.verdict + reason))
-    return pd.DataFrame(rows), "llllrrp{5cm}"
+            values = _parity_values(f"{row.metric}, {row.label}", row, row.verdict + reason)
+            rows.append(name | values | evidence)
+    return pd.DataFrame(rows), "llllrrp{5cm}l"
 
 
 def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
@@ -118,53 +118,66 @@ def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
 
 
 def what_f1_could_be(read: Results) -> Table:
-    """Each definition of F1 for the cells on real radiographs, and what it would take to reach 0.80."""
-    table = read.f1_search[~read.f1_search["cell"].str.startswith("phantom")]
+    """Each definition of F1 for the best network on real radiographs, and what it would take to reach 0.80.
+
+    Means over seeds; the CSV of every cell is f1_search.csv.
+    """
+    best = read.best()
+    table = read.f1_search[~read.f1_search["cell"].str.startswith(PHANTOM)]
+    if best is None or table.empty:
+        return pd.DataFrame(), ""
+    table = table[table["cell"].str.startswith("/".join(best) + "/")]
+    values = ["value", "value_at_half", "value_at_best", "prevalence", "prevalence_needed"]
     rows = [
         {
-            "Cell": row.cell,
-            "Definition": row.definition.removeprefix("f1_").replace("_", " "),
-            "Validation thresholds": _number(row.value),
-            "Threshold 0.5": _number(row.value_at_half),
-            "Best threshold": _number(row.value_at_best),
-            "Prevalence here": _number(row.prevalence),
-            "Prevalence needed": _number(row.prevalence_needed, "none"),
+            "Definition": str(definition).removeprefix("f1_").replace("_", " "),
+            "Validation thresholds": _number(mean["value"]),
+            "Threshold 0.5": _number(mean["value_at_half"]),
+            "Best threshold": _number(mean["value_at_best"]),
+            "Prevalence here": _number(mean["prevalence"]),
+            "Prevalence needed": _number(mean["prevalence_needed"], "none"),
+            provenance.COLUMN: provenance.of_group(read, *best),
         }
-        for row in table.itertuples()
+        for definition, mean in table.groupby("definition", sort=False)[values].mean().iterrows()
     ]
-    return pd.DataFrame(rows), "llrrrrr"
+    return pd.DataFrame(rows), "lrrrrrl"
 
 
 def published_beside_ours(read: Results) -> Table:
-    """Published AUROC of the same split beside ours; training data and size differ, and are said."""
-    table = read.literature
-    table = table[table["cell"].str.endswith("seed0")] if len(table) else table
+    """Published AUROC of the same split beside our best network's; training data and size differ."""
+    best, table = read.best(), read.literature
+    if best is None or table.empty:
+        return pd.DataFrame(), ""
+    table = table[table["cell"].str.startswith("/".join(best) + "/")]
     columns: dict[str, list[str]] = {}
-    for (cell, source), some in table.groupby(["cell", "source"], sort=False):
-        some = some.set_index("label")
-        columns.setdefault("Finding", [finding_name(label) for label in some.index])
-        columns[cell] = [_number(value) for value in some["value"]]
-        columns[source] = [_number(value) for value in some["published"]]
+    for source, some in table.groupby("source", sort=False):
+        mean = some.groupby("label", sort=False)[["value", "published"]].mean()
+        columns.setdefault("Finding", [*map(finding_name, mean.index), provenance.COLUMN])
+        columns.setdefault(group_name(best), [*map(_number, mean["value"]), provenance.of_group(read, *best)])
+        columns[str(source)] = [*map(_number, mean["published"]), "published"]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
 def subgroups_of_cells(read: Results) -> Table:
-    """Macro AUROC by sex and view for the cells on real radiographs, with sizes."""
+    """Macro AUROC by sex and view on real radiographs, means over seeds, with sizes."""
     table = read.subgroups
-    table = table[(table["label"] == "macro") & ~table["cell"].str.startswith("phantom")]
-    rows = [
-        {
-            "Cell": row.cell,
-            "Subgroup": f"{row.group} {row.value_of_group}",
-            "Images": f"{row.n_images:,.0f}",
-            "Patients": counted(row.n_patients),
-            "Macro AUROC": _number(row.value)
-            + (f" ({row.ci_low:.3f} to {row.ci_high:.3f})" if pd.notna(row.ci_low) else ""),
-            "Note": "" if pd.isna(row.note) else row.note,
-        }
-        for row in table.itertuples()
-    ]
-    return pd.DataFrame(rows), "llrrlp{5cm}"
+    table = table[(table["label"] == "macro") & ~table["cell"].str.startswith(PHANTOM)]
+    table = table.assign(cells=table["cell"].str.rsplit("/", n=1).str[0])
+    rows = []
+    for (cells, kind, value), some in table.groupby(["cells", "group", "value_of_group"], sort=False):
+        group = str(cells).split("/")
+        rows.append(
+            {
+                "Cells": " ".join(group),
+                "Subgroup": f"{kind} {value}",
+                "Images": f"{some['n_images'].iloc[0]:,.0f}",
+                "Patients": counted(some["n_patients"].iloc[0]),
+                "Macro AUROC": with_interval(some),
+                "Note": listed(some["note"]),
+                provenance.COLUMN: provenance.of_group(read, *group),
+            }
+        )
+    return pd.DataFrame(rows), "llrrlp{5cm}l"
 
 
 def throughput(read: Results) -> Table:
@@ -184,10 +197,11 @@ def throughput(read: Results) -> Table:
             "Ours/timm": f"{row.ratio_to_timm:.2f}",
             "Ours/best": f"{row.ratio_to_timm_best:.2f}",
             "Share of limit": f"{row.share_of_limit:.3f}",
+            provenance.COLUMN: provenance.of_files(read.recorded, "train", row.host),
         }
         for row in read.throughput.itertuples()
     ]
-    return pd.DataFrame(rows), "lllrrlrrrrrrr"
+    return pd.DataFrame(rows), "lllrrlrrrrrrrl"
 
 
 def claims_by_verdict(read: Results) -> Table:

@@ -1,0 +1,87 @@
+"""Studies with little to say still become a paper that says so in words where numbers would stand."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cxrbench.evidence import read_predictions, write_predictions
+from cxrbench.files import sha256_file
+from test_graph import copy_of_the_repository, graph
+
+CELL = "nih128-64px/resnet18/cpu/seed0"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("latexmk") is None, reason="LaTeX is not installed: run `make latex`"),
+]
+
+
+def one_cell(folder: Path, **changes: object) -> Path:
+    """A copy of the repository in which a single cell is recorded, its record changed."""
+    clone = copy_of_the_repository(folder)
+    for path in (clone / "data/recorded").glob("*/*/*/seed*"):
+        if path != clone / "data/recorded" / CELL:
+            shutil.rmtree(path)
+    change(clone, **changes)
+    return clone
+
+
+def change(clone: Path, **values: object) -> None:
+    path = clone / "data/recorded" / CELL / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def paper(clone: Path) -> str:
+    """The words of the paper built from recorded evidence."""
+    done = graph(clone, "--config", "run=[]", overlay=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    text = subprocess.run(
+        ["pdftotext", "-layout", "paper/paper.pdf", "-"],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return " ".join(text.stdout.split())
+
+
+def test_one_seed_only(tmp_path: Path) -> None:
+    text = paper(one_cell(tmp_path))
+    assert "one seed was trained, so the spread over seeds is unknown" in text
+    assert "No pair of platforms can be compared on real radiographs" in text
+    assert not re.search(r"\bnan\b", text, flags=re.I)
+
+
+def test_every_cell_failed(tmp_path: Path) -> None:
+    clone = one_cell(
+        tmp_path,
+        status="crashed",
+        failure={"kind": "crashed", "fingerprint": r"\input{/etc/passwd} 100% of_it", "last_lines": []},
+        predictions_sha256=None,
+        history=[],
+    )
+    (clone / "data/recorded" / CELL / "predictions.parquet").unlink()
+    text = paper(clone)
+    assert "1 failed" in text and "No cell has run." in text
+    assert not re.search(r"\bnan\b", text, flags=re.I)
+    cells = pd.read_csv(clone / "results/tables/cells.csv")
+    assert (cells["status"] == "crashed").sum() == 1
+
+
+def test_a_finding_without_a_positive_image_in_the_test_part(tmp_path: Path) -> None:
+    clone = one_cell(tmp_path)
+    path = clone / "data/recorded" / CELL / "predictions.parquet"
+    table = read_predictions(path)
+    table.loc[table["split"] == "test", "label_Hernia"] = 0
+    write_predictions(path, table)
+    change(clone, predictions_sha256=sha256_file(path))
+    text = paper(clone)
+    assert "Hernia undefined" in text
+    auroc = pd.read_csv(clone / "results/tables/table_auroc.csv").set_index("Finding")
+    assert auroc.loc["Hernia"].iloc[0] == "undefined" and auroc.loc["Macro"].iloc[0] != "undefined"
