@@ -80,12 +80,13 @@ def f1_by_definition(read: Results) -> Table:
 
 
 def parity_of_platforms(read: Results) -> Table:
-    """Macro AUROC, macro F1 and all labels at once, for platforms and for each platform's noise floor.
+    """Macro AUROC, macro F1 and all labels at once for platforms; macro AUROC for the noise floors.
 
-    Where nothing can be concluded for one and the same reason, one row says so for all metrics.
+    Where nothing can be concluded for one and the same reason, one row says so for all metrics. Phantoms last.
     """
-    table = read.parity[~read.parity["dataset"].str.startswith(PHANTOM)]
-    shown = table["label"].isin(["macro", "every"])
+    table = read.parity.sort_values("dataset", key=lambda d: d.str.startswith(PHANTOM), kind="stable")
+    floor = (table["kind"] == "noise floor") & ((table["metric"] != "auroc") | (table["label"] != "macro"))
+    shown = table["label"].isin(["macro", "every"]) & ~floor
     rows = []
     pairs = ["dataset", "architecture", "platform_a", "platform_b", "seeds_a", "seeds_b"]
     for pair, some in table[shown].groupby(pairs, sort=False, dropna=False):
