@@ -84,7 +84,8 @@ def parity_of_platforms(read: Results) -> Table:
 
     Where nothing can be concluded for one and the same reason, one row says so for all metrics. Phantoms last.
     """
-    table = read.parity.sort_values("dataset", key=lambda d: d.str.startswith(PHANTOM), kind="stable")
+    phantom = read.parity["dataset"].str.startswith(PHANTOM)
+    table = pd.concat([read.parity[~phantom], read.parity[phantom]])
     floor = (table["kind"] == "noise floor") & ((table["metric"] != "auroc") | (table["label"] != "macro"))
     shown = table["label"].isin(["macro", "every"]) & ~floor
     rows = []
