@@ -18,6 +18,7 @@ from cxrbench.config import Study, read_study
 from cxrbench.cost.prices import read_prices
 from cxrbench.errors import UserError
 from cxrbench.files import write_csv
+from cxrbench.report.cells import cells_table
 from cxrbench.report.cost_report import TABLES, write_cost_report
 from cxrbench.report.cost_tables import COST_TABLES, cost_values
 from cxrbench.report.figures_cost import cost_figures
@@ -62,8 +63,10 @@ def built(folder: Path) -> Results:
     (recorded / "audit").mkdir(parents=True)
     (recorded / "audit/audit.csv").write_text(AUDIT + "resnet18,64,32,,0.149,12\nresnet50,64,32,boom,0,0\n")
     write_cost_report(folder / "results", study, prices, recorded)
+    write_csv(folder / "results/tables/cells.csv", cells_table(read_study(study), cells, recorded))
     read = {field.name: pd.DataFrame() for field in fields(Results)}
     read |= {"folder": folder / "results", "study": read_study(study)}
+    read |= {"cells": pd.read_csv(folder / "results/tables/cells.csv", keep_default_na=False, na_values=[""])}
     return Results(**read | {"cost": pd.read_csv(folder / "results/tables/cost.csv")})
 
 

@@ -62,5 +62,6 @@ def fitted(table: pd.DataFrame, columns: str) -> str:
 def tabular(table: pd.DataFrame, columns: str, header: list[str] | None = None) -> str:
     """A booktabs tabular of a table whose texts are LaTeX already; ``columns`` is its preamble."""
     body = table.set_axis(header, axis=1) if header else table
-    text: str = body.style.hide(axis="index").to_latex(hrules=True, column_format=columns)
+    ragged = columns.replace("p{", "P{")  # main.tex: justified, narrow columns tear words apart
+    text: str = body.style.hide(axis="index").to_latex(hrules=True, column_format=ragged)
     return HEAD + text

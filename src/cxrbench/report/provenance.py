@@ -79,7 +79,7 @@ def cells_by_status(read: Results) -> Table:
                 "Architecture": group[1],
                 "Platform": group[2],
                 "Seeds": ", ".join(str(seed) for seed in some["seed"]),
-                "Status": f"{group[3]}, {group[4]}" if run else group[3],
+                "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
                 "Run on": listed(some["ended"].str[:10]) if run else "",
                 "Device": listed(some["device"]) if run else "",
                 "Commit": listed(some["commit"].str[:7]) if run else "",

@@ -82,7 +82,8 @@ def f1_by_definition(read: Results) -> Table:
 def parity_of_platforms(read: Results) -> Table:
     """Macro AUROC, macro F1 and all labels at once for platforms; macro AUROC for the noise floors.
 
-    Where nothing can be concluded for one and the same reason, one row says so for all metrics. Phantoms last.
+    Where nothing can be concluded for one and the same reason, one row says so for all metrics.
+    Phantoms come last.
     """
     phantom = read.parity["dataset"].str.startswith(PHANTOM)
     table = pd.concat([read.parity[~phantom], read.parity[phantom]])
