@@ -7,16 +7,24 @@ from it (``python -m cxrbench schema``) and a test fails when the two drift apar
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from cxrbench.cells import Cell, matches
 from cxrbench.errors import UserError, nearest
 from cxrbench.files import sha256_json
+from cxrbench.platform_names import PLATFORMS
 
-Platform = Literal["cpu", "cuda", "xla_cpu", "neuron", "torchneuron"]
+if TYPE_CHECKING:
+    Platform = str
+else:
+    Platform = Literal[PLATFORMS]
+# The schema does not list the names: a new platform is one new module, and no file has to be made again.
+PlatformName = Annotated[
+    Platform, WithJsonSchema({"type": "string", "description": "a module of src/cxrbench/platforms"})
+]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block"]
 
 
@@ -102,7 +110,7 @@ class CellBlock(Strict):
 
     dataset: str
     architectures: list[str] = Field(min_length=1)
-    platforms: list[Platform] = Field(min_length=1)
+    platforms: list[PlatformName] = Field(min_length=1)
     seeds: list[int] = Field(min_length=1)
 
 
@@ -127,10 +135,32 @@ class Pricing(Strict):
     region: str = "us-east-1"
     basis: PriceBasis = "on_demand"
     as_of: str | None = Field(None, description="ISO date: the newest price up to then; none: the newest")
-    instances: dict[Platform, str] = Field(
+    instances: dict[PlatformName, str] = Field(
         default={"cpu": "c7a.large", "xla_cpu": "c7a.large", "cuda": "g5.xlarge"},
         description="instance type a platform is priced as when the cell ran on another host (proxy)",
     )
+
+
+class Cluster(Strict):
+    """What the nodes of a cluster have, and what a cell's job asks of the scheduler (docs/slurm.md)."""
+
+    platforms: list[PlatformName] = Field(
+        min_length=1, description="platforms of the nodes: their cells are trained there, as jobs"
+    )
+    partitions: dict[PlatformName, str] = Field(
+        {}, description="partition of a platform's jobs; none: the cluster's default"
+    )
+    gres: dict[PlatformName, str] = Field(
+        {"cuda": "gpu:{processes}"}, description="devices of a job, as Slurm's --gres wants them"
+    )
+    memory_gib: dict[PlatformName, float] = Field(
+        {"cuda": 12, "neuron": 24, "torchneuron": 24},
+        description="host memory of a job of which nothing is recorded; others: 8",
+    )
+    python: dict[PlatformName, str] = Field(
+        {}, description="interpreter of the environment that trains a platform; none: Snakemake's own"
+    )
+    exclusive: bool = Field(True, description="a job has its node for itself, as a cell's cost assumes")
 
 
 class Margins(Strict):
@@ -150,6 +180,7 @@ class Study(Strict):
     cells: list[CellBlock]
     run: list[str] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
     limits: Limits = Limits()
+    cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
     prices: Pricing = Pricing()
     margins: Margins = Margins()
 
@@ -245,6 +276,7 @@ _MODELS_AT: dict[str, type[Strict]] = {
     "datasets.chestmnist": ChestMnistSource,
     "cells": CellBlock,
     "limits": Limits,
+    "cluster": Cluster,
     "prices": Pricing,
     "margins": Margins,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import contextlib
 import os
 import random
 import shutil
@@ -140,6 +141,18 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(finished, make_job, tmp_pa
     os.kill(trainer_of(process), signal.SIGKILL)
     assert process.wait(120) == 0
     assert (scores(finished) == scores(tmp_path / "out")).all()
+
+
+def test_a_start_whose_runner_is_killed_too_counts_as_an_attempt(make_job, tmp_path) -> None:
+    job = make_job(limits=Limits(checkpoint_minutes=0))
+    process = start(job, tmp_path)
+    wait_for_checkpoint(job, process)
+    trainer = trainer_of(process)
+    process.kill()
+    process.wait(60)
+    with contextlib.suppress(ProcessLookupError):  # it may have seen its parent go
+        os.kill(trainer, signal.SIGKILL)
+    assert run(job, tmp_path / "out").attempts == 2
 
 
 def test_two_deaths_without_progress_are_a_crash(make_job, tmp_path, monkeypatch) -> None:

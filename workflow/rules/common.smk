@@ -16,11 +16,13 @@ from cxrbench.config import parse_study
 from cxrbench.errors import UserError
 from cxrbench.files import write_if_changed
 from cxrbench.report import FIGURES
+from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan
 
 try:
     STUDY = parse_study(dict(config), "config")
     PLAN = Plan(STUDY, recorded=Path("data/recorded"))
+    NEEDS = JobNeeds(STUDY, recorded=Path("data/recorded"))
 except UserError as error:
     raise WorkflowError(str(error))
 
@@ -54,6 +56,11 @@ def cell_of(wildcards):
     return Cell(wildcards.dataset, wildcards.architecture, wildcards.platform, int(wildcards.seed))
 
 
+def needs(what):
+    """One of the things that a cell's job asks of a cluster; on one machine nothing looks at them."""
+    return lambda wildcards, attempt: getattr(NEEDS.of(cell_of(wildcards), attempt), what)
+
+
 def evidence_of(wildcards):
     """Fresh evidence where the cell runs here, else the recorded; one sentence where there is neither."""
     try:
@@ -62,3 +69,14 @@ def evidence_of(wildcards):
         sys.exit(f"cxrbench: {error}")  # an exception here would be shown with a traceback
     root = "<results>/runs" if origin == "fresh" else "<recorded>"
     return f"{root}/{cell_of(wildcards)}/record.json"
+
+
+# On a cluster only packing and training are jobs: all else takes seconds where Snakemake runs.
+localrules:
+    data_tables,
+    evaluate,
+    statistics,
+    tables,
+    figures,
+    report,
+    paper,

@@ -13,17 +13,24 @@ rule train:
         "<results>/runs/{dataset}/{architecture}/{platform}/seed{seed}/record.json",
     log:
         "<logs>/train/{dataset}/{architecture}/{platform}/seed{seed}.log",
-    retries: 3
+    retries: 3 if workflow.is_main_process else 0  # on a cluster this is read in the job too
     conda:
         "../../environment.yml"
-    # Two trainings side by side make both bits and speed meaningless: a job takes all cores.
-    threads: workflow.cores
+    # Two trainings side by side make both bits and speed meaningless: a job takes all cores, or a node.
+    threads: workflow.cores if STUDY.cluster is None else needs("cores")
+    resources:
+        mem_mb=needs("memory_mib"),
+        runtime=needs("minutes"),
+        slurm_partition=needs("partition"),
+        gres=needs("gres"),
+        slurm_extra=needs("extra"),
     params:
+        python=lambda wildcards: NEEDS.python(wildcards.platform),
         study=STUDY_FILE,
         cell=cell_of,
         recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
     shell:
-        "python -m cxrbench train {params.cell} --study {params.study} --packed {input.packed}"
+        "{params.python} -m cxrbench train {params.cell} --study {params.study} --packed {input.packed}"
         " --out {output} --log {log}"
 
 

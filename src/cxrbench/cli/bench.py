@@ -125,6 +125,22 @@ def _phantoms(pixels: int = 32) -> Iterator[Path]:
         yield Path(folder) / f"phantom-{pixels}px"
 
 
+@app.command("graph")
+def bench_of_the_graph(
+    cells: Annotated[int, typer.Option(min=1, help="Cells of the study.")] = 1000,
+    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "graph.json",
+) -> None:
+    """Seconds of a dry run, and of a build with nothing to do, of a study of many cells."""
+    from cxrbench.files import write_json
+    from cxrbench.graph_bench import bench_graph
+
+    write_json(out, [row := bench_graph(cells, Path.cwd(), say)])
+    print(f"{row['cells']} cells, {row['train_jobs']} of them to be trained")
+    for name in ("dry_run", "nothing_to_do"):
+        seconds, cpu, each = (row[f"{name}_{what}"] for what in ("seconds", "cpu_seconds", "ms_per_cell"))
+        print(f"{name.replace('_', ' ')}: {seconds:.1f} s ({cpu:.1f} s of processor), {each:.1f} ms per cell")
+
+
 @app.command("pack")
 def bench_packing(
     images: Annotated[int, typer.Option(help="Files.")] = 500,

@@ -16,13 +16,13 @@ import pandas as pd
 from cxrbench.cells import Cell
 from cxrbench.cost.prices import UNDATED, newest, price
 from cxrbench.errors import UserError
+from cxrbench.platform_names import ACCELERATED
 
 if TYPE_CHECKING:  # pydantic takes a third of a second; `cxrbench cost` must answer in one
     from cxrbench.config import Pricing
     from cxrbench.evidence import Record
 
 PHASES = ("setup", "compile", "train", "evaluate")
-ACCELERATED = frozenset({"cuda", "neuron", "torchneuron"})
 COST_COLUMNS = (
     "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",
     "as_of", "usd_per_hour", "cores_used", "cores_paid", "attempts",

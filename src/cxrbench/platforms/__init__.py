@@ -1,6 +1,7 @@
 """The platform seam: what a training loop asks of a device, and one module per answer.
 
-This module knows the platforms by name and says, without importing torch, which can run here.
+Says, without importing torch, which platforms can run here. Their names are those of their modules
+(:mod:`cxrbench.platform_names`).
 """
 
 from __future__ import annotations
@@ -11,22 +12,14 @@ import os
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from cxrbench.config import Platform as Name
 from cxrbench.errors import UserError, nearest
+from cxrbench.platform_names import PLATFORMS, STATED
 
 if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform
 
-PLATFORMS: tuple[str, ...] = get_args(Name)
-_MODULES = {
-    "cpu": "cpu:CpuPlatform",
-    "cuda": "cuda:CudaPlatform",
-    "xla_cpu": "xla:XlaPlatform",
-    "neuron": "neuron:NeuronPlatform",
-    "torchneuron": "torchneuron:TorchNeuronPlatform",
-}
 NEURON_PLATFORMS = ("neuron", "torchneuron")
 DEVICES = Path("/dev")
 
@@ -39,10 +32,11 @@ def unavailable(name: str) -> str | None:
         return _no_neuron(name)
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here (run `make setup`)"
-    if name == "xla_cpu" and importlib.util.find_spec("torch_xla") is None:
-        return "torch_xla is not installed here (run `make setup`)"
-    if name == "cuda" and not Path("/proc/driver/nvidia/version").exists():
-        return "there is no NVIDIA driver on this machine"
+    for package in STATED[name].modules:
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed here (run `make setup`)"
+    if (found_by := STATED[name].found_by) and not Path(found_by[0]).exists():
+        return found_by[1]
     return None
 
 
@@ -72,8 +66,6 @@ def load(name: str, threads: int, precision: str) -> Platform:
 
         # Compiler and runtime read these when torch_xla or torch_neuronx is first imported.
         os.environ.update(neuron_settings.environment(name, precision, os.environ))
-    module, _, attribute = _MODULES[name].partition(":")
-    platform: Platform = getattr(importlib.import_module(f"cxrbench.platforms.{module}"), attribute)(
-        threads, precision
-    )
+    module = importlib.import_module(f"cxrbench.platforms.{STATED[name].module}")
+    platform: Platform = getattr(module, STATED[name].cls)(threads, precision)
     return platform

@@ -30,6 +30,7 @@ class NeuronPlatform(XlaPlatform):
     """One process per NeuronCore. ``platforms.load`` has put neuron_settings into the environment."""
 
     name = "neuron"
+    accelerated = True
     backend = "xla"
     hardware = "NEURON"
     steps_between_votes = 10

@@ -24,6 +24,7 @@ class XlaPlatform(Platform):
     """torch_xla on its CPU device: the same lazy graphs as on an accelerator, testable anywhere."""
 
     name = "xla_cpu"
+    modules = ("torch_xla",)
 
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)

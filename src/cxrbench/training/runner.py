@@ -80,6 +80,7 @@ def run(job: Job, target: Path) -> Record:
     job.work.mkdir(parents=True, exist_ok=True)
     while True:
         attempts.count += 1
+        write_json(memory, vars(attempts))  # now: this process may be killed too
         tried = job.model_copy(update={"micro_batch": attempts.micro_batch or job.micro_batch})
         started = time.monotonic()
         end = _start_trainer(tried, attempts.seconds)

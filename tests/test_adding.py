@@ -1,0 +1,129 @@
+"""docs/adding.md, done to the letter in a copy: what was added is in tables, figures and paper."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from conftest import ROOT
+from cxrbench.platform_names import PLATFORMS, STATED
+from test_graph import copy_of_the_repository, graph
+
+PAGE = (ROOT / "docs/adding.md").read_text()
+MODULE = "src/cxrbench/platforms/cpu_channels_last.py"
+
+
+def blocks(heading: str, language: str) -> list[str]:
+    """The fenced blocks of ``language`` in the part of the page under '## ``heading``'."""
+    part = re.search(rf"^## {heading}$(.*?)(?=^##|\Z)", PAGE, flags=re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```", part[1], flags=re.M | re.S)
+
+
+def added_to(config: Any, more: Any) -> Any:
+    """What the page means by adding: entries to the end of lists, keys to mappings."""
+    if isinstance(config, list):
+        return config + more
+    return {
+        **config,
+        **{key: added_to(config[key], more[key]) if key in config else more[key] for key in more},
+    }
+
+
+def add_everything(folder: Path) -> None:
+    """Follow the page's four steps in the copy ``folder``."""
+    config = yaml.safe_load((folder / "config/config.yaml").read_text())
+    for heading in ("An architecture", "A dataset", "A platform"):
+        (block,) = blocks(heading, "yaml")
+        config = added_to(config, yaml.safe_load(block))
+    (folder / "config/config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    with (folder / "data/prices.csv").open("a") as file:
+        file.write("".join(blocks("An instance", "csv")))
+    assert MODULE in PAGE
+    (folder / MODULE).write_text("".join(blocks("A platform", "python")))
+
+
+NEW = ("resnet34", "g6.2xlarge", "nih-128px", "cpu_channels_last")
+
+
+def test_what_the_page_adds_is_nowhere_yet() -> None:
+    for name in NEW:
+        places = ["paper", "data", "config", "src", "README.md"]
+        found = subprocess.run(["git", "grep", "-lF", name, "--", *places], cwd=ROOT, capture_output=True)
+        assert found.returncode == 1, f"{name} is in {found.stdout.decode()}: finding it proves nothing"
+
+
+def test_platforms_are_known_as_their_classes_say() -> None:
+    from cxrbench.platforms import cpu, cuda, torchneuron
+
+    assert {"cpu", "cuda", "xla_cpu", "neuron", "torchneuron"} <= set(PLATFORMS)
+    for one in (cpu.CpuPlatform, cuda.CudaPlatform, torchneuron.TorchNeuronPlatform):
+        stated = STATED[one.name]
+        assert (stated.cls, stated.accelerated) == (one.__name__, one.accelerated)
+        assert (stated.modules, stated.found_by) == (one.modules, one.found_by)
+
+
+def test_the_names_of_platforms_are_read_without_loading_torch() -> None:
+    code = "import sys; from cxrbench import config, platforms; sys.exit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with all four additions, from recorded evidence; only the new platform's cell is trained."""
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("added"))
+    add_everything(folder)
+    (run,) = yaml.safe_load(blocks("A platform", "yaml")[0])["run"]
+    done = graph(folder, "--config", f'run=["{run}"]', overlay=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def text_of(pdf: Path) -> str:
+    """The words of a PDF without the breaks that lines put into them."""
+    if shutil.which("pdftotext") is None:
+        pytest.skip("pdftotext is not installed (Debian: poppler-utils)")
+    text = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
+    return re.sub(r"\s+", "", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "tables", "figure"),
+    [
+        ("resnet34", ["cells"], "cells"),
+        ("g6.2xlarge", ["prices"], "prices"),
+        ("nih-128px", ["cells"], "cells"),
+        ("cpu_channels_last", ["cells", "metrics", "cost"], "cells"),
+    ],
+)
+def test_an_addition_is_in_tables_figure_and_paper(built: Path, name, tables, figure) -> None:
+    for table in tables:
+        assert name in (built / f"results/tables/{table}.csv").read_text()
+    generated = "".join(path.read_text() for path in (built / "paper/generated").glob("table_*.tex"))
+    assert name in generated.replace("\\_", "_")
+    assert name in text_of(built / f"figures/{figure}.pdf")
+    assert name in text_of(built / "paper/paper.pdf")
+
+
+@pytest.mark.slow
+def test_the_new_platforms_cell_was_trained_scored_and_priced_and_the_others_were_not(built: Path) -> None:
+    cells = pd.read_csv(built / "results/tables/cells.csv", keep_default_na=False).set_index("cell")
+    cell = "phantom-32px/resnet18/cpu_channels_last/seed0"
+    assert (cells.loc[cell, "status"], cells.loc[cell, "origin"]) == ("ok", "fresh")
+    assert cells[cells["origin"] == "fresh"].index.tolist() == [cell]
+    assert set(cells.loc[cells["architecture"] == "resnet34", "status"]) == {"not run"}
+    cost = pd.read_csv(built / "results/tables/cost.csv").set_index("cell")
+    assert cost.loc[cell, "instance"] == "c7a.large" and cost.loc[cell, "usd_total"] > 0
+    assert not (built / "results/runs/nih-128px").exists()
