@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,32 @@ from cxrbench.training.job import Job
 ROOT = Path(__file__).parent.parent
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
+
+
+def clone_of_the_tree(folder: Path) -> Path:
+    """What a clone would hold, uncommitted changes included, put into ``folder``."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
+    folder = clone_of_the_tree(tmp_path_factory.mktemp("evidence"))
+    done = subprocess.run(
+        ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
 
 
 @pytest.fixture(scope="session")

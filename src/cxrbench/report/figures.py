@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -49,6 +49,13 @@ DASHES = ("-", "--", "-.", ":")
 
 def write_figures(results: Path, out: Path, recorded: Path) -> None:
     """Write every figure of the paper into ``out``; speeds come from ``recorded``/bench."""
+    for name, figure in drawn_figures(results, recorded):
+        with written_aside(out / f"{name}.pdf") as aside:
+            figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
+
+
+def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]:
+    """Every figure of the paper with its name, one after another, in the paper's style; closed after use."""
     # These draw in this module's style.
     from cxrbench.report.figures_cost import cost_figures
     from cxrbench.report.figures_data import labels, samples
@@ -73,8 +80,7 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
     with plt.rc_context(STYLE):  # type: ignore[arg-type]
         for name in FIGURES:
             figure = draw[name]()
-            with written_aside(out / f"{name}.pdf") as aside:
-                figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
+            yield name, figure
             plt.close(figure)
 
 

@@ -22,18 +22,20 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     """
     lines = [HEAD + rf"\begin{{longtable}}{{{_COLUMNS}}}", rf"\toprule {_HEADER} \\ \midrule \endhead"]
     for row in claims.itertuples():
-        cells = [row.id, row.source, row.says, _stated(row), _computed(row), row.verdict]
+        cells = [row.id, row.source, row.says, stated(row), computed(row), row.verdict]
         lines.append(" & ".join(escape(cell) for cell in cells) + r" \\")
     lines.append(r"\bottomrule" + "\n" + r"\end{longtable}" + "\n")
     write_text(out / "ledger.tex", "\n".join(lines))
 
 
-def _stated(row: object) -> str:
-    stated, unit = str(row.stated), str(row.unit)  # type: ignore[attr-defined]
-    return f"{stated} {unit}".strip() if len(unit) <= 10 else stated
+def stated(row: object) -> str:
+    """What the claim in a row of claims.csv states, with its unit when that is short."""
+    value, unit = str(row.stated), str(row.unit)  # type: ignore[attr-defined]
+    return f"{value} {unit}".strip() if len(unit) <= 10 else value
 
 
-def _computed(row: object) -> str:
+def computed(row: object) -> str:
+    """What was computed for a row of claims.csv; where today's prices change it, today's value follows."""
     then = _range(row.computed_low, row.computed_high)  # type: ignore[attr-defined]
     now = _range(row.now_low, row.now_high)  # type: ignore[attr-defined]
     return then if now == then else f"{then}; now {now}"
