@@ -9,8 +9,10 @@ export PYTHONPATH := $(CURDIR)/src
 SNAKEMAKE = python -m snakemake --workflow-profile workflow/profiles/default
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
+CRATE = $(VENV)-crate
 
-.PHONY: help setup latex paper cell paper-from-evidence test test-all smoke bench lint format lock clean
+.PHONY: help setup latex paper cell paper-from-evidence report crate test test-all slurm browser smoke bench lint \
+	format lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +37,24 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 	@$(SNAKEMAKE) --config 'run=[]'
 	@python -m cxrbench expected
 
+# What the last build here trained or adopted; where there was none, what is recorded. It trains nothing new.
+RAN = python -c 'import json; print(json.load(open("results/study.json"))["run"])' 2>/dev/null || echo "[]"
+
+# The crate's tools have an environment of their own: they need older libraries than everything else.
+$(CRATE)/.cxrbench-crate: requirements/crate.lock
+	@sh requirements/setup.sh "$(PYTHON)" "$(CRATE)" requirements/crate.lock "$@"
+
+crate: $(FULL) $(CRATE)/.cxrbench-crate ## the last build as an RO-Crate in results/crate, checked
+	@rm -rf results/crate
+	@SNAKEMAKE_FAIRSCAPE_DUMP_RECORDS=results/gathered.json $(SNAKEMAKE) --config "run=$$($(RAN))" \
+		--reporter fairscape --report-fairscape-path results/fairscape.json
+	@$(CRATE)/bin/python -m cxrbench.report.crate results/gathered.json results/crate
+	@$(CRATE)/bin/python -m cxrbench.report.crate_check results/crate
+
+report: $(SMALL) ## one HTML page: verdicts, claims, tables, figures, the evidence of every cell
+	@$(SNAKEMAKE) results/report.html --config "run=$$($(RAN))"
+	@echo "Report: results/report.html"
+
 cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then yours against recorded
 	@python -m cxrbench cell check "$(CELL)"
 	@$(SNAKEMAKE) "results/runs/$(CELL)/record.json" --config 'run=["$(CELL)"]'
@@ -46,7 +66,13 @@ smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small netw
 test: $(FULL) latex ## the tests, in minutes
 	@python -m pytest -m "not slow"
 
-test-all: test ## the slow ones too: whole builds, repeated kills, system services
+slurm: ## Slurm for its tests, by apt-get where that is possible, else they are skipped
+	@sh requirements/slurm.sh
+
+browser: ## Chromium for the report's tests, by apt-get where that is possible, else they are skipped
+	@sh requirements/chromium.sh
+
+test-all: test slurm browser ## the slow ones too: whole builds, repeated kills, system services
 	@python -m pytest -m slow
 
 bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics

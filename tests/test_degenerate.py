@@ -11,9 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cxrbench.evidence import read_predictions, write_predictions
+from conftest import clone_of_the_tree
+from cxrbench.evidence import read_predictions, write_predictions, write_sums
 from cxrbench.files import sha256_file
-from test_graph import copy_of_the_repository, graph
+from test_graph import graph
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 pytestmark = [
@@ -24,7 +25,7 @@ pytestmark = [
 
 def one_cell(folder: Path, **changes: object) -> Path:
     """A copy of the repository in which a single cell is recorded, its record changed."""
-    clone = copy_of_the_repository(folder)
+    clone = clone_of_the_tree(folder)
     for path in (clone / "data/recorded").glob("*/*/*/seed*"):
         if path != clone / "data/recorded" / CELL:
             shutil.rmtree(path)
@@ -39,6 +40,7 @@ def change(clone: Path, **values: object) -> None:
 
 def paper(clone: Path) -> str:
     """The words of the paper built from recorded evidence."""
+    write_sums(clone / "data/recorded")  # what was changed above is meant
     done = graph(clone, "--config", "run=[]", overlay=False)
     assert done.returncode == 0, done.stderr[-3000:]
     text = subprocess.run(

@@ -39,7 +39,7 @@ def test_the_small_lock_has_the_same_versions_and_no_torch() -> None:
     assert not [name for name in paper if name.startswith("nvidia-")]
 
 
-@pytest.mark.parametrize("name", ["base.lock", "paper.lock"])
+@pytest.mark.parametrize("name", ["base.lock", "paper.lock", "crate.lock"])
 def test_every_pin_has_a_hash(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     for entry in re.split(r"\n(?=\S)", text.strip()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from conftest import ROOT, SIZES, TINY, cxrbench
-from cxrbench.evidence import SCORES, read_predictions, read_record
+from conftest import SIZES, TINY, clone_of_the_tree, cxrbench
+from cxrbench.evidence import SCORES, read_predictions, read_record, write_sums
 from cxrbench.report import FIGURES
 
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
@@ -31,15 +32,8 @@ run: ["phantom-32px/*/cpu/*"]
 
 
 def copy_of_the_repository(folder: Path) -> Path:
-    """What a clone would hold, uncommitted changes included."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    (folder / "overlay.yaml").write_text(OVERLAY)
+    """A clone with the study of two tiny cells beside it."""
+    (clone_of_the_tree(folder) / "overlay.yaml").write_text(OVERLAY)
     return folder
 
 
@@ -131,16 +125,80 @@ def test_recorded_evidence_of_another_recipe_is_left_out_and_said(built: Path, t
     assert set(cells["status"]) == {"not run"}
 
 
-def test_damaged_recorded_evidence_is_refused_by_name(built: Path, tmp_path: Path) -> None:
-    clone = copy_of_the_repository(tmp_path)
-    shutil.copytree(built / "results/runs" / CELL, clone / "data/recorded" / CELL)
-    with (clone / "data/recorded" / CELL / "predictions.parquet").open("ab") as file:
+def recorded_here(built: Path, folder: Path) -> Path:
+    """A copy of the repository in which the cell is recorded; returns the folder of its evidence."""
+    clone = copy_of_the_repository(folder)
+    done = cxrbench("record", CELL, "--runs", built / "results/runs", "--recorded", clone / "data/recorded")
+    assert done.returncode == 0, done.stderr
+    return clone / "data/recorded" / CELL
+
+
+def other_bytes(evidence: Path) -> str:
+    with (evidence / "predictions.parquet").open("ab") as file:
         file.write(b"x")
-    target = f"results/cells/{CELL}/record.json"
-    done = graph(clone, target, "--config", "run=[]")
-    assert done.returncode != 0 and not (clone / target).exists()
-    log = (clone / f"results/logs/adopt/{CELL}.log").read_text()
-    assert "predictions.parquet: its sha256 differs" in log and "Traceback" not in log
+    return "predictions.parquet differs from SHA256SUMS"
+
+
+def older_schema(evidence: Path) -> str:
+    record = json.loads((evidence / "record.json").read_text())
+    (evidence / "record.json").write_text(json.dumps(record | {"schema_version": 0}))
+    write_sums(evidence.parents[3])
+    return f"make the record again: cxrbench train {CELL} && cxrbench record {CELL}"
+
+
+@pytest.mark.parametrize("damage", [other_bytes, older_schema])
+def test_recorded_evidence_that_is_not_fit_is_refused_by_name_and_the_rest_goes_on(
+    built: Path, tmp_path: Path, damage
+) -> None:
+    evidence = recorded_here(built, tmp_path)
+    why = damage(evidence)
+    done = graph(tmp_path, "results/tables/cells.csv", "--config", "run=[]")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"the recorded evidence of {CELL} is refused: " in done.stderr and why in done.stderr
+    assert "Traceback" not in done.stderr
+    row = pd.read_csv(tmp_path / "results/tables/cells.csv").iloc[0]
+    assert (row["status"], row["origin"]) == ("not run", "refused") and why in row["failure"]
+    assert not (tmp_path / "results/cells" / CELL).exists()
+
+
+@pytest.mark.slow
+def test_evidence_refused_after_it_was_adopted_is_used_no_longer(built: Path, tmp_path: Path) -> None:
+    evidence = recorded_here(built, tmp_path)
+    words = ("results/tables/cells.csv", "results/tables/metrics.csv", "--config", "run=[]")
+    assert graph(tmp_path, *words).returncode == 0
+    assert len(pd.read_csv(tmp_path / "results/tables/metrics.csv"))
+    other_bytes(evidence)
+    assert graph(tmp_path, *words).returncode == 0
+    assert pd.read_csv(tmp_path / "results/tables/cells.csv")["origin"].iloc[0] == "refused"
+    assert not len(pd.read_csv(tmp_path / "results/tables/metrics.csv"))
+    expected = cxrbench("expected", cwd=tmp_path)
+    assert expected.returncode == 1 and f"{CELL}: refused" in expected.stderr
+    assert cxrbench("verify", cwd=tmp_path).returncode == 1
+    asked = graph(tmp_path, f"results/cells/{CELL}/record.json", "--config", "run=[]", "--force")
+    assert asked.returncode != 0 and "is refused" in asked.stderr and "Traceback" not in asked.stderr
+
+
+@pytest.mark.slow
+def test_the_paper_says_what_was_refused(built: Path, tmp_path: Path) -> None:
+    other_bytes(recorded_here(built, tmp_path))
+    done = graph(tmp_path, "--config", "run=[]")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(rf"phantom-32px\s+{TINY}\s+1 refused\s+1 not run", done.stdout)
+    said = "Recorded evidence that is not what was recorded is refused, and nothing here rests on it: "
+    assert (
+        f"{said}\\code{{{CELL.replace('_', chr(92) + '_')}}}."
+        in (tmp_path / "paper/generated/macros.tex").read_text()
+    )
+    assert "refused" in (tmp_path / "paper/generated/table_cells.tex").read_text()
+
+
+def test_damaged_evidence_of_a_cell_that_is_trained_here_stops_nothing(built: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(built, clone)
+    other_bytes(recorded_here(built, clone))
+    done = graph(clone, "results/tables/cells.csv")
+    assert done.returncode == 0 and "is refused" in done.stderr
+    assert pd.read_csv(clone / "results/tables/cells.csv")["origin"].iloc[0] == "fresh"
 
 
 @pytest.mark.parametrize(

@@ -38,36 +38,6 @@ def test_a_number_in_the_source_is_found(text: str) -> None:
     assert bare_numbers(text)
 
 
-@pytest.fixture(scope="module")
-def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy in which everything up to LaTeX was built from recorded evidence."""
-    folder = tmp_path_factory.mktemp("evidence")
-    for source in (
-        "config",
-        "data",
-        "docs",
-        "paper",
-        "src",
-        "workflow",
-        "Snakefile",
-        "README.md",
-        "environment.yml",
-    ):
-        if (ROOT / source).is_dir():
-            ignored = shutil.ignore_patterns("raw", "packed", "generated", "__pycache__")
-            shutil.copytree(ROOT / source, folder / source, ignore=ignored)
-        else:
-            shutil.copy(ROOT / source, folder / source)
-    done = subprocess.run(
-        ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return folder
-
-
 def test_every_value_in_the_prose_is_defined_by_the_evidence(from_evidence: Path) -> None:
     macros = (from_evidence / "paper/generated/macros.tex").read_text()
     defined = set(re.findall(r"\\csname cxr@(.*?)\\endcsname", macros))
@@ -75,12 +45,15 @@ def test_every_value_in_the_prose_is_defined_by_the_evidence(from_evidence: Path
     assert used <= defined, f"not defined: {sorted(used - defined)}"
 
 
-def test_the_readmes_generated_parts_follow_the_evidence(from_evidence: Path) -> None:
-    done = cxrbench("report", "readme", cwd=from_evidence)
+@pytest.mark.parametrize(
+    ("part", "names"), [("readme", ("README.md", "docs/auroc_per_label.png")), ("artifact", ("ARTIFACT.md",))]
+)
+def test_the_generated_parts_follow_the_evidence(from_evidence: Path, part: str, names) -> None:
+    done = cxrbench("report", part, cwd=from_evidence)
     assert done.returncode == 0, done.stderr
-    for name in ("README.md", "docs/auroc_per_label.png"):
+    for name in names:
         same = (from_evidence / name).read_bytes() == (ROOT / name).read_bytes()
-        assert same, f"{name}: run `make paper-from-evidence` and `cxrbench report readme`, then commit"
+        assert same, f"{name}: run `make paper-from-evidence` and `cxrbench report {part}`, then commit"
 
 
 def test_cited_works_are_in_the_bibliography() -> None:

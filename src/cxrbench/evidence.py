@@ -142,15 +142,24 @@ def read_record(path: Path | str) -> Record:
         raise UserError(f"{path}: not a readable record ({error}); restore it with git") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA_VERSION:
-        raise UserError(
-            f"{path}: schema_version is {version}, this cxrbench reads {SCHEMA_VERSION}; re-run the cell"
-        )
+        raise UserError(f"{path}: schema_version is {version}; {_other_schema(version, raw)}")
     try:
         return Record.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{path}: key '{key}': {first['msg']}; restore it with git or re-run") from None
+
+
+def _other_schema(version: Any, raw: Any) -> str:
+    """What to do about a record of another schema. A field that was only added needs no new version."""
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return f"this cxrbench reads {SCHEMA_VERSION} and is older than the record: update it with git pull"
+    cell = raw.get("cell", "CELL") if isinstance(raw, dict) else "CELL"
+    return (
+        f"this cxrbench reads {SCHEMA_VERSION} and cannot tell what the older one meant; "
+        f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
+    )
 
 
 def write_predictions(path: Path | str, table: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,15 +18,52 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_REMEDIES = {
+    errno.ENOENT: "there is no such file or folder; check the path",
+    errno.EISDIR: "this is a folder; name a file, for example one in it",
+    errno.ENOTDIR: "a part of this path is a file, not a folder; check the path",
+    errno.EEXIST: "a file stands where a folder is needed; name another place",
+    errno.EACCES: "this may not be read or written; change its permissions or name another place",
+    errno.EPERM: "this may not be changed; name another place",
+    errno.EROFS: "this is on a read-only disk; name another place",
+    errno.ENAMETOOLONG: "this name is too long; name a shorter one",
+}
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def explained(error: OSError, path: Path | str | None = None) -> UserError | None:
+    """What the system refused, as a message about ``path`` (else the file it names) with a remedy.
+
+    None for an error that is about no file, or that a user cannot mend.
+    """
+    path = path or error.filename
+    if not isinstance(path, str | Path):
+        return None
+    if error.errno in _FULL:
+        return UserError(
+            f"{path}: the disk is full; free some space on {Path(path).parent} and run again "
+            "(nothing half-written is left)"
+        )
+    remedy = _REMEDIES.get(error.errno or 0)
+    return UserError(f"{path}: {remedy}") if remedy else None
+
+
 @contextmanager
 def written_aside(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it on success, remove it on any failure.
 
-    A full disk becomes a UserError that names the file.
+    A full disk, a folder of that name and a place that may not be written become a UserError.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "", str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        if message := explained(error, path):
+            raise message from error
+        raise
     os.close(handle)
     aside = Path(name)
     try:
@@ -33,11 +71,9 @@ def written_aside(path: Path | str) -> Iterator[Path]:
         aside.chmod(0o666 & ~_umask())
         os.replace(aside, path)
     except OSError as error:
-        if error.errno in (28, 122):  # ENOSPC, EDQUOT
-            raise UserError(
-                f"{path}: the disk is full; free some space on {path.parent} and run again "
-                "(nothing half-written is left)"
-            ) from error
+        ours = error.errno in _FULL or error.filename == str(aside)  # another file may be read meanwhile
+        if ours and (message := explained(error, path)):
+            raise message from error
         raise
     finally:
         aside.unlink(missing_ok=True)

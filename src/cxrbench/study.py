@@ -1,4 +1,4 @@
-"""Where each cell's evidence comes from on this machine: trained here, recorded elsewhere, or nowhere."""
+"""Where each cell's evidence comes from: trained here (or on this study's cluster), recorded, or nowhere."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ from cxrbench.config import Study
 from cxrbench.datasets.packed import data_present
 from cxrbench.errors import UserError, nearest
 from cxrbench.evidence import RECORD
+from cxrbench.recorded import Recorded
 
 Origin = Literal["fresh", "recorded"]
 
 
 class Plan:
-    """Decides, without importing torch, which cells of a study are trained here."""
+    """Decides, without importing torch, which cells of a study are trained here.
+
+    With ``cluster`` in the study, "here" is its nodes: their platforms count and not those of the machine
+    that reads the graph, which need have no accelerator. The machine's disk is theirs too.
+    """
 
     def __init__(self, study: Study, recorded: Path, packed: Path = Path("data/packed")) -> None:
         self.study, self.recorded, self.packed = study, recorded, packed
         self._data: dict[str, bool] = {}
         self._platforms: dict[str, str | None] = {}
+        self._known = frozenset(study.all_cells())
+        self._evidence = Recorded(recorded)
 
     def why_not_here(self, cell: Cell) -> str | None:
         """Why ``cell`` is not trained on this machine, in one sentence; None when it is."""
         if not self.study.may_run(cell):
             return f"no pattern under 'run' in the config names {cell}"
         if cell.platform not in self._platforms:
-            self._platforms[cell.platform] = platforms.unavailable(cell.platform)
+            self._platforms[cell.platform] = self._unavailable(cell.platform)
         if reason := self._platforms[cell.platform]:
             return reason
         if cell.dataset not in self._data:
@@ -40,6 +47,13 @@ class Plan:
             return (
                 f"the images of {cell.dataset} are not on this machine (data/README.md says how to get them)"
             )
+        return None
+
+    def _unavailable(self, platform: str) -> str | None:
+        if self.study.cluster is None:
+            return platforms.unavailable(platform)
+        if platform not in self.study.cluster.platforms:
+            return f"the cluster's nodes have no platform {platform} (cluster.platforms in the config)"
         return None
 
     def origin(self, cell: Cell) -> Origin:
@@ -63,13 +77,12 @@ class Plan:
 
     def left_out(self, cell: Cell) -> str | None:
         """Why ``cell``'s recorded evidence is not used, in one sentence; None when it is, or is missing."""
+        if reason := self._evidence.refused(cell):
+            return f"the recorded evidence of {cell} is refused: {reason}"
         path = cell.folder(self.recorded) / RECORD
         if not path.exists():
             return None
-        try:
-            made_with = json.loads(path.read_text(encoding="utf-8"))["recipe_hash"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None  # damaged: adopting it says what is wrong
+        made_with = json.loads(path.read_text(encoding="utf-8"))["recipe_hash"]
         if made_with == self.study.recipe(cell.dataset).hash():
             return None
         return (
@@ -82,8 +95,8 @@ class Plan:
 
     def must_be_known(self, cell: Cell) -> None:
         """UserError with the nearest names when the study has no such cell."""
-        known = [str(one) for one in self.study.all_cells()]
-        if str(cell) not in known:
+        if cell not in self._known:
+            known = [str(one) for one in self.study.all_cells()]
             raise UserError(
                 f"the study has no cell {cell}{nearest(str(cell), known)}; add it to 'cells' in the config"
             )

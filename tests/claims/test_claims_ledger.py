@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -224,6 +225,49 @@ def test_a_cell_that_was_not_run_is_named(verdict, context, prices):
         assert row["verdict"] == "not testable here"
         assert "nih/resnet18/neuron/seed*" in row["why"] and why in row["why"]
         assert pd.isna(row["computed_low"])
+
+
+def test_a_cell_that_the_study_does_not_have_is_told_from_one_that_was_not_run(verdict, context):
+    cells = pd.DataFrame(
+        [("nih", "resnet18", "cpu", 0), ("nih", "resnet18", "neuron", 0)],
+        columns=["dataset", "architecture", "platform", "seed"],
+    )
+    there = replace(context, cells=cells)
+
+    def why(**changes):
+        entry = {"metric": METRIC | {"platform": "cpu"} | changes}
+        row = verdict(there, source="ours", inputs={"a": entry}, computation="a")
+        assert row["verdict"] == "not testable here"
+        return row["why"]
+
+    assert "the study has no such cell; did you mean 'resnet18'?" in why(architecture="resnet81")
+    assert "nih/resnet18/cuda-/seed*: the study has no such cell" in why(platform="cuda-")
+    assert "not run yet" in why(platform="neuron")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"command": None}, "experiment E1: 'command' must be a text"),
+        ({"komand": "x"}, "unknown key 'komand'; did you mean 'command'?"),
+        ({"human_minutes": -1}, "'-1': a number that is not negative"),
+        ({"cell": "nih128-64px"}, "experiment E1: 'nih128-64px' is not a cell"),
+        ({"measured": {"seconds": 3}}, "measured is a mapping with seconds, disk_mib, where, date"),
+    ],
+)
+def test_a_bad_experiment_is_named_with_file_line_and_column(tmp_path, changes, message):
+    entry = {"title": "T", "command": "make x", "human_minutes": 2, "expect": "x"} | changes
+    kept = {key: value for key, value in entry.items() if value is not None}
+    path = tmp_path / "claims.yaml"
+    document = {"sources": {"text": SOURCE}, "experiments": {"E1": kept}, "claims": [claim()]}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    with pytest.raises(UserError, match=r"claims\.yaml:\d+:\d+: .*" + re.escape(message)):
+        read_claims(path)
+
+
+def test_a_claim_names_an_experiment_that_exists(write):
+    with pytest.raises(UserError, match=r"claims\.yaml:\d+:\d+: claim T1: unknown experiment 'E7'"):
+        read_claims(write(claim(experiment="E7")))
 
 
 def test_result_tables_are_found_where_they_lie(tmp_path, context):

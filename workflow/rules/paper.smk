@@ -33,6 +33,8 @@ rule tables:
         TABLES,
         MEASURED,
         "data/reported.csv",
+        "data/claims.yaml",
+        "data/criteria.csv",
         study=STUDY_FILE,
     output:
         "<generated>/macros.tex",
@@ -64,6 +66,28 @@ rule figures:
         out=lambda wildcards, output: Path(output[0]).parent,
     shell:
         "python -m cxrbench report figures --results {params.results} --out {params.out} 2> {log}"
+
+
+rule report:
+    """Verdicts, claims, tables, figures and every cell's evidence on one HTML page."""
+    input:
+        TABLES,
+        MEASURED,
+        "<generated>/macros.tex",
+        [f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+        study=STUDY_FILE,
+        expected="data/expected_status.csv",
+    output:
+        "<results>/report.html",
+    log:
+        "<logs>/report.log",
+    conda:
+        "../../environment.yml"
+    params:
+        results=lambda wildcards, input: Path(input.study).parent,
+    shell:
+        "python -m cxrbench report html --results {params.results} --study {input.study}"
+        " --expected {input.expected} --out {output} 2> {log}"
 
 
 rule paper:

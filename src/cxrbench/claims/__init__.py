@@ -5,7 +5,7 @@ ledger. No verdict is ever copied from the file.
 """
 
 from cxrbench.claims.evidence import Context, read_context
-from cxrbench.claims.file import Check, Claim, Claims, Source, read_claims
+from cxrbench.claims.file import Check, Claim, Claims, Experiment, Source, read_claims
 from cxrbench.claims.formula import Formula, FormulaError
 from cxrbench.claims.ledger import LEDGER_COLUMNS, VERDICTS, broken, check_claims, drifted
 
@@ -16,6 +16,7 @@ __all__ = [
     "Claim",
     "Claims",
     "Context",
+    "Experiment",
     "Formula",
     "FormulaError",
     "Source",

@@ -15,6 +15,7 @@ from cxrbench.errors import UserError, nearest
 OWN, EVIDENCE = "the text itself", "our evidence"
 METRIC_KEYS = ("dataset", "architecture", "platform", "seed", "split", "label", "metric")
 COST_KEYS = ("dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis")
+_CELL_KEYS = METRIC_KEYS[:4]
 _AGGREGATES: dict[str, Callable[[pd.Series], float]] = {
     "mean": pd.Series.mean,
     "min": pd.Series.min,
@@ -28,11 +29,12 @@ class NotHere(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """What claims are tested against: prices, and metrics.csv and cost.csv where they exist."""
+    """What claims are tested against: prices, and metrics.csv, cost.csv and cells.csv where they exist."""
 
     prices: pd.DataFrame
     metrics: pd.DataFrame | None = None
     cost: pd.DataFrame | None = None
+    cells: pd.DataFrame | None = None
 
 
 def read_context(prices: Path | str, tables: Path | str) -> Context:
@@ -45,7 +47,7 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
 
-    return Context(read_prices(prices), table("metrics.csv"), table("cost.csv"))
+    return Context(read_prices(prices), table("metrics.csv"), table("cost.csv"), table("cells.csv"))
 
 
 @dataclass(frozen=True)
@@ -88,18 +90,18 @@ def price_value(entry: Mapping[str, Any], context: Context) -> Value:
 def metric_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{metric: {dataset, ..., metric: auroc}}``: from metrics.csv, the mean over seeds by default."""
     wanted = _keys(entry["metric"], METRIC_KEYS)
-    return _looked_up(context.metrics, wanted, "value", entry, "metrics.csv")
+    return _looked_up(context, context.metrics, wanted, "value", entry, "metrics.csv")
 
 
 def cost_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, the mean over seeds by default."""
     wanted = _keys(entry["cost"], COST_KEYS)
-    return _looked_up(context.cost, wanted, entry.get("column", "usd_total"), entry, "cost.csv")
+    return _looked_up(context, context.cost, wanted, entry.get("column", "usd_total"), entry, "cost.csv")
 
 
 def share_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses."""
-    rows = _rows(context.cost, _keys(entry["share"], COST_KEYS), "cost.csv")
+    rows = _rows(context, context.cost, _keys(entry["share"], COST_KEYS), "cost.csv")
     share = float(rows["status"].isin(_listed(entry["of"])).mean())
     return Value(share, share, EVIDENCE, f"{share:g} of {len(rows)} cells")
 
@@ -132,9 +134,14 @@ OPTIONS = {
 
 
 def _looked_up(
-    table: pd.DataFrame | None, wanted: dict[str, Any], column: str, entry: Mapping[str, Any], name: str
+    context: Context,
+    table: pd.DataFrame | None,
+    wanted: dict[str, Any],
+    column: str,
+    entry: Mapping[str, Any],
+    name: str,
 ) -> Value:
-    rows = _rows(table, wanted, name)
+    rows = _rows(context, table, wanted, name)
     if column not in rows:
         raise UserError(f"{name} has no column '{column}'{nearest(column, rows.columns)}")
     how = entry.get("aggregate", "mean")
@@ -147,13 +154,29 @@ def _looked_up(
     return Value(value, value, EVIDENCE, f"{value:.4g} ({how} of {len(values)}, {_cells(wanted)})")
 
 
-def _rows(table: pd.DataFrame | None, wanted: dict[str, Any], name: str) -> pd.DataFrame:
+def _rows(context: Context, table: pd.DataFrame | None, wanted: dict[str, Any], name: str) -> pd.DataFrame:
     if table is None:
         raise NotHere(f"{_cells(wanted)}: {name} has not been made yet")
     rows = _filtered(table, wanted)
     if rows.empty:
-        raise NotHere(f"{_cells(wanted)}: not run yet, no row in {name}")
+        raise NotHere(
+            _no_such_cell(context.cells, wanted) or f"{_cells(wanted)}: not run yet, no row in {name}"
+        )
     return rows
+
+
+def _no_such_cell(cells: pd.DataFrame | None, wanted: Mapping[str, Any]) -> str | None:
+    """That the study has no cell like this, with the nearest names; None when it has, or is not known."""
+    named = {key: value for key, value in wanted.items() if key in _CELL_KEYS}
+    if cells is None or not _filtered(cells, named).empty:
+        return None
+    hints = [
+        nearest(str(one), cells[key].astype(str).unique())
+        for key, value in named.items()
+        for one in _listed(value)
+        if one not in set(cells[key])
+    ]
+    return f"{_cells(wanted)}: the study has no such cell{''.join(hints)}"
 
 
 def _filtered(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:

@@ -4,8 +4,11 @@ A claim: ``id``, ``source`` (a key of ``sources``), ``where`` in it, ``says`` (i
 (see :mod:`cxrbench.claims.evidence`), ``computation`` (see :mod:`cxrbench.claims.formula`), ``stated``
 (a number, two numbers as a range, or ``{above: x}``, ``{below: x}``), ``tolerance`` (absolute, or ``5%``
 of what is stated), ``unit``, ``verdict`` (what the last review saw: a computed verdict that differs is
-drift, it is never shown as the verdict), ``note``, ``striking``. Instead of a computation, ``missing``
-says what a test would need that is not here.
+drift, it is never shown as the verdict), ``note``, ``striking``, ``experiment`` (a key of ``experiments``:
+how a reviewer sees it). Instead of a computation, ``missing`` says what a test would need that is not here.
+
+An experiment: ``title``, ``command``, ``human_minutes`` (an estimate), ``expect`` (what is seen at the end),
+and either ``cell`` (its recorded evidence gives scores, hours, money) or ``measured`` (what one run took).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from cxrbench.cells import Cell
 from cxrbench.claims.evidence import KINDS, OPTIONS, Context, Value, number_or_range, own_value, show
 from cxrbench.claims.formula import Formula, FormulaError
 from cxrbench.errors import UserError, nearest
@@ -25,7 +29,10 @@ OURS = "ours"
 _REQUIRED = ("id", "source", "where", "says")
 _OPTIONAL = (
     "inputs", "computation", "stated", "tolerance", "unit", "verdict", "note", "striking", "missing",
+    "experiment",
 )  # fmt: skip
+_EXPERIMENT_TEXTS = ("title", "command", "expect")
+_MEASURED_KEYS = ("seconds", "disk_mib", "where", "date")
 _SOURCE_KEYS = ("author", "title", "where", "interest")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -78,6 +85,7 @@ class Claim:
     note: str = ""
     striking: bool = False
     missing: str = ""
+    experiment: str = ""
     at: Mapping[str, str] = field(default_factory=dict)  # key -> file:line:column
 
     def value_of(self, name: str, context: Context) -> Value:
@@ -93,11 +101,39 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What one run of an experiment took: wall seconds, MiB written, on which machine, when."""
+
+    seconds: float
+    disk_mib: float
+    where: str
+    date: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How a reviewer sees claims: one command. ``cell`` or ``measured`` tell its cost, where known."""
+
+    title: str
+    command: str
+    human_minutes: float
+    expect: str
+    cell: Cell | None = None
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True)
 class Claims:
-    """All claims of a file, and their sources by key."""
+    """All claims of a file; their sources and the experiments that show ours, by key."""
 
     sources: Mapping[str, Source]
     claims: tuple[Claim, ...]
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> tuple[Claim, ...]:
+        """Our own claims, in the file's order."""
+        return tuple(claim for claim in self.claims if claim.source == OURS)
 
 
 def read_claims(path: Path | str) -> Claims:
@@ -143,15 +179,22 @@ class _Reader:
     def claims(self, raw: Any) -> Claims:
         if self.root is not None:
             _refuse_repeated_keys(self.root, self.path)
-        if not isinstance(raw, dict) or set(raw) != {"sources", "claims"}:
-            raise self.wrong((), "a claims file has two keys, 'sources' and 'claims'")
+        if not isinstance(raw, dict) or set(raw) - {"experiments"} != {"sources", "claims"}:
+            raise self.wrong(
+                (), "a claims file has two keys, 'sources' and 'claims', and may have 'experiments'"
+            )
         if not isinstance(raw["claims"], list) or not isinstance(raw["sources"], dict):
             raise self.wrong((), "'sources' is a mapping and 'claims' a list")
         sources = {key: self._source(key, value) for key, value in raw["sources"].items()}
+        experiments = self._experiments(raw.get("experiments", {}))
         claims: list[Claim] = []
         seen: dict[str, int] = {}
         for number, entry in enumerate(raw["claims"]):
             claim = self._claim(number, entry, sources)
+            if claim.experiment and claim.experiment not in experiments:
+                hint = nearest(claim.experiment, experiments) or f"; known: {', '.join(experiments)}"
+                what = f"claim {claim.id}: unknown experiment '{claim.experiment}'{hint}"
+                raise self.wrong(("claims", number, "experiment"), what)
             if claim.id in seen:
                 first = self.at("claims", seen[claim.id]).split(":")[-2]
                 raise self.wrong(
@@ -159,7 +202,7 @@ class _Reader:
                 )
             seen[claim.id] = number
             claims.append(claim)
-        return Claims(sources, tuple(claims))
+        return Claims(sources, tuple(claims), experiments)
 
     def _source(self, key: str, value: Any) -> Source:
         where = ("sources", key)
@@ -170,6 +213,41 @@ class _Reader:
             if needed not in value:
                 raise self.wrong(where, f"source {key}: key '{needed}' is missing")
         return Source(**value)
+
+    def _experiments(self, value: Any) -> dict[str, Experiment]:
+        if not isinstance(value, dict):
+            raise self.wrong(("experiments",), "'experiments' is a mapping of names to experiments")
+        return {str(key): self._experiment(str(key), entry) for key, entry in value.items()}
+
+    def _experiment(self, key: str, entry: Any) -> Experiment:
+        where = ("experiments", key)
+        if not isinstance(entry, dict):
+            raise self.wrong(where, f"experiment {key} is a mapping with {', '.join(_EXPERIMENT_TEXTS)}, ...")
+        self._known_keys(where, entry, (*_EXPERIMENT_TEXTS, "human_minutes", "cell", "measured"))
+        for text in _EXPERIMENT_TEXTS:
+            if not isinstance(entry.get(text), str) or not entry[text].strip():
+                raise self.wrong((*where, text), f"experiment {key}: '{text}' must be a text")
+        minutes = self._amount((*where, "human_minutes"), entry.get("human_minutes"))
+        try:
+            cell = Cell.parse(str(entry["cell"])) if "cell" in entry else None
+        except UserError as error:
+            raise self.wrong((*where, "cell"), f"experiment {key}: {error}") from None
+        texts = {name: entry[name].strip() for name in _EXPERIMENT_TEXTS}
+        return Experiment(**texts, human_minutes=minutes, cell=cell, measured=self._measured(where, entry))
+
+    def _measured(self, where: tuple[str | int, ...], entry: Mapping[str, Any]) -> Measured | None:
+        if "measured" not in entry:
+            return None
+        found, here = entry["measured"], (*where, "measured")
+        if not isinstance(found, dict) or set(found) != set(_MEASURED_KEYS):
+            raise self.wrong(here, f"measured is a mapping with {', '.join(_MEASURED_KEYS)}")
+        amounts = {key: self._amount((*here, key), found[key]) for key in _MEASURED_KEYS[:2]}
+        return Measured(**amounts, where=str(found["where"]), date=str(found["date"]))
+
+    def _amount(self, where: tuple[str | int, ...], value: Any) -> float:
+        if isinstance(number := self._number(where, value), tuple) or number < 0:
+            raise self.wrong(where, f"'{value}': a number that is not negative")
+        return number
 
     def _known_keys(self, where: tuple[str | int, ...], value: Mapping, known: tuple[str, ...]) -> None:
         for key in value:
@@ -193,7 +271,9 @@ class _Reader:
             raise self.wrong((*where, "source"), f"claim {name}: unknown source '{entry['source']}'{hint}")
         texts = {key: str(entry.get(key, "")) for key in ("unit", "verdict", "note", "missing")}
         at = {key: self.at(*where, key) for key in ("inputs", "computation", "verdict")}
-        common = {key: entry[key] for key in _REQUIRED} | texts
+        common = (
+            {key: entry[key] for key in _REQUIRED} | texts | {"experiment": str(entry.get("experiment", ""))}
+        )
         common |= {"striking": bool(entry.get("striking", False)), "at": at}
         if ("missing" in entry) == ("computation" in entry):
             raise self.wrong(where, f"claim {name}: give either a 'computation' or what is 'missing'")

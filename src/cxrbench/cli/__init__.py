@@ -5,53 +5,107 @@ Commands import what they need when they are called: most need no torch, and `co
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from cxrbench.cli import audit, bench, cell, cells, cost, data, neuron, report, results, sagemaker
-from cxrbench.cli.words import say
+from cxrbench.cli.words import complain, say
 from cxrbench.errors import UserError
+from cxrbench.files import explained
+
+HELP = """Trainium or CUDA for chest radiographs? Each step from radiographs to the paper, by hand.
+
+The graph takes them for you: `make paper` trains what runs here, adopts
+recorded evidence for the rest and rebuilds the paper. A cell is one training
+run; its name is dataset/architecture/platform/seedN.
+
+Two examples. Train a cell on drawn radiographs, then look at its scores:
+
+  cxrbench data pack phantom-32px
+  cxrbench train phantom-32px/resnet18/cpu/seed0
+  cd results/runs/phantom-32px/resnet18/cpu/seed0
+  cxrbench evaluate predictions.parquet
+
+Check all recorded evidence, then see what follows from it:
+
+  cxrbench verify
+  cxrbench claims --why
+"""
+EPILOG = """Tables go to standard output (--json: the same rows), messages to standard error.
+Exit codes: 0 done; 1 wrong input, or outside its tolerance; 2 wrong command
+line; 3 cannot be trained here; 75 interrupted, call again."""
+# The order in which a user meets them: panels and, inside each, commands.
+STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "1. Data: download, check, pack": {"data": data.app},
+    "2. Train one cell, hold it against its record": {
+        "train": cells.train,
+        "cell": cell.app,
+        "precompile": neuron.precompile,
+        "sagemaker": sagemaker.app,
+    },
+    "3. Evidence: keep it, check it": {
+        "record": cells.record,
+        "verify": cells.verify,
+        "adopt": cells.adopt,
+        "expected": cells.expected,
+    },
+    "4. What follows: scores, money, claims": {
+        "evaluate": results.evaluate,
+        "cost": cost.app,
+        "claims": results.claims,
+        "audit": audit.audit,
+    },
+    "5. Paper and measurements of speed": {"report": report.app, "bench": bench.app},
+}
+
+
+class InOrder(TyperGroup):
+    """The commands in the order of the steps; typer would put groups after single commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        steps = [name for panel in STEPS.values() for name in panel]
+        return [*steps, *(name for name in self.commands if name not in steps)]
+
 
 app = typer.Typer(
-    help="Trainium or CUDA for chest radiographs? Prepare data, train, score, price, rebuild the paper.",
+    cls=InOrder,
+    help=HELP,
+    epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data.app, name="data")
-COMMANDS: tuple[Callable[..., None], ...] = (
-    cells.train,
-    cells.adopt,
-    cells.record,
-    cells.verify,
-    cells.expected,
-    results.evaluate,
-    results.claims,
-    audit.audit,
-    neuron.precompile,
-)
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(cell.app, name="cell")
-app.add_typer(cost.app, name="cost")
-app.add_typer(report.app, name="report")
-app.add_typer(bench.app, name="bench")
-app.add_typer(sagemaker.app, name="sagemaker")
+for panel, steps in STEPS.items():
+    for name, step in steps.items():
+        if isinstance(step, typer.Typer):
+            app.add_typer(step, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(step)
 
 
 def main() -> None:
     """Entry point: a user's mistake is one message, never a traceback."""
+    if os.environ.get("NO_COLOR"):
+        os.environ["TERM"] = "dumb"  # rich would still print in bold
     try:
         app()
     except UserError as error:
-        print(f"cxrbench: {error}", file=sys.stderr)
+        complain(str(error))
+        sys.exit(1)
+    except OSError as error:
+        if (message := explained(error)) is None:
+            raise
+        complain(str(message))
         sys.exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="5. Paper and measurements of speed")
 def schema(folder: Path = Path("workflow/schemas")) -> None:
     """Write the JSON Schemas of study and run record, generated from the types."""
     from cxrbench.schemas import write_schemas

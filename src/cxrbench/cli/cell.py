@@ -18,6 +18,7 @@ from cxrbench.cli.words import (
     StudyOption,
     say,
 )
+from cxrbench.errors import UserError
 
 app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
 CANNOT_RUN = 3
@@ -28,6 +29,7 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
     """Say in one sentence why CELL cannot be trained here (exit code 3), and what is recorded of it."""
     from cxrbench.config import read_study
     from cxrbench.evidence import RECORD
+    from cxrbench.recorded import Recorded
     from cxrbench.study import Plan
 
     one, config = Cell.parse(cell), read_study(study)
@@ -36,7 +38,9 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
     if reason := plan.why_not_here(one):
         say(f"{one} cannot be trained here: {reason}")
         kept = one.folder(recorded)
-        if (kept / RECORD).exists():
+        if refused := Recorded(recorded).refused(one):
+            say(f"its recorded evidence is refused: {refused}")
+        elif (kept / RECORD).exists():
             say(f"it is recorded: cxrbench evaluate {kept}/predictions.parquet prints its scores")
         else:
             say("nobody has recorded it either")
@@ -52,11 +56,18 @@ def compare_with_recorded(
     prices: PricesOption = PRICES,
 ) -> None:
     """Yours against recorded: exit code 0 when every score is inside its tolerance."""
-    from cxrbench.evidence import read_record
+    from cxrbench.config import read_study
+    from cxrbench.evidence import RECORD, read_record
+    from cxrbench.recorded import Recorded
     from cxrbench.report.compare import compare, readable
     from cxrbench.report.pricing import cost_table
+    from cxrbench.study import Plan
 
     one = Cell.parse(cell)
+    if not (one.folder(runs) / RECORD).exists():
+        Plan(read_study(study), recorded).must_be_known(one)
+    if refused := Recorded(recorded).refused(one):
+        raise UserError(f"the recorded evidence of {one} is refused: {refused}")
     record = read_record(one.folder(runs))
     found = compare(one, one.folder(runs), recorded)
     for note in found.notes:

@@ -16,6 +16,7 @@ from cxrbench.cli.words import (
     CellArgument,
     RecordedOption,
     StudyOption,
+    complain,
     say,
 )
 from cxrbench.errors import UserError
@@ -113,7 +114,7 @@ def verify(recorded: RecordedOption = RECORDED) -> None:
 
     cells, problems = verify_recorded(recorded)
     for problem in problems:
-        say(f"cxrbench: {problem}")
+        complain(problem)
     if problems:
         say(f"{len(problems)} problems in {recorded}")
         raise typer.Exit(1)
@@ -129,7 +130,7 @@ def expected(
     import pandas as pd
 
     from cxrbench import expected as reviewed
-    from cxrbench.report.cells import NOT_RUN
+    from cxrbench.report.cells import NOT_RUN, REFUSED
 
     cells = pd.read_csv(table, keep_default_na=False)
     run = cells[cells["status"] != NOT_RUN]
@@ -138,8 +139,11 @@ def expected(
         reviewed.accept(listed, statuses, accept)
         say(f"wrote {listed}")
     problems = reviewed.unexpected(statuses, reviewed.read_expected(listed))
-    for problem in problems:
-        say(f"cxrbench: {problem}")
+    refused = cells[cells["origin"] == REFUSED]
+    for problem in (*(f"{row.cell}: {REFUSED}: {row.failure}" for row in refused.itertuples()), *problems):
+        complain(problem)
+    if len(refused) and not problems:
+        raise typer.Exit(1)
     if problems:
         say("to accept these outcomes after looking at them: cxrbench expected --accept 'the reason'")
         raise typer.Exit(1)

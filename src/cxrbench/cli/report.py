@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, StudyOption
+from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, StudyOption, say
+
+if TYPE_CHECKING:
+    from cxrbench.report.artifact import Artifact
 
 app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
 
@@ -97,11 +100,37 @@ def report_readme(
     ] = RESULTS,
     readme: Path = Path("README.md"),
     figure: Path = Path("docs/auroc_per_label.png"),
+    study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
     from cxrbench.report.readme import write_readme
 
-    write_readme(results, readme, figure)
+    write_readme(results, readme, figure, _artifact(results, study, recorded))
+
+
+@app.command("artifact")
+def report_artifact(
+    results: Annotated[
+        Path, typer.Option(help="Folder with tables/, built from recorded evidence.")
+    ] = RESULTS,
+    markdown: Path = Path("ARTIFACT.md"),
+    study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """The generated parts of ARTIFACT.md; build with `make paper-from-evidence` before."""
+    from cxrbench.report.artifact import write_markdown
+
+    write_markdown(_artifact(results, study, recorded), markdown)
+
+
+def _artifact(results: Path, study: Path, recorded: Path) -> Artifact:
+    import pandas as pd
+
+    from cxrbench.report.artifact import Artifact
+
+    ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
+    return Artifact.read(ledger, study, recorded)
 
 
 @app.command("summary")
@@ -113,3 +142,18 @@ def report_summary(
     from cxrbench.report.summary import summary
 
     print(summary(results, paper), end="")
+
+
+@app.command("html")
+def report_html(
+    results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")] = RESULTS,
+    study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
+    expected: Annotated[Path, typer.Option(help="Reviewed outcomes.")] = Path("data/expected_status.csv"),
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = RESULTS / "report.html",
+) -> None:
+    """One page that needs no network: verdicts, claims, tables, figures, and the evidence of every cell."""
+    from cxrbench.report.page.build import write_page
+
+    write_page(results, study, recorded, expected, out)
+    say(f"wrote {out}")

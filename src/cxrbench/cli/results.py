@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cli.words import PRICES, RESULTS, PricesOption, say
+from cxrbench.cli.words import PRICES, RESULTS, PricesOption, complain, say
 
 
 def evaluate(
@@ -59,6 +59,6 @@ def claims(
     for row in drifted(ledger).itertuples():
         say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
     for row in (lost := broken(ledger)).itertuples():
-        say(f"cxrbench: our claim {row.id} does not follow from the evidence any more: {row.why}")
+        complain(f"our claim {row.id} does not follow from the evidence any more: {row.why}")
     if len(lost):
         raise typer.Exit(1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -26,3 +27,15 @@ STUDY, PACKED, RECORDED, RESULTS = (
 def say(text: str) -> None:
     """A message to the person, apart from output that is data."""
     print(text, file=sys.stderr, flush=True)
+
+
+def complain(text: str) -> None:
+    """What went wrong, with our name before it: red on a terminal that shows colours, plain elsewhere."""
+    name = "\x1b[1;31mcxrbench:\x1b[0m" if coloured(sys.stderr) else "cxrbench:"
+    say(f"{name} {text}")
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal that shows colours and whose user wants them (no-color.org)."""
+    able = os.environ.get("TERM", "dumb") != "dumb"
+    return stream.isatty() and able and not os.environ.get("NO_COLOR")

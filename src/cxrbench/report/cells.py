@@ -10,8 +10,13 @@ import pandas as pd
 from cxrbench.cells import Cell
 from cxrbench.config import Study
 from cxrbench.evidence import RECORD, read_record
+from cxrbench.platform_names import ACCELERATED
+from cxrbench.recorded import Recorded
 
 NOT_RUN = "not run"
+REFUSED = (
+    "refused"  # an origin: recorded evidence that is not used; its status is 'not run', `failure` says why
+)
 COLUMNS = [
     *(
         "cell",
@@ -32,23 +37,26 @@ COLUMNS = [
 
 def cells_table(study: Study, adopted: Path, recorded: Path) -> pd.DataFrame:
     """One row per cell of ``study`` in its order; cells without evidence have status 'not run'."""
-    rows = [_row(cell, study.recipe(cell.dataset).hash(), adopted, recorded) for cell in study.all_cells()]
+    evidence = Recorded(recorded)
+    rows = [_row(cell, study.recipe(cell.dataset).hash(), adopted, evidence) for cell in study.all_cells()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(cell: Cell, recipe: str, adopted: Path, recorded: Path) -> dict[str, Any]:
+def _row(cell: Cell, recipe: str, adopted: Path, evidence: Recorded) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
     path = cell.folder(adopted) / RECORD
+    trained_here = _same(path, cell.folder(adopted.parent / "runs") / RECORD)
+    if not trained_here and (reason := evidence.refused(cell)):
+        return row | {"origin": REFUSED, "failure": reason}
     if not path.exists():
         return row
     record = read_record(path)
     if record.recipe_hash != recipe:  # adopted before the study's recipe changed
         return row
-    kept = cell.folder(recorded) / RECORD
-    same = kept.exists() and kept.read_bytes() == path.read_bytes()
+    same = _same(path, cell.folder(evidence.root) / RECORD)
     timing = record.timing
     seconds = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
-    accelerated = cell.platform not in ("cpu", "xla_cpu")
+    accelerated = cell.platform in ACCELERATED
     return row | {
         "status": record.status,
         "origin": "recorded" if same else "fresh",
@@ -69,3 +77,7 @@ def _row(cell: Cell, recipe: str, adopted: Path, recorded: Path) -> dict[str, An
         "torch": record.versions.get("torch"),
         "train_images": record.dataset.images["train"] if record.dataset else None,
     }
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.read_bytes() == other.read_bytes()

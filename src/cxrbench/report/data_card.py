@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +11,8 @@ from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.registry import read_registry
 from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
-from cxrbench.errors import UserError
 from cxrbench.files import write_text
+from cxrbench.report.blocks import renewed
 from cxrbench.report.label_noise import label_noise
 from cxrbench.report.label_noise import shown as shown_noise
 from cxrbench.report.splits import shown as shown_splits
@@ -27,16 +26,7 @@ def write_card(card: Path, registry: Path) -> None:
 
 def card_text(text: str, registry: Path) -> str:
     """``text`` with what stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` renewed."""
-    for name, block in blocks(registry).items():
-        places = list(re.finditer(rf"<!-- begin {name} -->\n(.*?)<!-- end {name} -->", text, flags=re.S))
-        if len(places) != 1:
-            raise UserError(
-                f"the data card has not one pair of markers <!-- begin {name} --> and <!-- end {name} -->; "
-                "restore data/README.md with git"
-            )
-        start, end = places[0].span(1)
-        text = f"{text[:start]}\n{block}\n{text[end:]}"
-    return text
+    return renewed(text, {name: f"\n{block}\n" for name, block in blocks(registry).items()}, "data/README.md")
 
 
 def blocks(registry: Path) -> dict[str, str]:

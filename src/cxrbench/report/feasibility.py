@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.cells import REFUSED
 from cxrbench.report.provenance import COLUMN, of_cells
 from cxrbench.report.results import Results, Table, listed
 
@@ -37,7 +37,7 @@ def status_matrix(read: Results) -> Table:
 
 def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
     states = [
-        NOT_RUN if row.status == NOT_RUN else str(row.origin) if row.status == "ok" else str(row.status)
+        str(row.origin) if row.status == "ok" or row.origin == REFUSED else str(row.status)
         for row in ours.itertuples()
     ]
     said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.metrics.f1_search import TARGET
-from cxrbench.report import label_noise, provenance, splits
+from cxrbench.report import artifact, label_noise, provenance, splits
 from cxrbench.report.audit import audit_values
-from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.cost_tables import cost_values
 from cxrbench.report.latex import escape
 from cxrbench.report.measurements import measurement_values
@@ -19,12 +21,15 @@ def numbers(read: Results) -> dict[str, str]:
     """Every number that the prose may name; ``dataset/architecture/platform/metric`` and counts."""
     cells = read.cells
     run = cells[cells["status"] != NOT_RUN]
+    refused = cells[cells["origin"] == REFUSED]
     values = {
         "cells/total": str(len(cells)),
         "cells/run": str(len(run)),
         "cells/ok": str((cells["status"] == "ok").sum()),
         "cells/failed": str((run["status"] != "ok").sum()),
-        "cells/not run": str(len(cells) - len(run)),
+        "cells/not run": str(len(cells) - len(run) - len(refused)),
+        "cells/refused": str(len(refused)),
+        "cells/refused/said": _refused_said(refused["cell"]),
         "cells/recorded": str((cells["origin"] == "recorded").sum()),
         "cells/fresh": str((cells["origin"] == "fresh").sum()),
         "f1/target": f"{TARGET:.2f}",
@@ -47,10 +52,21 @@ def numbers(read: Results) -> dict[str, str]:
         audit_values,
         label_noise.numbers,
         splits.numbers,
+        artifact.numbers,
         provenance.figure_values,
     ):
         values |= more(read)
     return values
+
+
+def _refused_said(cells: pd.Series) -> str:
+    """A sentence on recorded evidence that was not used, or nothing."""
+    if cells.empty:
+        return ""
+    names = ", ".join(rf"\code{{{escape(cell)}}}" for cell in cells)
+    return (
+        f"Recorded evidence that is not what was recorded is refused, and nothing here rests on it: {names}."
+    )
 
 
 def _run_numbers(read: Results) -> dict[str, str]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from cxrbench.files import write_csv, write_text
-from cxrbench.report import audit, feasibility, label_noise, measurements, provenance, splits, tables
+from cxrbench.report import (
+    artifact,
+    audit,
+    feasibility,
+    label_noise,
+    measurements,
+    provenance,
+    splits,
+    tables,
+)
 from cxrbench.report.cost_tables import COST_TABLES
 from cxrbench.report.latex import escape, fitted, macros
 from cxrbench.report.ledger import write_ledger
 from cxrbench.report.numbers import numbers
 from cxrbench.report.results import Results
+from cxrbench.report.systems import write_systems
 
 TABLES = {
     "table_cells": provenance.cells_by_status,
@@ -50,4 +60,6 @@ def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
         write_text(out / f"{name}.tex", text)
     write_text(out / "xla_listing.tex", measurements.xla_listing())
     write_ledger(read.claims, out)
+    artifact.write_artifact(artifact.Artifact.read(read.claims, study, recorded), out)
+    write_systems(recorded, out)
     write_text(out / "macros.tex", macros(numbers(read)))

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.expected import EXPECTED, expected_status, read_expected
-from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.evaluation import read_metrics
 
 
@@ -45,9 +45,9 @@ def _matrix(cells: pd.DataFrame) -> str:
 
 
 def _state(row: Any, reviewed: list[tuple[str, str, str]]) -> str:
-    """fresh, recorded or not run; a failure, or a success nobody expected, says so."""
+    """fresh, recorded, refused or not run; a failure, or a success nobody expected, says so."""
     if row.status == NOT_RUN:
-        return NOT_RUN
+        return REFUSED if row.origin == REFUSED else NOT_RUN
     state = str(row.origin) if row.status == "ok" else str(row.status).replace("_", " ")
     if expected_status(row.cell, reviewed) != row.status:
         return f"{state} (unexpected)"

@@ -1,0 +1,105 @@
+"""Which recorded evidence is refused, and what one is told to do about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, cxrbench
+from cxrbench.cells import Cell
+from cxrbench.evidence import write_sums
+from cxrbench.recorded import Recorded
+
+CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Recorded evidence of one cell."""
+    shutil.copytree(CELL.folder(ROOT / "data/recorded"), CELL.folder(tmp_path))
+    write_sums(tmp_path)
+    return tmp_path
+
+
+def with_schema(root: Path, version: object) -> None:
+    path = CELL.folder(root) / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
+    write_sums(root)
+
+
+def test_what_is_as_recorded_is_used(root: Path) -> None:
+    assert Recorded(root).refused(CELL) is None
+
+
+def test_what_is_not_there_is_not_refused(root: Path) -> None:
+    assert Recorded(root).refused(Cell.parse("a/b/cpu/seed0")) is None
+    assert Recorded(root / "nowhere").refused(CELL) is None
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
+def test_another_byte_is_refused_with_the_file_and_the_remedy(root: Path, name: str) -> None:
+    with (CELL.folder(root) / name).open("ab") as file:
+        file.write(b"\n")
+    reason = Recorded(root).refused(CELL)
+    assert reason == (
+        f"{CELL.folder(root) / name} differs from SHA256SUMS; restore it: git checkout -- {root}"
+    )
+
+
+@pytest.mark.parametrize("name", ["predictions.parquet", "train.log"])
+def test_sums_that_were_made_again_do_not_hide_it(root: Path, name: str) -> None:
+    with (CELL.folder(root) / name).open("ab") as file:
+        file.write(b"\n")
+    write_sums(root)
+    assert f"{name}: its sha256 differs from the one in record.json" in (Recorded(root).refused(CELL) or "")
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
+def test_a_lost_file_is_refused(root: Path, name: str) -> None:
+    (CELL.folder(root) / name).unlink()
+    assert f"{name} is missing, but stands in SHA256SUMS" in (Recorded(root).refused(CELL) or "")
+
+
+@pytest.mark.parametrize("version", [0, None, "1"])
+def test_an_older_schema_says_how_the_record_is_made_again(root: Path, version: object) -> None:
+    with_schema(root, version)
+    command = f"cxrbench train {CELL} && cxrbench record {CELL}"
+    assert command in (Recorded(root).refused(CELL) or "")
+
+
+def test_a_newer_schema_says_to_update(root: Path) -> None:
+    with_schema(root, 99)
+    assert "update it with git pull" in (Recorded(root).refused(CELL) or "")
+
+
+def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
+    path = CELL.folder(root) / "record.json"
+    record = json.loads(path.read_text())
+    del record["micro_batch"], record["platform"], record["peak_memory_mib"]
+    path.write_text(json.dumps(record))
+    write_sums(root)
+    assert Recorded(root).refused(CELL) is None
+
+
+@pytest.mark.parametrize("door", [("cell", "check"), ("cell", "compare")])
+def test_an_unknown_cell_gets_the_nearest_names(door: tuple[str, str]) -> None:
+    done = cxrbench(*door, "nih128-64px/resnet81/cpu/seed0")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "did you mean 'nih128-64px/resnet18/cpu/seed0'" in done.stderr
+
+
+def test_a_reviewer_is_not_offered_refused_evidence(root: Path) -> None:
+    with (CELL.folder(root) / "train.log").open("a") as log:
+        log.write("more\n")
+    cell = str(CELL).replace("/cpu/", "/cuda/")
+    shutil.move(CELL.folder(root), Path(str(CELL.folder(root)).replace("/cpu/", "/cuda/")))
+    checked = cxrbench("cell", "check", cell, "--recorded", root)
+    if checked.returncode == 0:
+        pytest.skip("this machine has an NVIDIA driver: the cell can be trained here")
+    assert checked.returncode == 3 and "its recorded evidence is refused" in checked.stderr
+    shutil.copytree(CELL.folder(ROOT / "data/recorded"), CELL.folder(root.parent / "runs"))
+    compared = cxrbench("cell", "compare", CELL, "--runs", root.parent / "runs", "--recorded", root)
+    assert compared.returncode == 1 and "is refused: " in compared.stderr

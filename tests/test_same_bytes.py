@@ -1,0 +1,79 @@
+"""The whole of the paper from recorded evidence, twice: nothing of folder, locale, clock or user is in it."""
+
+from __future__ import annotations
+
+import locale
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from test_graph import copy_of_the_repository
+
+MADE = (
+    *(
+        "paper/paper.pdf",
+        "paper/generated/*",
+        "figures/*.pdf",
+        "results/tables/*",
+        "results/metrics/**/*.csv",
+    ),
+    *("results/cells/**/*.*", "results/summary.txt", "results/report.html", "results/study.json"),
+    *("README.md", "ARTIFACT.md", "docs/auroc_per_label.png"),
+)
+
+
+def a_german_locale() -> str:
+    """A locale with a decimal comma and another order of letters, where the machine has one."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+    except locale.Error:
+        return "C.UTF-8"
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    return "de_DE.UTF-8"
+
+
+def built(folder: Path, umask: int, cores: int, **changes: str) -> dict[str, bytes]:
+    """Every file that a build from recorded evidence makes in ``folder``, in an environment of its own."""
+    clone = copy_of_the_repository(folder)
+    (clone / "overlay.yaml").unlink()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    environment = kept | {"PYTHONPATH": str(clone / "src"), "HOME": str(folder.parent)} | changes
+    python = [sys.executable, "-m"]
+    for words in (
+        ["snakemake", "--cores", str(cores), "--workflow-profile", "none", "--config", "run=[]"],
+        ["snakemake", "results/report.html", "--cores", str(cores), "--config", "run=[]"],
+        ["cxrbench", "report", "readme"],
+        ["cxrbench", "report", "artifact"],
+    ):
+        done = subprocess.run(
+            [*python, *words], cwd=clone, env=environment, umask=umask, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    files = {path for pattern in MADE for path in clone.glob(pattern) if path.is_file()}
+    return {str(path.relative_to(clone)): path.read_bytes() for path in sorted(files)}
+
+
+@pytest.mark.slow
+def test_two_builds_in_other_folders_locales_and_time_zones_are_the_same_bytes(tmp_path: Path) -> None:
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    early = built(
+        tmp_path / "here", 0o022, 2, LC_ALL="C", TZ="Pacific/Kiritimati", PYTHONHASHSEED="1", USER="one"
+    )
+    late = built(
+        tmp_path / "in another place, with spaces",
+        *(0o077, 1),
+        LC_ALL=a_german_locale(),
+        TZ="America/St_Johns",
+        PYTHONHASHSEED="2",
+        USER="two",
+        COLUMNS="40",
+    )
+    assert early.keys() == late.keys() and {"paper/paper.pdf", "results/report.html"} <= early.keys()
+    assert [name for name in early if early[name] != late[name]] == []

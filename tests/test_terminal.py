@@ -1,0 +1,130 @@
+"""The command line as a person meets it: help that teaches, colours only where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, cxrbench
+
+ESCAPE = "\x1b"
+WRONG = ("cell", "check", "no-cell")  # ends in one of our own messages
+
+
+def on_a_terminal(*words: str, **changes: str) -> str:
+    """What a command prints on a real pseudo-terminal, both streams together."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    environment = (
+        kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", "COLUMNS": "100"} | changes
+    )
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "cxrbench", *words]
+    process = subprocess.Popen(
+        command, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment, close_fds=True
+    )
+    os.close(child)
+    shown = b""
+    try:
+        while part := os.read(parent, 65536):
+            shown += part
+    except OSError:  # Linux says so when the last writer has gone
+        pass
+    os.close(parent)
+    process.wait(60)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("tran",), WRONG], ids=["help", "usage", "message"])
+def test_a_terminal_gets_colour(words: tuple[str, ...]) -> None:
+    assert ESCAPE in on_a_terminal(*words)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("tran",), WRONG], ids=["help", "usage", "message"])
+@pytest.mark.parametrize("changes", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+def test_nobody_gets_colour_who_does_not_want_it(words: tuple[str, ...], changes: dict[str, str]) -> None:
+    shown = on_a_terminal(*words, **changes)
+    assert ESCAPE not in shown
+    assert shown.strip()
+
+
+def test_an_empty_no_color_is_none() -> None:
+    assert ESCAPE in on_a_terminal(*WRONG, NO_COLOR="")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("tran",), WRONG], ids=["help", "usage", "message"])
+def test_a_pipe_gets_no_colour(words: tuple[str, ...]) -> None:
+    done = cxrbench(*words)
+    assert ESCAPE not in done.stdout + done.stderr
+
+
+def test_the_help_has_the_steps_in_their_order_and_two_examples() -> None:
+    shown = cxrbench("--help").stdout
+    steps = [int(number) for number in re.findall(r"╭─ (\d)\. ", shown)]
+    assert steps == [1, 2, 3, 4, 5]
+    names = re.findall(r"^│ (\w+) ", shown, flags=re.M)
+    order = ["data", "train", "record", "verify", "evaluate", "claims", "report"]
+    assert [name for name in names if name in order] == order
+    examples = re.findall(r"^ +(cxrbench .+?)\s*$", shown, flags=re.M)
+    assert len(examples) == 5
+
+
+def test_the_examples_of_the_help_are_commands_that_exist() -> None:
+    for line in re.findall(r"^ +cxrbench (.+?)\s*$", cxrbench("--help").stdout, flags=re.M):
+        words = [word for word in line.split() if re.fullmatch(r"[a-z]+|--why", word)]
+        done = cxrbench(*[word for word in words if not word.startswith("-")], "--help")
+        assert done.returncode == 0, line
+        assert all(word in done.stdout for word in words if word.startswith("-")), line
+
+
+def predictions(root: Path) -> Path:
+    return next((root / "data/recorded").glob("*/*/*/seed*/predictions.parquet"))
+
+
+def one_message(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("cxrbench:")]
+    assert all(part in line for part in parts), line
+
+
+def test_a_folder_given_as_a_file_is_one_message(root: Path, tmp_path: Path) -> None:
+    done = cxrbench("evaluate", predictions(root), "--replicates", 50, "--out", tmp_path)
+    one_message(done, str(tmp_path), "this is a folder; name a file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_a_folder_is_needed_is_one_message(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    done = cxrbench("claims", "--out", tmp_path / "file/claims.csv")
+    one_message(done, str(tmp_path / "file"), "a file")
+
+
+def test_a_missing_input_is_one_message(tmp_path: Path) -> None:
+    done = cxrbench("report", "summary", "--results", tmp_path / "nowhere")
+    one_message(done, "nowhere/tables/cells.csv", "no such file")
+
+
+@pytest.fixture
+def read_only(tmp_path: Path):
+    """A folder that may not be written: on a disk mounted so for root, by its permissions for others."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid():
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o755)
+        return
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("this machine does not let one mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_read_only_folder_is_one_message(read_only: Path) -> None:
+    done = cxrbench("claims", "--out", read_only / "claims.csv")
+    one_message(done, str(read_only / "claims.csv"), "name another place")
