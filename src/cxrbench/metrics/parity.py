@@ -201,7 +201,10 @@ def _verdict(row: dict, why: str) -> tuple[str, str]:
     if why:
         return "inconclusive", why
     if not np.isfinite(row["p_different"]):
-        return "inconclusive", "neither patients nor seeds vary: there is nothing to judge a difference by"
+        return (
+            "inconclusive",
+            "neither patients nor seeds vary: all are equal, and there is nothing to judge by",
+        )
     different = row["p_holm"] < ALPHA
     if row["p_equivalent"] < ALPHA:
         return "equivalent", "differs from zero, but inside the margin" if different else ""

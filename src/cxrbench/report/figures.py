@@ -139,7 +139,7 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     datasets = list(dict.fromkeys(scored["dataset"]))
     if not datasets:
         return no_evidence("No cell has run.")
-    figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.4), layout="constrained", squeeze=False)
+    figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.1), layout="constrained", squeeze=False)
     for dataset, axes in zip(datasets, panels[0], strict=True):
         groups = _groups(scored[scored["dataset"] == dataset])
         for (name, some), colour, dash in zip(groups.items(), cycle(COLOURS), cycle(DASHES), strict=False):
@@ -163,7 +163,7 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     datasets = sorted(dict.fromkeys(scored["dataset"]), key=lambda name: name.startswith("phantom"))
     groups = _groups(scored[scored["dataset"] == datasets[0]])
     figure, panels = plt.subplots(
-        3, 5, figsize=(WIDTH, 4.0), layout="constrained", sharex=True, sharey=True, squeeze=False
+        3, 5, figsize=(WIDTH, 3.6), layout="constrained", sharex=True, sharey=True, squeeze=False
     )
     styles = list(zip(cycle(COLOURS), cycle(DASHES), groups, strict=False))
     for colour, dash, name in styles:
@@ -234,7 +234,7 @@ def parity(rows: pd.DataFrame) -> Figure:
     rows = rows[(rows["label"] == "macro") & (rows["metric"] == "auroc") & rows["ci_low"].notna()]
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.9 + 0.3 * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.8 + 0.27 * len(rows)), layout="constrained")
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0, label="margin of equivalence")
     axes.axvline(0, color="0.6", lw=0.5)
@@ -263,7 +263,7 @@ def throughput(rows: pd.DataFrame) -> Figure:
         return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm, best flags", "timm": "timm, defaults"}
     names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.55 * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.42 * len(rows)), layout="constrained")
     offsets = np.linspace(-0.22, 0.22, len(contenders))
     for (name, label), offset, colour, marker in zip(
         contenders.items(), offsets, COLOURS, MARKERS, strict=False

@@ -34,7 +34,7 @@ def cost_by_price(costs: pd.DataFrame) -> Figure:
     if costs.empty:
         return no_evidence("No cell has run to the end, so nothing can be priced.")
     groups = list(costs.groupby(["dataset", "architecture", "platform", "instance", "kind"], sort=False))
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.9 + 0.34 * len(groups)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.3 * len(groups)), layout="constrained")
     for regime, colour, marker in zip(
         dict.fromkeys(costs["regime"]), cycle(COLOURS), cycle(MARKERS), strict=False
     ):

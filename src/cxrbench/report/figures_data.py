@@ -23,7 +23,7 @@ def samples() -> Figure:
     pictures = examples(_SAMPLES, 1, _PIXELS)
     columns = 4
     lines = -(-len(pictures) // columns)
-    figure, panels = plt.subplots(lines, columns, figsize=(WIDTH, 1.75 * lines), layout="constrained")
+    figure, panels = plt.subplots(lines, columns, figsize=(WIDTH, 1.62 * lines), layout="constrained")
     for axes, (caption, picture) in zip(panels.flat, pictures, strict=True):
         axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
         axes.set_title(finding_name(caption), fontsize=8, pad=2)
@@ -40,7 +40,7 @@ def labels(counts: dict[str, dict[str, float]]) -> Figure:
     shares = {"ChestX-ray14, all": (table.mean()).to_dict(), **counts}
     order = sorted(FINDINGS, key=lambda finding: -shares["ChestX-ray14, all"][finding])
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(WIDTH, 3.4), layout="constrained", width_ratios=(1, 1.15), sharey=True
+        1, 2, figsize=(WIDTH, 3.1), layout="constrained", width_ratios=(1, 1.15), sharey=True
     )
     for number, (name, share) in enumerate(shares.items()):
         left.plot(

@@ -18,7 +18,7 @@ def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
     if rows.empty:
         return no_evidence("No cell has run.")
     groups = list(rows.groupby(["dataset", "architecture", "platform"], sort=False))
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.8 + 0.36 * len(groups)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.28 * len(groups)), layout="constrained")
     means = spread[(spread["metric"] == "auroc") & (spread["label"] == "macro")]
     means = means.set_index(["dataset", "architecture", "platform"])
     for y, (group, some) in enumerate(groups):

@@ -150,7 +150,7 @@ def figure_values(read: Results) -> dict[str, str]:
 
 
 def _sentence(read: Results, found: str) -> str:
-    """``Evidence: e1 (recorded 2026-11-21 at df23d61), e3 (fresh ...).``, every name a link."""
+    """``Evidence: e1, e2 (recorded 2026-11-21 at df23d61); e3 (fresh ...).``, every name a link."""
     if not found:
         return r"Evidence: \emph{none}."
     about: dict[str, str] = {}
@@ -159,7 +159,10 @@ def _sentence(read: Results, found: str) -> str:
         about.setdefault(known[cell.cell], f" ({cell.origin} {cell.ended[:10]} at {cell.commit[:7]})")
     for row in measured_files(read)[0].itertuples():
         about[row.Evidence] = f" (recorded {row.Measured} at {row.Commit})" if row.Measured else ""
-    return "Evidence: " + ", ".join(_link(name) + escape(about[name]) for name in found.split(", ")) + "."
+    alike: dict[str, list[str]] = {}
+    for name in found.split(", "):
+        alike.setdefault(about[name], []).append(name)
+    return "Evidence: " + "; ".join(_link(", ".join(some)) + escape(how) for how, some in alike.items()) + "."
 
 
 def _link(text: str) -> str:

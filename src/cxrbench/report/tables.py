@@ -66,9 +66,9 @@ def _auroc(read: Results, groups: list[Group]) -> Table:
 
 
 def f1_by_definition(read: Results) -> Table:
-    """Test F1 by definition, thresholds from validation."""
+    """Test F1 of the main dataset by definition, thresholds from validation."""
     columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), provenance.COLUMN]}
-    for group in read.scored():
+    for group in [group for group in read.scored() if group[0] == read.main()]:
         columns[group_name(group)] = [
             *(
                 with_interval(read.of(group, metric, "macro" if metric == "f1_macro" else "all"))
