@@ -216,6 +216,7 @@ def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_study_in_which_nothing_has_run_still_becomes_a_paper(tmp_path: Path) -> None:
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
@@ -252,6 +253,7 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
     assert (ours[SCORES].to_numpy() == theirs[SCORES].to_numpy()).all()
 
 
+@pytest.mark.slow
 def test_the_paper_is_the_same_bytes_from_any_folder_and_time_zone(built: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "a longer name, elsewhere"
     shutil.copytree(built, elsewhere, ignore=shutil.ignore_patterns(".snakemake"))

@@ -203,7 +203,7 @@ def _verdict(row: dict, why: str) -> tuple[str, str]:
     if not np.isfinite(row["p_different"]):
         return (
             "inconclusive",
-            "neither patients nor seeds vary: all are equal, and there is nothing to judge by",
+            "the difference is zero for every seed and patient: neither gives a spread to test with",
         )
     different = row["p_holm"] < ALPHA
     if row["p_equivalent"] < ALPHA:

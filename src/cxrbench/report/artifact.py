@@ -25,10 +25,11 @@ from cxrbench.report.blocks import as_markdown, renewed
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.compare import compare
 from cxrbench.report.latex import escape, tabular
+from cxrbench.report.ledger import CLAIMS
 from cxrbench.report.pricing import cost_table
 from cxrbench.report.systems import systems
 
-CLAIMS, CRITERIA, PRICES = Path("data/claims.yaml"), Path("data/criteria.csv"), Path("data/prices.csv")
+CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
 CRITERIA_COLUMNS = ["number", "criterion", "asked_by", "state", "proof", "note"]
 STATES = ("met", "in part", "open")
 _RAGGED = r">{\raggedright\arraybackslash}"

@@ -295,7 +295,7 @@ def cost_values(read: Results) -> dict[str, str]:
     values = {
         "cost/regime sentence": escape(said[0], 1000),
         "cost/regimes sentence": escape(said[1], 1000),
-        "cost/ranking sentence": escape(" ".join(said[2:]), 2000),
+        "cost/ranking sentence": escape("; ".join(said[2:]) + ".", 2000),
         "cost/price rows": str(len(_csv(read, "prices"))),
         "cost/ratio rows": str(len(ratios)),
         "cost/porting": f"{published['porting'].iloc[0]:,.0f}",

@@ -31,7 +31,8 @@ def step_parity(rows: pd.DataFrame) -> Figure:
                 color=COLOURS[platforms.index(platform) % len(COLOURS)],
                 label=f"{platform}, {network}",
             )
-        one.set(title=title, xlabel="optimizer step", yscale="log", ylim=(1e-9, None))
+        one.set(title=title, xlabel="optimizer step", yscale="log")
+    axes[0].set_ylim(bottom=1e-9)  # shared: after all are drawn
     axes[0].set_ylabel("relative difference from cpu")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

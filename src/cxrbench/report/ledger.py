@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.claims import read_claims
 from cxrbench.claims.evidence import show
 from cxrbench.files import write_text
 from cxrbench.report.latex import HEAD, escape
+from cxrbench.report.results import Results, Table
+
+CLAIMS = Path("data/claims.yaml")
 
 _HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict"
 _RAGGED = r">{\raggedright\arraybackslash}"
@@ -26,6 +30,23 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
         lines.append(" & ".join(escape(cell) for cell in cells) + r" \\")
     lines.append(r"\bottomrule" + "\n" + r"\end{longtable}" + "\n")
     write_text(out / "ledger.tex", "\n".join(lines))
+
+
+def sources(read: Results) -> Table:
+    """Who says what is tested: author, title, place, and what they may gain by it."""
+    known = read_claims(CLAIMS).sources
+    rows = [
+        {
+            "Source": key,
+            "Author": one.author,
+            "Title": one.title,
+            "Where": one.where,
+            "Interest": one.interest,
+        }
+        for key, one in known.items()
+        if key in set(read.claims["source"])
+    ]
+    return pd.DataFrame(rows), "lp{3cm}p{5cm}p{3.5cm}p{3cm}"
 
 
 def stated(row: object) -> str:

@@ -102,9 +102,12 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
         "best/dataset": escape(best[0]),
         "best/auroc": escape(with_interval(aurocs)),
         "best/seeds sentence": (
-            f"its {len(aurocs)} seeds reach from {aurocs['value'].min():.3f} to {aurocs['value'].max():.3f}"
+            f"its {len(aurocs)} seeds reach from {aurocs['value'].min():.4f} to {aurocs['value'].max():.4f}"
             if len(aurocs) > 1
             else "one seed was trained, so the spread over seeds is unknown"
+        ),
+        "best/of": (
+            "network" if sum(g[0] == best[0] for g in read.scored()) > 1 else "network, the only one yet,"
         ),
         "best/patients": counted(aurocs["n_patients"].iloc[0]),
         "best/f1_macro": escape(with_interval(read.of(best, "f1_macro", "macro"))),

@@ -17,7 +17,7 @@ from cxrbench.report import (
 )
 from cxrbench.report.cost_tables import COST_TABLES
 from cxrbench.report.latex import escape, fitted, macros
-from cxrbench.report.ledger import write_ledger
+from cxrbench.report.ledger import sources, write_ledger
 from cxrbench.report.numbers import numbers
 from cxrbench.report.results import Results
 from cxrbench.report.systems import write_systems
@@ -42,6 +42,7 @@ TABLES = {
     "table_splits": splits.typeset,
     "table_gains": measurements.gains,
     "table_xla": measurements.xla_ways,
+    "table_sources": sources,
     **COST_TABLES,
 }
 
