@@ -140,7 +140,7 @@ def figure_values(read: Results) -> dict[str, str]:
         "roc": of_cells(read, first.loc[first["dataset"] == first["dataset"].min(), "cell"]),
         "auroc_per_label": of_cells(read, ok["cell"]),
         "seeds": of_cells(read, ok["cell"]),
-        "parity": ", ".join(dict.fromkeys(name for one in both for name in one.split(", "))),
+        "parity": ", ".join(dict.fromkeys(name for one in both if one for name in one.split(", "))),
         "cost": of_cells(read, read.cost["cell"]),
         "throughput": of_files(read.recorded, "train"),
         "step_parity": of_files(read.recorded, "steps"),
