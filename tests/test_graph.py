@@ -254,29 +254,6 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
 
 
 @pytest.mark.slow
-def test_the_paper_is_the_same_bytes_from_any_folder_and_time_zone(built: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "a longer name, elsewhere"
-    shutil.copytree(built, elsewhere, ignore=shutil.ignore_patterns(".snakemake"))
-    done = subprocess.run(
-        [sys.executable, "-m", "cxrbench", "report", "figures"],
-        cwd=elsewhere,
-        env=os.environ | {"PYTHONPATH": "src", "TZ": "Asia/Tokyo", "LC_ALL": "C"},
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        [sys.executable, "-m", "cxrbench", "report", "paper", "--out", "again.pdf"],
-        cwd=elsewhere,
-        env=os.environ | {"PYTHONPATH": "src", "TZ": "Asia/Tokyo", "LC_ALL": "C"},
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    for figure in (built / "figures").glob("*.pdf"):
-        assert figure.read_bytes() == (elsewhere / "figures" / figure.name).read_bytes(), figure.name
-    assert (built / "paper/paper.pdf").read_bytes() == (elsewhere / "again.pdf").read_bytes()
-
-
-@pytest.mark.slow
 def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
     done = graph(
