@@ -60,7 +60,7 @@ cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then y
 	@$(SNAKEMAKE) "results/runs/$(CELL)/record.json" --config 'run=["$(CELL)"]'
 	@python -m cxrbench cell compare "$(CELL)"
 
-smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks, in five minutes
+smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks
 	@$(SNAKEMAKE) --configfile config/smoke.yaml
 
 test: $(FULL) latex ## the tests, in minutes

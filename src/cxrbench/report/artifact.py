@@ -32,7 +32,6 @@ from cxrbench.report.systems import systems
 CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
 CRITERIA_COLUMNS = ["number", "criterion", "asked_by", "state", "proof", "note"]
 STATES = ("met", "in part", "open")
-_RAGGED = r">{\raggedright\arraybackslash}"
 _CLAIM_WIDTHS = ("6.4cm", "1.2cm", "3.0cm", "1.6cm", "1.7cm")
 _EXPERIMENT_WIDTHS = ("5.4cm", "1.3cm", "1.4cm", "2.1cm", "2.3cm", "1.5cm")
 
@@ -198,7 +197,7 @@ def map_of_claims(made: Artifact) -> str:
 
 
 def _ragged(table: pd.DataFrame, widths: tuple[str, ...]) -> str:
-    return tabular(table, "@{}l" + "".join(f"{_RAGGED}p{{{width}}}" for width in widths) + "@{}")
+    return tabular(table, "@{}l" + "".join(f"p{{{width}}}" for width in widths) + "@{}")
 
 
 def _typed(command: str) -> str:

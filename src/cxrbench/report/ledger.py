@@ -15,8 +15,7 @@ from cxrbench.report.results import Results, Table
 CLAIMS = Path("data/claims.yaml")
 
 _HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict"
-_RAGGED = r">{\raggedright\arraybackslash}"
-_COLUMNS = rf"@{{}}ll{_RAGGED}p{{5.4cm}}{_RAGGED}p{{2.3cm}}{_RAGGED}p{{2.5cm}}{_RAGGED}p{{1.9cm}}@{{}}"
+_COLUMNS = r"@{}llP{5.4cm}P{2.3cm}P{2.5cm}P{1.9cm}@{}"  # P is ragged, see main.tex
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:

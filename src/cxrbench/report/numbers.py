@@ -96,6 +96,12 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
     if best is None or best[0].startswith(PHANTOM):
         return values
     aurocs = read.of(best, "auroc", "macro")
+    f1 = read.f1_search[read.f1_search["cell"].str.startswith("/".join(best) + "/")]
+    by_definition = f1.groupby("definition")["value"].mean().dropna()
+    if len(by_definition):
+        nearest = (by_definition - TARGET).abs().idxmin()
+        values["f1/nearest"] = escape(str(nearest).removeprefix("f1_").replace("_", " "))
+        values["f1/nearest value"] = f"{by_definition[nearest]:.3f}"
     return values | {
         "best/network": escape(best[1]),
         "best/platform": escape(best[2]),

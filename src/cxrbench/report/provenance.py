@@ -126,18 +126,17 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
 def figure_values(read: Results) -> dict[str, str]:
     """``evidence/<figure>``: a sentence for its caption."""
     ok = read.cells[read.cells["status"] == "ok"]
-    real = ok[~ok["dataset"].str.startswith("phantom")]
     apart = read.parity[read.parity["ci_low"].notna() & (read.parity["label"] == "macro")]
     both = [
         of_group(read, row.dataset, row.architecture, platform)
         for row in apart.itertuples()
         for platform in (row.platform_a, row.platform_b)
     ]
-    first = (real if len(real) else ok).drop_duplicates(["dataset", "architecture", "platform"])
+    first = ok[ok["dataset"] == read.main()].drop_duplicates(["architecture", "platform"])
     shown = {
         "cells": of_cells(read, read.cells["cell"]),
         "learning_curves": of_cells(read, ok["cell"]),
-        "roc": of_cells(read, first.loc[first["dataset"] == first["dataset"].min(), "cell"]),
+        "roc": of_cells(read, first["cell"]),
         "auroc_per_label": of_cells(read, ok["cell"]),
         "seeds": of_cells(read, ok["cell"]),
         "parity": ", ".join(dict.fromkeys(name for one in both if one for name in one.split(", "))),
@@ -146,19 +145,25 @@ def figure_values(read: Results) -> dict[str, str]:
         "step_parity": of_files(read.recorded, "steps"),
         "audit": of_files(read.recorded, "audit"),
     }
-    return {f"evidence/{figure}": _sentence(read, found) for figure, found in shown.items()}
+    about = _about(read)
+    return {f"evidence/{figure}": _sentence(found, about) for figure, found in shown.items()}
 
 
-def _sentence(read: Results, found: str) -> str:
-    """``Evidence: e1, e2 (recorded 2026-11-21 at df23d61); e3 (fresh ...).``, every name a link."""
-    if not found:
-        return r"Evidence: \emph{none}."
+def _about(read: Results) -> dict[str, str]:
+    """What is said of each name of evidence: how it came, when, at which commit."""
     about: dict[str, str] = {}
     known = names(read.cells)
     for cell in read.cells[read.cells["status"] != NOT_RUN].itertuples():
         about.setdefault(known[cell.cell], f" ({cell.origin} {cell.ended[:10]} at {cell.commit[:7]})")
     for row in measured_files(read)[0].itertuples():
         about[row.Evidence] = f" (recorded {row.Measured} at {row.Commit})" if row.Measured else ""
+    return about
+
+
+def _sentence(found: str, about: dict[str, str]) -> str:
+    """``Evidence: e1, e2 (recorded 2026-11-21 at df23d61); e3 (fresh ...).``, every name a link."""
+    if not found:
+        return r"Evidence: \emph{none}."
     alike: dict[str, list[str]] = {}
     for name in found.split(", "):
         alike.setdefault(about[name], []).append(name)

@@ -14,8 +14,7 @@ from cxrbench.recorded import Recorded
 from cxrbench.report.latex import HEAD, escape
 
 COLUMNS = ("System", "Machine", "Software", "Commit and date", "Cells")
-_RAGGED = r">{\raggedright\arraybackslash}"
-_WIDTHS = ("p{3.3cm}", "p{3.4cm}", "p{2.5cm}", "p{3.9cm}")
+_WIDTHS = "P{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}"  # P is ragged, see main.tex
 
 
 def systems(recorded: Path) -> pd.DataFrame:
@@ -42,7 +41,7 @@ def write_systems(recorded: Path, out: Path) -> None:
         write_text(out / "systems.tex", HEAD + "\\emph{No cell is recorded.}\n")
         return
     lines = [
-        rf"\begin{{longtable}}{{@{{}}l{''.join(_RAGGED + width for width in _WIDTHS)}@{{}}}}",
+        rf"\begin{{longtable}}{{@{{}}l{_WIDTHS}@{{}}}}",
         rf"\toprule {' & '.join(COLUMNS)} \\ \midrule \endhead",
         *(" & ".join(_breakable(text) for text in row) + r" \\" for row in table.itertuples(index=False)),
         r"\bottomrule",
