@@ -17,9 +17,9 @@ import pandas as pd
 from cxrbench.audit.facts import Facts, Setting, facts_of
 from cxrbench.audit.networks import family_of
 from cxrbench.audit.rules import CORE_GIB, flagged, verdicts
+from cxrbench.cores import cores
 from cxrbench.errors import UserError, nearest
 from cxrbench.files import sha256_json, write_json
-from cxrbench.training.host import cores
 
 FORMAT = 1  # of what is kept: raise it when facts are counted in another way
 FEW = 4  # networks per process; fewer are not worth the seconds that another import of torch takes

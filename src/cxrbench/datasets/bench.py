@@ -26,8 +26,9 @@ import numpy as np
 from PIL import Image
 
 from cxrbench.config import NihSource
+from cxrbench.cores import cores
 from cxrbench.datasets.archives import Found
-from cxrbench.datasets.nih import FILTER, NihImages, cores
+from cxrbench.datasets.nih import FILTER, NihImages
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from cxrbench.config import NihSource
+from cxrbench.cores import cores
 from cxrbench.datasets.archives import Found, found_in, read_images, stamp
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.png import decode_grey
@@ -171,11 +171,6 @@ class NihImages:
             "source_sizes": dict(sorted(Counter(one.size for one in made).items())),
             "source_modes": dict(sorted(Counter(one.mode for one in made).items())),
         }
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def to_grey(image: Image.Image) -> Image.Image:

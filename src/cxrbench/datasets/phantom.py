@@ -7,7 +7,6 @@ Scores on a phantom say that the pipeline works; they say nothing about reading 
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
+from cxrbench.cores import cores
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom_drawing import Row, draw_one
@@ -166,7 +166,7 @@ def draw(
     if not 16 <= pixels <= 2048:
         raise UserError(f"phantom pictures have 16 to 2048 pixels, not {pixels}; change the dataset's pixels")
     pieces = _pieces(rows, chunk)
-    workers = min(workers or os.cpu_count() or 1, -(-len(rows) // chunk))
+    workers = min(workers or cores(), -(-len(rows) // chunk))
     if workers <= 1:
         for piece in pieces:
             yield _draw_piece(piece, pixels, seed)

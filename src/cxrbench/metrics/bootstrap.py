@@ -7,12 +7,12 @@ over it, and is left out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from cxrbench.cores import cores
 from cxrbench.metrics.sample import Sample
 from cxrbench.metrics.sums import Sums
 
@@ -39,7 +39,7 @@ def bootstrap(sample: Sample, sums: Sums, replicates: int, seed: int) -> tuple[n
     ranked = _sorted_labels(sample)
     places: list[np.ndarray] = []
     totals: dict[str, list[np.ndarray]] = {name: [] for name in sums}
-    with ThreadPoolExecutor(_threads()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for weights in weight_blocks(sample.n_clusters, replicates, seed):
             places.append(_ranked(pool, ranked, weights))
             for name, part in sums.items():
@@ -50,12 +50,8 @@ def bootstrap(sample: Sample, sums: Sums, replicates: int, seed: int) -> tuple[n
 def ranked_values(sample: Sample) -> np.ndarray:
     """AUROC and average precision (2, L) of the sample itself: every cluster drawn once."""
     once = np.ones((1, sample.n_clusters), dtype=np.float32)
-    with ThreadPoolExecutor(_threads()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         return _ranked(pool, _sorted_labels(sample), once)[:, 0]
-
-
-def _threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _sorted_labels(sample: Sample) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

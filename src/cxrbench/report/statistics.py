@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pandas as pd
 
 from cxrbench.cells import Cell
 from cxrbench.config import NihSource, Study, read_study
+from cxrbench.cores import cores
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence import PREDICTIONS, read_predictions
 from cxrbench.files import write_csv
@@ -39,13 +42,17 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
         "subgroups": _per_cell(
             {cell: table for cell, table in predictions.items() if "patient" in table},
-            lambda table: subgroups(table, read_nih_table()),  # sex and view are in NIH's table
+            _by_sex_and_view,
             SUBGROUP_COLUMNS,
         ),
         "literature": _literature(ok, results, study, baselines),
     }
     for name in TABLES:
         write_csv(results / "tables" / f"{name}.csv", tables[name])
+
+
+def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:
+    return subgroups(predictions, read_nih_table())  # sex and view are in NIH's table
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -57,10 +64,14 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
     return pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
 
 
-def _per_cell(predictions: dict[Cell, pd.DataFrame], compute: object, columns: list[str]) -> pd.DataFrame:
-    """The rows of ``compute`` for every cell, under its name."""
-    parts = [compute(table).assign(cell=str(cell)) for cell, table in predictions.items()]  # type: ignore[operator]
+def _per_cell(
+    predictions: dict[Cell, pd.DataFrame], compute: Callable[[pd.DataFrame], pd.DataFrame], columns: list[str]
+) -> pd.DataFrame:
+    """The rows of ``compute`` for every cell, under its name; one process per core."""
     wanted = ["cell", *columns]
+    with ProcessPoolExecutor(cores()) as pool:
+        computed = pool.map(compute, predictions.values())
+        parts = [table.assign(cell=str(cell)) for cell, table in zip(predictions, computed, strict=True)]
     return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)
 
 

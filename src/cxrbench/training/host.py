@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from cxrbench.cores import cores
+
 _DMI = Path("/sys/devices/virtual/dmi/id")
 
 
@@ -31,11 +33,6 @@ def folder_name() -> str:
     """A folder name for this machine: processor and cores."""
     words = re.split(r"[^a-z0-9]+", f"{cpu_name()} {cores()} cores".lower())
     return "-".join(filter(None, words))
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_gib() -> float:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from cxrbench.cores import cores
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.files import sha256_file, write_json, write_text, written_aside
@@ -304,8 +305,8 @@ def _host(job: Job, device: dict[str, Any]) -> Host:
         **device,
         devices_used=min(job.limits.processes * per_process, max(1, device["device_count"])),
         cpu=host.cpu_name(),
-        cores=host.cores(),
-        cores_used=min(job.recipe.threads * job.limits.processes, host.cores()),
+        cores=cores(),
+        cores_used=min(job.recipe.threads * job.limits.processes, cores()),
         memory_gib=host.memory_gib(),
         os=host.operating_system(),
         instance=host.instance_type(),
