@@ -63,8 +63,13 @@ cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then y
 smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks
 	@$(SNAKEMAKE) --configfile config/smoke.yaml
 
-test: $(FULL) latex ## the tests, in minutes
-	@python -m pytest -m "not slow"
+# One test process per core. Threads that wait sleep: spinning ones would take the cores from each other.
+TESTERS ?= logical
+PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n $(TESTERS) --maxprocesses 4 --dist loadgroup \
+	--no-loadscope-reorder
+
+test: $(FULL) latex ## the tests, in minutes (TESTERS=0: one after the other)
+	@$(PYTEST) -m "not slow"
 
 slurm: ## Slurm for its tests, by apt-get where that is possible, else they are skipped
 	@sh requirements/slurm.sh
@@ -73,7 +78,7 @@ browser: ## Chromium for the report's tests, by apt-get where that is possible, 
 	@sh requirements/chromium.sh
 
 test-all: test slurm browser ## the slow ones too: whole builds, repeated kills, system services
-	@python -m pytest -m slow
+	@$(PYTEST) -m slow
 
 bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
 	@python -m cxrbench bench train --batch 16 --steps 2

@@ -12,11 +12,25 @@ import pytest
 
 from cxrbench.config import Augmentation, Limits, PhantomSource, Recipe
 from cxrbench.datasets.packed import pack
+from cxrbench.evidence import write_sums
 from cxrbench.training.job import Job
 
 ROOT = Path(__file__).parent.parent
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
+
+
+# Minutes long: they start first, so that no worker ends long after the others.
+LONG = ("test_slurm", "test_runner", "test_report_page", "test_graph", "test_degenerate", "test_same_bytes")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together, in one worker, what shares a costly fixture: the tests of a module, or of a build."""
+    for item in items:
+        shared = "from_evidence" if "from_evidence" in item.fixturenames else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(shared))
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 def clone_of_the_tree(folder: Path) -> Path:
@@ -29,6 +43,16 @@ def clone_of_the_tree(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder
+
+
+def keep_recorded(clone: Path, *cells: str) -> None:
+    """Leave only the recorded evidence of ``cells`` (patterns) in ``clone``: fewer are scored sooner."""
+    recorded = clone / "data/recorded"
+    kept = {path for cell in cells for path in recorded.glob(cell)}
+    assert kept, f"nothing recorded matches {cells}"
+    for path in set(recorded.glob("*/*/*/seed*")) - kept:
+        shutil.rmtree(path)
+    write_sums(recorded)
 
 
 @pytest.fixture(scope="session")

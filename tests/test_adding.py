@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT
+from conftest import ROOT, keep_recorded
 from cxrbench.platform_names import PLATFORMS, STATED
 from test_graph import copy_of_the_repository, graph
 
@@ -83,6 +83,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
     folder = copy_of_the_repository(tmp_path_factory.mktemp("added"))
+    keep_recorded(folder, "*/resnet18/cpu/seed0")
     add_everything(folder)
     (run,) = yaml.safe_load(blocks("A platform", "yaml")[0])["run"]
     done = graph(folder, "--config", f'run=["{run}"]', overlay=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from conftest import clone_of_the_tree
+from conftest import clone_of_the_tree, keep_recorded
 from cxrbench.evidence import read_predictions, write_predictions, write_sums
 from cxrbench.files import sha256_file
 from test_graph import graph
@@ -26,9 +26,7 @@ pytestmark = [
 def one_cell(folder: Path, **changes: object) -> Path:
     """A copy of the repository in which a single cell is recorded, its record changed."""
     clone = clone_of_the_tree(folder)
-    for path in (clone / "data/recorded").glob("*/*/*/seed*"):
-        if path != clone / "data/recorded" / CELL:
-            shutil.rmtree(path)
+    keep_recorded(clone, CELL)
     change(clone, **changes)
     return clone
 

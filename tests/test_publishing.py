@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, cxrbench, keep_recorded
 from test_graph import copy_of_the_repository
 
 CHECKS = 57  # of roc-validator for a Workflow Run Crate, none of them left out
@@ -64,6 +64,7 @@ def in_the_crates_environment(tools: Path, clone: Path, *words: str) -> subproce
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy in which recorded evidence was adopted, scored and priced, and the run gathered."""
     clone = copy_of_the_repository(tmp_path_factory.mktemp("run"))
+    keep_recorded(clone, "*/resnet18/cpu/seed0")
     targets = ["results/tables/cost.csv", "results/tables/metrics.csv"]
     graph = [sys.executable, "-m", "snakemake", *targets, "--cores", "all", "--config", "run=[]"]
     gathered = os.environ | {"SNAKEMAKE_FAIRSCAPE_DUMP_RECORDS": "results/gathered.json"}

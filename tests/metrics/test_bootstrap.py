@@ -54,7 +54,7 @@ def test_blocks_are_bounded_and_do_not_change_the_draw(monkeypatch):
 
 def test_threads_do_not_change_the_result(drawn, monkeypatch):
     sample, _, (ranked, _) = drawn
-    monkeypatch.setattr("cxrbench.metrics.bootstrap._threads", lambda: 1)
+    monkeypatch.setattr("cxrbench.metrics.bootstrap.cores", lambda: 1)
     alone, _ = bootstrap(sample, patient_sums(sample, None, np.ones(14, bool)), 8, seed=5)
     np.testing.assert_array_equal(alone, ranked)
 
