@@ -139,7 +139,7 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     datasets = list(dict.fromkeys(scored["dataset"]))
     if not datasets:
         return no_evidence("No cell has run.")
-    figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.1), layout="constrained", squeeze=False)
+    figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.6), layout="constrained", squeeze=False)
     for dataset, axes in zip(datasets, panels[0], strict=True):
         groups = _groups(scored[scored["dataset"] == dataset])
         for (name, some), colour, dash in zip(groups.items(), cycle(COLOURS), cycle(DASHES), strict=False):
@@ -150,7 +150,7 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
                 axes.plot(history["epoch"], history["val_loss"], color=colour, ls=dash, label=label)
         axes.set(title=dataset, xlabel="epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.26))  # below: no corner is free of curves
     panels[0][0].set_ylabel("mean binary cross-entropy")
     return figure
 
