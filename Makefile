@@ -65,7 +65,7 @@ smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small netw
 
 # One test process per core. Threads that wait sleep: spinning ones would take the cores from each other.
 TESTERS ?= logical
-PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n $(TESTERS) --maxprocesses 4 --dist loadgroup \
+PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n $(TESTERS) --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
 
 test: $(FULL) latex ## the tests, in minutes (TESTERS=0: one after the other)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from cxrbench.config import Augmentation, Limits, PhantomSource, Recipe
 from cxrbench.datasets.packed import pack
@@ -21,15 +22,14 @@ SIZES = {"train": 900, "val": 500, "test": 520}
 
 
 # Minutes long: they start first, so that no worker ends long after the others.
-LONG = ("test_slurm", "test_runner", "test_report_page", "test_graph", "test_degenerate", "test_same_bytes")
+LONG = (
+    *("test_graph", "test_xla", "test_slurm", "test_runner", "test_same_bytes", "test_report_page"),
+    *("test_degenerate", "test_adding"),
+)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together, in one worker, what shares a costly fixture: the tests of a module, or of a build."""
-    for item in items:
-        shared = "from_evidence" if "from_evidence" in item.fixturenames else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(shared))
+    """Put the long ones first."""
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
@@ -58,14 +58,19 @@ def keep_recorded(clone: Path, *cells: str) -> None:
 @pytest.fixture(scope="session")
 def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
-    folder = clone_of_the_tree(tmp_path_factory.mktemp("evidence"))
-    done = subprocess.run(
-        ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the workers share one
+    folder, making = base / "evidence", base / "evidence.part"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            done = subprocess.run(
+                ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
+                cwd=clone_of_the_tree(making),
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            making.rename(folder)
     return folder
 
 
