@@ -23,7 +23,7 @@ SIZES = {"train": 900, "val": 500, "test": 520}
 
 # Minutes long: they start first, so that no worker ends long after the others.
 LONG = (
-    *("test_graph", "test_xla", "test_slurm", "test_runner", "test_same_bytes", "test_report_page"),
+    *("test_slurm", "test_graph", "test_xla", "test_runner", "test_same_bytes", "test_report_page"),
     *("test_degenerate", "test_adding"),
 )
 

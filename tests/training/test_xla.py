@@ -53,14 +53,14 @@ def test_steps_on_xla_and_cpu_stay_within_the_tolerance(tmp_path) -> None:
 @pytest.mark.slow
 def test_each_change_left_out_costs_what_it_says(tmp_path) -> None:
     out = tmp_path / "ways.json"
-    done = cxrbench("bench", "xla", TINY, "--steps", 5, "--out", out)
+    done = cxrbench("bench", "xla", TINY, "--steps", 4, "--out", out)
     assert done.returncode == 0, done.stderr
     ways = {row["way"]: row for row in json.loads(out.read_text())}
     assert (ways["as it is"]["compiles"], ways["as it is"]["fallbacks"]) == (2, [])
     assert ways["no step barrier"]["compiles"] == 1  # one graph of all steps
     assert ways["host read in the step"]["fallbacks"] == ["aten::_local_scalar_dense"]
     assert ways["ragged last batch"]["compiles"] == 3
-    assert ways["changing shapes"]["compiles"] >= 5
+    assert ways["changing shapes"]["compiles"] >= 4
     assert ways["grid_sample"]["fallbacks"] == ["aten::grid_sampler_2d"]
     for way in ("no step barrier", "host read in the step"):
         assert ways[way]["loss"] == pytest.approx(ways["as it is"]["loss"], rel=1e-3)
