@@ -63,7 +63,7 @@ cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then y
 smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks
 	@$(SNAKEMAKE) --configfile config/smoke.yaml
 
-# One test process per core. Threads that wait sleep: spinning ones would take the cores from each other.
+# A test process per core, at most four. Threads that wait sleep: spinning ones would take the cores from each other.
 TESTERS ?= logical
 PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n $(TESTERS) --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import keep_recorded
 from test_graph import copy_of_the_repository
 
 MADE = (
@@ -43,7 +42,6 @@ def built(folder: Path, umask: int, cores: int, **changes: str) -> dict[str, byt
     """Every file that a build from recorded evidence makes in ``folder``, in an environment of its own."""
     clone = copy_of_the_repository(folder)
     (clone / "overlay.yaml").unlink()
-    keep_recorded(clone, "phantom-32px/*/*/seed[01]", "nih128-64px/resnet18/cpu/seed[01]")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
     environment = kept | {"PYTHONPATH": str(clone / "src"), "HOME": str(folder.parent)} | changes
     python = [sys.executable, "-m"]

@@ -67,9 +67,9 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
 def _per_cell(
     predictions: dict[Cell, pd.DataFrame], compute: Callable[[pd.DataFrame], pd.DataFrame], columns: list[str]
 ) -> pd.DataFrame:
-    """The rows of ``compute`` for every cell, under its name; one process per core."""
+    """The rows of ``compute`` for every cell, under its name; a process per core, but none idle."""
     wanted = ["cell", *columns]
-    with ProcessPoolExecutor(cores()) as pool:
+    with ProcessPoolExecutor(max(1, min(cores(), len(predictions)))) as pool:
         computed = pool.map(compute, predictions.values())
         parts = [table.assign(cell=str(cell)) for cell, table in zip(predictions, computed, strict=True)]
     return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)
