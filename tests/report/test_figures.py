@@ -1,7 +1,8 @@
-"""Figures follow their tables, and say in words what is missing."""
+"""Figures and tables of comparisons show what was compared, and say in words what is missing."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,8 @@ from cxrbench.cells import Cell
 from cxrbench.config import Margins
 from cxrbench.evidence import SCORES, read_predictions
 from cxrbench.metrics.parity import COLUMNS, parity
-from cxrbench.report import figures
+from cxrbench.report import figures, tables
+from cxrbench.report.results import Results, parity_drawn
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 
@@ -26,7 +28,8 @@ def compared() -> pd.DataFrame:
     for number, platform in enumerate(("cpu", "cuda")):
         for seed in range(2):
             noise = real[SCORES].sample(frac=1, random_state=10 * number + seed).to_numpy() * 0.02
-            cells[Cell("d", "a", platform, seed)] = real.assign(**(real[SCORES] * 0.98 + noise))
+            for dataset in ("nih", "phantom"):
+                cells[Cell(dataset, "a", platform, seed)] = real.assign(**(real[SCORES] * 0.98 + noise))
     return parity(cells, Margins())
 
 
@@ -41,7 +44,41 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
     assert "cpu - cuda" in shown and "cpu, other seeds" in shown and "cuda, other seeds" in shown
     lines = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "s"]
     row = compared[(compared["kind"] == "platforms") & (compared["label"] == "macro")]
-    assert lines == [pytest.approx(row[row["metric"] == "auroc"]["difference"].item())]
+    assert lines == pytest.approx(list(row[row["metric"] == "auroc"]["difference"]))
+
+
+def test_noise_floors_of_phantoms_are_drawn_only_where_nothing_is_real(compared: pd.DataFrame) -> None:
+    drawn = parity_drawn(compared.iloc[::-1])
+    assert list(drawn["dataset"]) == ["nih", "nih", "nih", "phantom"]
+    assert drawn["kind"].iloc[-1] == "platforms"
+    phantoms = compared[compared["dataset"] == "phantom"]
+    assert len(parity_drawn(phantoms)) == 3
+
+
+def read_with(parity_rows: pd.DataFrame) -> Results:
+    """What the tables of parity look at: the comparisons, and no cells to name as evidence."""
+    nothing = dict.fromkeys(field.name for field in dataclasses.fields(Results))
+    cells = pd.DataFrame(columns=["cell", "dataset", "architecture", "platform", "status", "origin"])
+    return Results(**nothing | {"parity": parity_rows, "cells": cells})  # type: ignore[arg-type]
+
+
+def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
+    real, _ = tables.parity_of_platforms(read_with(compared))
+    drawn, _ = tables.parity_on_phantoms(read_with(compared))
+    assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
+    floor = real[real["Platforms"] == "cpu - cpu"].iloc[0]
+    row = compared.query(
+        "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
+    )
+    assert floor["Difference"].startswith(f"{row['difference'].item():+.4f} (")
+    assert floor["Could show"] == f"{row['smallest_margin'].item():.3f}"
+
+
+def test_one_seed_on_each_platform_is_one_row_in_words(compared: pd.DataFrame) -> None:
+    real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
+    single = parity({Cell("nih", "a", platform, 0): real for platform in ("cpu", "cuda")}, Margins())
+    table, _ = tables.parity_of_platforms(read_with(single[single["kind"] == "platforms"]))
+    assert list(table["Metric"]) == ["all"] and "nothing can be concluded" in table["Verdict"].item()
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ COLUMNS = [
     *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients", "verdict", "reason"),
 ]
 EVERY = "every"
+TOO_FEW = "too few patients or seeds"  # how a reason begins that smallest_margin says too
 
 Seeds = dict[int, CellEstimate]
 
@@ -211,9 +212,7 @@ def _verdict(row: dict, why: str) -> tuple[str, str]:
     if different:
         return "different", ""
     if row["smallest_margin"] > row["margin"]:
-        return "inconclusive", (
-            f"too few patients or seeds: the smallest margin to be shown is {row['smallest_margin']:.3f}"
-        )
+        return "inconclusive", (f"{TOO_FEW}: the smallest margin to be shown is {row['smallest_margin']:.3f}")
     return "inconclusive", "the interval holds zero and reaches past the margin"
 
 

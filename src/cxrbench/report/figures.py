@@ -23,7 +23,7 @@ from cxrbench.report import FIGURES
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
 from cxrbench.report.measurements import read_measurements
-from cxrbench.report.results import read_throughput
+from cxrbench.report.results import parity_drawn, read_throughput
 
 WIDTH = 6.3  # inches: the text width of the paper
 STYLE = {
@@ -85,14 +85,14 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]
 
 
 def _shares(cells: pd.DataFrame, folder: Path) -> dict[str, dict[str, float]]:
-    """Dataset -> finding -> share of positive images, from the first record of each that has evidence."""
-    shares = {}
+    """Dataset -> finding -> share of positive images, from its records; those of equal shares together."""
+    datasets: dict[tuple[float, ...], list[str]] = {}
     for dataset, some in cells[cells["status"] != NOT_RUN].groupby("dataset", sort=False):
         if identity := read_record(folder / some["cell"].iloc[0] / RECORD).dataset:
             total = sum(identity.images.values())
-            counts = identity.positive_images
-            shares[str(dataset)] = {name: sum(counts[name].values()) / total for name in FINDINGS}
-    return shares
+            shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
+            datasets.setdefault(shares, []).append(str(dataset))
+    return {", ".join(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     datasets = sorted(dict.fromkeys(scored["dataset"]), key=lambda name: name.startswith("phantom"))
     groups = _groups(scored[scored["dataset"] == datasets[0]])
     figure, panels = plt.subplots(
-        3, 5, figsize=(WIDTH, 3.6), layout="constrained", sharex=True, sharey=True, squeeze=False
+        3, 5, figsize=(WIDTH, 3.1), layout="constrained", sharex=True, sharey=True, squeeze=False
     )
     styles = list(zip(cycle(COLOURS), cycle(DASHES), groups, strict=False))
     for colour, dash, name in styles:
@@ -231,12 +231,12 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
 
 def parity(rows: pd.DataFrame) -> Figure:
     """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin."""
-    rows = rows[(rows["label"] == "macro") & (rows["metric"] == "auroc") & rows["ci_low"].notna()]
+    rows = parity_drawn(rows)
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.8 + 0.27 * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.2 * len(rows)), layout="constrained")
     margin = rows["margin"].iloc[0]
-    axes.axvspan(-margin, margin, color="0.9", lw=0, label="margin of equivalence")
+    axes.axvspan(-margin, margin, color="0.9", lw=0)
     axes.axvline(0, color="0.6", lw=0.5)
     names = []
     for y, row in enumerate(rows.itertuples()):
@@ -247,10 +247,9 @@ def parity(rows: pd.DataFrame) -> Figure:
             row.difference, y, "o" if floor else "s", color=colour, ms=4, mfc="white" if floor else colour
         )
         pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
-        names.append(f"{row.dataset} {row.architecture}\n{pair}")
+        names.append(f"{row.dataset} {row.architecture} {pair}")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="difference in macro AUROC", ylim=(len(names) - 0.5, -0.5))
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -18,11 +18,11 @@ def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
     if rows.empty:
         return no_evidence("No cell has run.")
     groups = list(rows.groupby(["dataset", "architecture", "platform"], sort=False))
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.28 * len(groups)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.2 * len(groups)), layout="constrained")
     means = spread[(spread["metric"] == "auroc") & (spread["label"] == "macro")]
     means = means.set_index(["dataset", "architecture", "platform"])
     for y, (group, some) in enumerate(groups):
-        places = [y + 0.14 * (number - (len(some) - 1) / 2) for number in range(len(some))]
+        places = [y + 0.16 * (number - (len(some) - 1) / 2) for number in range(len(some))]
         axes.hlines(places, some["ci_low"], some["ci_high"], color="0.6", lw=0.8)
         axes.plot(some["value"], places, "o", color=COLOURS[0], ms=3)
         if group in means.index and pd.notna(means.loc[group, "seed_ci_low"]):

@@ -47,7 +47,7 @@ def fitted(table: pd.DataFrame, columns: str) -> str:
     if len(table) == 1 and len(table.columns) > _WIDE:
         upright = table.T.reset_index().set_axis(["", " "], axis=1)
         return tabular(upright, "ll")
-    kinds = re.findall(r"[pmb]\{[^}]*\}|[lrc]", columns)
+    kinds = re.findall(r"[pmbR]\{[^}]*\}|[lrc]", columns)
     same = [c for c in table.columns if len(table.columns) > _WIDE and table[c].nunique() == 1]
     kept = [c for c in table.columns if c not in same]
     if len(table) < 2 or not same or not kept:

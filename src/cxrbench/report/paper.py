@@ -30,6 +30,7 @@ TABLES = {
     "table_auroc_elsewhere": tables.auroc_elsewhere,
     "table_f1": tables.f1_by_definition,
     "table_parity": tables.parity_of_platforms,
+    "table_parity_phantoms": tables.parity_on_phantoms,
     "table_f1_search": tables.what_f1_could_be,
     "table_literature": tables.published_beside_ours,
     "table_subgroups": tables.subgroups_of_cells,

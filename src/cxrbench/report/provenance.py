@@ -18,7 +18,7 @@ from cxrbench.evidence import RECORD
 from cxrbench.files import sha256_file
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.latex import escape
-from cxrbench.report.results import Results, Table, listed
+from cxrbench.report.results import Results, Table, listed, parity_drawn
 
 COLUMN = "Evidence"  # of a table, or the first text of a row
 EXPLAINED = ("table_cells", "table_measured")  # where the names lead to
@@ -126,10 +126,9 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
 def figure_values(read: Results) -> dict[str, str]:
     """``evidence/<figure>``: a sentence for its caption."""
     ok = read.cells[read.cells["status"] == "ok"]
-    apart = read.parity[read.parity["ci_low"].notna() & (read.parity["label"] == "macro")]
     both = [
         of_group(read, row.dataset, row.architecture, platform)
-        for row in apart.itertuples()
+        for row in parity_drawn(read.parity).itertuples()
         for platform in (row.platform_a, row.platform_b)
     ]
     first = ok[ok["dataset"] == read.main()].drop_duplicates(["architecture", "platform"])

@@ -95,6 +95,18 @@ def read_throughput(recorded: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the parity figure: macro AUROC with an interval, real radiographs first.
+
+    Beside real radiographs phantoms are drawn for pairs of platforms only, without their noise floors.
+    """
+    rows = parity[(parity["label"] == "macro") & (parity["metric"] == "auroc") & parity["ci_low"].notna()]
+    real = ~rows["dataset"].astype(str).str.startswith(PHANTOM)
+    if real.any():
+        rows = rows[real | (rows["kind"] != "noise floor")]
+    return rows.sort_values("dataset", key=lambda names: names.str.startswith(PHANTOM), kind="stable")
+
+
 def with_interval(rows: pd.DataFrame) -> str:
     """``0.712 (0.690 to 0.734)``: means over seeds of the value and of both ends of its interval."""
     if rows.empty or rows["value"].isna().all():

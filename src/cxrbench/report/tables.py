@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.metrics.parity import TOO_FEW
 from cxrbench.report import provenance
 from cxrbench.report.results import (
     PHANTOM,
@@ -42,7 +43,8 @@ def dataset_counts(read: Results) -> Table:
     for (split, *texts), datasets in same.items():
         evidence = provenance.of_cells(read, read.cells.loc[read.cells["dataset"].isin(datasets), "cell"])
         columns[f"{', '.join(datasets)} {split}"] = [*texts, evidence]
-    return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
+    broad = any("," in name for name in columns)  # such names take two lines
+    return pd.DataFrame(columns), "l" + ("R{2.6cm}" if broad else "r") * (len(columns) - 1)
 
 
 def auroc_per_label(read: Results) -> Table:
@@ -80,13 +82,20 @@ def f1_by_definition(read: Results) -> Table:
 
 
 def parity_of_platforms(read: Results) -> Table:
-    """Macro AUROC, macro F1 and all labels at once for platforms; macro AUROC for the noise floors.
+    """Parity of platforms on real radiographs: macro AUROC, macro F1 and all labels at once."""
+    return _parity(read, read.parity[~read.parity["dataset"].str.startswith(PHANTOM)])
 
-    Where nothing can be concluded for one and the same reason, one row says so for all metrics.
-    Phantoms come last.
+
+def parity_on_phantoms(read: Results) -> Table:
+    """The same on phantoms, which say nothing about patients."""
+    return _parity(read, read.parity[read.parity["dataset"].str.startswith(PHANTOM)])
+
+
+def _parity(read: Results, table: pd.DataFrame) -> Table:
+    """Rows of pairs of platforms, and of macro AUROC for the noise floors.
+
+    Where no interval exists for one and the same reason, one row says so for all metrics.
     """
-    phantom = read.parity["dataset"].str.startswith(PHANTOM)
-    table = pd.concat([read.parity[~phantom], read.parity[phantom]])
     floor = (table["kind"] == "noise floor") & ((table["metric"] != "auroc") | (table["label"] != "macro"))
     shown = table["label"].isin(["macro", "every"]) & ~floor
     rows = []
@@ -99,25 +108,27 @@ def parity_of_platforms(read: Results) -> Table:
         ]
         evidence = {provenance.COLUMN: ", ".join(filter(None, both))}
         same = some["reason"].dropna().unique()
-        if (some["verdict"] == "inconclusive").all() and len(same) == 1:
+        if some["ci_low"].isna().all() and len(same) == 1:
             rows.append(name | _parity_values("all", None, f"inconclusive: {same[0]}") | evidence)
             continue
         for row in some.itertuples():
-            reason = "" if pd.isna(row.reason) else f": {row.reason}"
-            values = _parity_values(f"{row.metric}, {row.label}", row, row.verdict + reason)
-            rows.append(name | values | evidence)
-    return pd.DataFrame(rows), "llllrrp{5cm}l"
+            said = pd.isna(row.reason) or row.reason.startswith(TOO_FEW)  # by the smallest margin
+            verdict = row.verdict if said else f"{row.verdict}: {row.reason}"
+            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, verdict) | evidence)
+    return pd.DataFrame(rows), "llllrrrp{3.4cm}l"
 
 
 def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
-    difference = margin = ""
+    difference = margin = smallest = ""
     if row is not None:
         margin = f"{row.margin:g}"
+        smallest = f"{row.smallest_margin:.3f}" if pd.notna(row.smallest_margin) else ""
         if pd.notna(row.difference):
             difference = f"{row.difference:+.4f}"
         if pd.notna(row.ci_low):
             difference += f" ({row.ci_low:+.3f} to {row.ci_high:+.3f})"
-    return {"Metric": metric, "Difference": difference, "Margin": margin, "Verdict": verdict}
+    margins = {"Margin": margin, "Could show": smallest}
+    return {"Metric": metric, "Difference": difference, **margins, "Verdict": verdict}
 
 
 def what_f1_could_be(read: Results) -> Table:
