@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import locale
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,16 @@ def a_german_locale() -> str:
     return "de_DE.UTF-8"
 
 
+def check_log(log: str) -> None:
+    """The body has eight to twelve pages; references hold; no box stands out by more than 2 pt."""
+    pages = re.search(r"^Pages before the appendix: (\d+)$", log, flags=re.M)
+    assert pages and 8 <= int(pages[1]) <= 12, pages
+    warnings = re.findall(r"^(?:LaTeX|Package natbib) Warning: (.*)$", log, flags=re.M)
+    assert [text for text in warnings if re.search("undefined|multiply|may have changed", text)] == []
+    overfull = re.findall(r"^Overfull .*?\(([\d.]+)pt", log, flags=re.M)
+    assert [points for points in overfull if float(points) > 2] == []
+
+
 def built(folder: Path, umask: int, cores: int, **changes: str) -> dict[str, bytes]:
     """Every file that a build from recorded evidence makes in ``folder``, in an environment of its own."""
     clone = copy_of_the_repository(folder)
@@ -55,6 +66,7 @@ def built(folder: Path, umask: int, cores: int, **changes: str) -> dict[str, byt
             [*python, *words], cwd=clone, env=environment, umask=umask, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr[-3000:]
+    check_log((clone / "paper/paper.log").read_text())
     files = {path for pattern in MADE for path in clone.glob(pattern) if path.is_file()}
     return {str(path.relative_to(clone)): path.read_bytes() for path in sorted(files)}
 
