@@ -74,7 +74,7 @@ def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> No
     assert floor["Could show"] == f"{row['smallest_margin'].item():.3f}"
 
 
-def test_one_seed_on_each_platform_is_one_row_in_words(compared: pd.DataFrame) -> None:
+def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
     real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
     single = parity({Cell("nih", "a", platform, 0): real for platform in ("cpu", "cuda")}, Margins())
     table, _ = tables.parity_of_platforms(read_with(single[single["kind"] == "platforms"]))

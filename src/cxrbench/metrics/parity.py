@@ -212,7 +212,7 @@ def _verdict(row: dict, why: str) -> tuple[str, str]:
     if different:
         return "different", ""
     if row["smallest_margin"] > row["margin"]:
-        return "inconclusive", (f"{TOO_FEW}: the smallest margin to be shown is {row['smallest_margin']:.3f}")
+        return "inconclusive", f"{TOO_FEW}: the smallest margin to be shown is {row['smallest_margin']:.3f}"
     return "inconclusive", "the interval holds zero and reaches past the margin"
 
 
