@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import subprocess
 from typing import get_args
 
 import pytest
@@ -69,7 +70,14 @@ def test_pins_are_those_of_the_other_platforms(name: str) -> None:
     if name == "torchneuron.txt":
         assert shared.pop("torch").startswith("2.14")  # the one thing that differs on trn2
     assert len(shared) >= 9 and all(locked[package] == version for package, version in shared.items())
-    assert re.findall(r"https?://\S+", text) == ["https://pip.repos.neuron.amazonaws.com"]
+    index = ["https://pip.repos.neuron.amazonaws.com"] if name == "neuron.txt" else []  # named once
+    assert re.findall(r"https?://\S+", text) == index
+
+
+def test_the_command_for_trn2_finds_neurons_index() -> None:
+    (command,) = re.findall(r"pip install (\$\(.*) -r requirements/torchneuron.txt", DOCS)
+    words = subprocess.check_output(["bash", "-c", f"echo {command}"], cwd=ROOT, text=True)
+    assert re.fullmatch(r"--extra\S+ https://pip\.repos\.neuron\.amazonaws\.com\n", words)
 
 
 def test_reports_of_others_have_a_status_a_source_and_a_known_network() -> None:

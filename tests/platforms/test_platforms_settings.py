@@ -138,7 +138,7 @@ def test_a_machine_without_the_device_gets_one_sentence(name: str) -> None:
     [
         (
             None,
-            "not installed here (install requirements/neuron.txt)",
+            "not installed here (install requirements/neuron.txt, see docs/neuron.md)",
             "install requirements/torchneuron.txt",
         ),
         ("2.9.0.2.15.32035+e5f", None, "is the torch_xla one, for trn1; platform torchneuron needs"),

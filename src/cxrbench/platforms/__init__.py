@@ -44,7 +44,7 @@ def _no_neuron(name: str) -> str | None:
     """The device first, then the package: one name covers two products, told apart by their version."""
     if not any(DEVICES.glob("neuron[0-9]*")):
         return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
-    wanted = f"requirements/{name}.txt"
+    wanted = f"requirements/{name}.txt, see docs/neuron.md"
     try:
         version = metadata.version("torch-neuronx")
     except metadata.PackageNotFoundError:
