@@ -45,6 +45,13 @@ def test_every_value_in_the_prose_is_defined_by_the_evidence(from_evidence: Path
     assert used <= defined, f"not defined: {sorted(used - defined)}"
 
 
+def test_the_method_prints_one_recipe_for_both_sizes_of_the_radiographs(from_evidence: Path) -> None:
+    """method.tex names both datasets and prints the values of one; another recipe needs another sentence."""
+    macros = (from_evidence / "paper/generated/macros.tex").read_text()
+    recipes = dict(re.findall(r"\\csname cxr@(nih128-\d+px)/recipe\\endcsname\{(\w+)\}", macros))
+    assert len(recipes) == 2 and len(set(recipes.values())) == 1
+
+
 @pytest.mark.parametrize(
     ("part", "names"), [("readme", ("README.md", "docs/auroc_per_label.png")), ("artifact", ("ARTIFACT.md",))]
 )
