@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from cxrbench.cells import Cell, matches
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError, nearest, suggestion
 from cxrbench.files import sha256_json
 from cxrbench.platform_names import PLATFORMS
 
@@ -256,8 +256,7 @@ def _explain(error: Any) -> str:
     key = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
         known = _fields_at(error["loc"][:-1])
-        hint = nearest(str(location[-1]), known) or f"; known keys: {', '.join(known)}"
-        return f"unknown key '{key}'{hint}"
+        return f"unknown key '{key}'{suggestion(str(location[-1]), known)}"
     if error["type"] == "missing":
         return f"key '{key}' is missing: add it"
     if error["type"] == "literal_error":

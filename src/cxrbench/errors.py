@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class UserError(Exception):
@@ -16,3 +16,8 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     if not close:
         return ""
     return "; did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+
+
+def suggestion(word: str, known: Collection[str], count: int = 3) -> str:
+    """The nearest of ``known``, or all of them when none is near."""
+    return nearest(word, known, count) or f"; known: {', '.join(known)}"

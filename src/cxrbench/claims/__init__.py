@@ -5,9 +5,10 @@ ledger. No verdict is ever copied from the file.
 """
 
 from cxrbench.claims.evidence import Context, read_context
-from cxrbench.claims.file import Check, Claim, Claims, Experiment, Source, read_claims
+from cxrbench.claims.file import read_claims
 from cxrbench.claims.formula import Formula, FormulaError
 from cxrbench.claims.ledger import LEDGER_COLUMNS, VERDICTS, broken, check_claims, drifted
+from cxrbench.claims.model import Check, Claim, Claims, Experiment, Source
 
 __all__ = [
     "LEDGER_COLUMNS",

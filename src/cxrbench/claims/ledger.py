@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from cxrbench.claims.evidence import OWN, Context, NotHere, Value, show
-from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import FormulaError, Range
+from cxrbench.claims.model import OURS, Check, Claim, Claims, Stated
 from cxrbench.errors import UserError
 
 CONFIRMED, CONTRADICTED, INCONSISTENT = "confirmed", "contradicted", "inconsistent"

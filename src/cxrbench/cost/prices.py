@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError, nearest, suggestion
 
 BASES = ("on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker")
 COLUMNS = (
@@ -109,7 +109,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
 def _check_header(header: list[str], path: Path) -> None:
     for position, name in enumerate(header, 1):
         if name not in COLUMNS:
-            hint = nearest(name, COLUMNS, 1) or f"; known: {', '.join(COLUMNS)}"
+            hint = suggestion(name, COLUMNS, 1)
             raise UserError(f"{path}:1: column {position}: unknown column '{name}' (prices are in USD){hint}")
         if name in header[: position - 1]:
             raise UserError(f"{path}:1: column {position}: '{name}' occurs twice; remove one")
@@ -127,7 +127,7 @@ def _checked(row: dict[str, str], path: Path, line: int) -> dict[str, str | floa
         raise wrong("instance", f"'{row['instance']}' is not an instance type; write one such as g5.xlarge")
     for column, known in (("region", REGIONS), ("basis", BASES)):
         if row[column] not in known:
-            hint = nearest(row[column], known) or f"; known: {', '.join(known)}"
+            hint = suggestion(row[column], known)
             raise wrong(column, f"unknown {column} '{row[column]}'{hint}")
     if not row["source"]:
         raise wrong("source", "a price without a source cannot be checked; say where it is from")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from cxrbench.cells import Cell
 from cxrbench.claims import Claims, Experiment, read_claims
-from cxrbench.claims.file import OURS
+from cxrbench.claims.model import OURS
 from cxrbench.config import Study, read_study
 from cxrbench.errors import UserError
 from cxrbench.evidence import RECORD, read_record

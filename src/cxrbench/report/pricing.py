@@ -11,7 +11,7 @@ import pandas as pd
 from cxrbench.config import Pricing, read_study
 from cxrbench.cost import cells as cost
 from cxrbench.cost.prices import BASES, REGIONS, read_prices
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError, suggestion
 from cxrbench.evidence import RECORD, Record, read_record
 
 
@@ -53,7 +53,7 @@ def pricing_of(study: Path, asked: Asked) -> Pricing:
     """The study's pricing with what was asked put in its place; UserError for an unknown region or basis."""
     for name, value, known in (("region", asked.region, REGIONS), ("basis", asked.basis, BASES)):
         if value is not None and value not in known:
-            hint = nearest(value, known) or f"; known: {', '.join(known)}"
+            hint = suggestion(value, known)
             raise UserError(f"unknown {name} '{value}'{hint}")
     changes = {name: getattr(asked, name) for name in ("region", "basis", "as_of")}
     return read_study(study).prices.model_copy(update={k: v for k, v in changes.items() if v is not None})

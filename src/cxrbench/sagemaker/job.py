@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cxrbench.cells import Cell
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError, nearest, suggestion
 from cxrbench.sagemaker.bundle import ENTRY
 
 
@@ -55,7 +55,7 @@ class Order:
     def __post_init__(self) -> None:
         known = INSTANCES.get(self.instance)
         if known is None:
-            hint = nearest(self.instance, INSTANCES) or f"; known: {', '.join(INSTANCES)}"
+            hint = suggestion(self.instance, INSTANCES)
             raise UserError(f"no job is known for instance '{self.instance}'{hint}")
         if known.platform != self.cell.platform:
             raise UserError(f"{self.instance} trains cells of platform {known.platform}, not {self.cell}")

@@ -1,0 +1,117 @@
+"""What a claim is: where it was said, what it states, how it is tested, and who can see that for himself.
+
+Plain values; :mod:`cxrbench.claims.file` reads and checks them, :mod:`cxrbench.claims.ledger` computes the
+verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cxrbench.cells import Cell
+from cxrbench.claims.evidence import KINDS, Context, Value, number_or_range, own_value
+from cxrbench.claims.formula import Formula
+from cxrbench.errors import UserError
+
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where claims are from: author, title, where to find it, and what its author sells, if anything."""
+
+    author: str
+    title: str
+    where: str
+    interest: str = ""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a claim states: between ``low`` and ``high``; infinite ends for above and below."""
+
+    low: float
+    high: float
+    shown: str
+
+    @property
+    def is_range(self) -> bool:
+        """Whether two finite ends were stated, so that both must be met."""
+        return self.low != self.high and abs(self.low) != float("inf") and abs(self.high) != float("inf")
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a claim is tested: the formula agrees with what is stated up to an absolute ``tolerance``."""
+
+    computation: Formula
+    stated: Stated
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One checked entry. ``check`` is none exactly when ``missing`` says why."""
+
+    id: str
+    source: str
+    where: str
+    says: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    check: Check | None = None
+    unit: str = ""
+    verdict: str = ""
+    note: str = ""
+    striking: bool = False
+    missing: str = ""
+    experiment: str = ""
+    at: Mapping[str, str] = field(default_factory=dict)  # key -> file:line:column
+
+    def value_of(self, name: str, context: Context) -> Value:
+        """The input called ``name``; NotHere when there is no evidence, UserError when it is wrong."""
+        entry = self.inputs[name]
+        if not isinstance(entry, Mapping):
+            return own_value(number_or_range(entry))
+        kind = next(key for key in entry if key in KINDS)
+        try:
+            return KINDS[kind](entry, context)
+        except UserError as error:
+            raise UserError(f"{self.at['inputs']}: claim {self.id}: input '{name}': {error}") from None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run of an experiment took: wall seconds, MiB written, on which machine, when."""
+
+    seconds: float
+    disk_mib: float
+    where: str
+    date: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How a reviewer sees claims: one command. ``cell`` or ``measured`` tell its cost, where known."""
+
+    title: str
+    command: str
+    human_minutes: float
+    expect: str
+    cell: Cell | None = None
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """All claims of a file; their sources and the experiments that show ours, by key."""
+
+    sources: Mapping[str, Source]
+    claims: tuple[Claim, ...]
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> tuple[Claim, ...]:
+        """Our own claims, in the file's order."""
+        return tuple(claim for claim in self.claims if claim.source == OURS)
