@@ -34,6 +34,20 @@ def test_values_at_half_are_scikit_learns(predictions, search):
     assert at["f1_no_finding"] == pytest.approx(f1_score(~truth.any(axis=1), ~calls.any(axis=1)))
 
 
+def test_without_skill_everything_or_nothing_is_called(predictions, search):
+    test = predictions[predictions["split"] == "test"]
+    truth, at = test[LABELS].to_numpy(), search.set_index("definition")["value_no_skill"]
+    everything, nothing = np.ones_like(truth), np.zeros_like(truth)
+    macro = [f1_score(truth, calls, average="macro", zero_division=0) for calls in (everything, nothing)]
+    assert at["f1_macro"] == pytest.approx(max(macro))
+    clear = ~truth.any(axis=1)
+    assert at["f1_no_finding"] == pytest.approx(f1_score(clear, np.ones_like(clear)))
+    assert at["f1_samples_empty_is_1"] == pytest.approx(clear.mean())
+    shuffled = predictions.copy()
+    shuffled[SCORES] = shuffled[SCORES].sample(frac=1, random_state=0).to_numpy()
+    assert f1_search(shuffled)["value_no_skill"].tolist() == search["value_no_skill"].tolist()
+
+
 def test_best_threshold_comes_from_validation(predictions, search):
     val, row = predictions[predictions["split"] == "val"], search.set_index("definition").loc["f1_micro"]
     truth, scores = val[LABELS].to_numpy(), val[SCORES].to_numpy()

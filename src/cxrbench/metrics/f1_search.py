@@ -3,7 +3,8 @@
 Besides the value at validation thresholds and at 0.5, each definition is given its best single
 threshold (chosen on validation images) and the prevalence at which networks of this skill would reach
 the target (:mod:`cxrbench.metrics.f1_prevalence`). Labels are given one common prevalence; for the
-definitions over images it is the share of images with (or without) a finding that varies.
+definitions over images it is the share of images with (or without) a finding that varies. Beside them
+stands what needs no network at all: calling every finding in every image, or none in any.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from cxrbench.metrics.thresholds import choose_thresholds
 
 TARGET = 0.80
 COLUMNS = [
-    *("definition", "value", "value_at_half", "best_threshold", "value_at_best", "prevalence_of"),
+    *("definition", "value", "value_at_half", "best_threshold", "value_at_best", "value_no_skill"),
+    "prevalence_of",
     *("prevalence", "prevalence_needed", "target", "reached", "note"),
 ]
 
@@ -36,6 +38,7 @@ def f1_search(predictions: pd.DataFrame, *, target: float = TARGET, split: str =
     """One row per definition of :mod:`cxrbench.metrics.f1` (columns ``COLUMNS``).
 
     ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``target``;
+    ``value_no_skill`` is the higher of the values when everything and when nothing is called;
     ``prevalence_needed`` is NaN where no prevalence gives the target. Without val rows ``value`` and the
     best threshold are NaN. Raises UserError when the split has no rows.
     """
@@ -44,6 +47,7 @@ def f1_search(predictions: pd.DataFrame, *, target: float = TARGET, split: str =
     counted = scope_of(sample, None).counted
     tuned, note = _at_validation_thresholds(sample, val)
     half = _at_shared(sample, np.array([0.5]), counted)
+    no_skill = _at_shared(sample, np.array([-np.inf, np.inf]), counted)
     best = _best_shared(sample, val, counted)
     curves = values_by_prevalence(sample, counted)
     rows = []
@@ -51,10 +55,12 @@ def f1_search(predictions: pd.DataFrame, *, target: float = TARGET, split: str =
         of, observed = _prevalence(name, sample, counted)
         threshold, at_best = best.get(name, (np.nan, np.nan))
         values = [tuned.get(name, np.nan), float(half[name][0]), at_best]
+        alike = float(np.fmax.reduce(no_skill[name]))
         needed = crossing(PREVALENCES, curves[name], target, observed)
         reached = any(value >= target for value in values)
         about = "" if name in IMAGE_LEVEL and val is not None else note
-        rows.append((name, *values[:2], threshold, at_best, of, observed, needed, target, reached, about))
+        found = (name, *values[:2], threshold, at_best, alike)
+        rows.append((*found, of, observed, needed, target, reached, about))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
