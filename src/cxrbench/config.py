@@ -115,7 +115,9 @@ class CellBlock(Strict):
 
 
 class Limits(Strict):
-    """How a trainer is watched. None of this changes a result, so none of it is in the recipe."""
+    """How a trainer is watched and spread. Not in the recipe, and yet ``micro_batch``, ``out_of_memory`` and
+    ``processes`` change what BatchNorm sees: its statistics are those of one forward pass of one process.
+    """
 
     hours: float = Field(12.0, gt=0, description="wall time of one cell; more is status timed_out")
     memory_gib: float | None = Field(None, gt=0, description="host memory of the trainer; none: no limit")

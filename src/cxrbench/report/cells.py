@@ -9,7 +9,7 @@ import pandas as pd
 
 from cxrbench.cells import Cell
 from cxrbench.config import Study
-from cxrbench.evidence import RECORD, read_record
+from cxrbench.evidence import RECORD, Record, read_record
 from cxrbench.platform_names import ACCELERATED
 from cxrbench.recorded import Recorded
 
@@ -31,7 +31,7 @@ COLUMNS = [
         "device",
     ),
     *("instance", "cores_used", "commit", "dirty", "attempts", "parameters", "images_per_second"),
-    *("train_seconds", "total_seconds", "recipe_hash", "packed", "torch", "train_images"),
+    *("train_seconds", "total_seconds", "recipe_hash", "packed", "torch", "train_images", "norm_images"),
 ]
 
 
@@ -76,7 +76,14 @@ def _row(cell: Cell, recipe: str, adopted: Path, evidence: Recorded) -> dict[str
         "packed": record.dataset.packed if record.dataset else None,
         "torch": record.versions.get("torch"),
         "train_images": record.dataset.images["train"] if record.dataset else None,
+        "norm_images": _norm_images(record),
     }
+
+
+def _norm_images(record: Record) -> int:
+    """Images behind each BatchNorm statistic; 0 for a network without, or where no network was built."""
+    has_statistics = record.platform.get("batchnorm_statistics") == "per process"
+    return (record.micro_batch or 0) if has_statistics else 0
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -56,9 +56,10 @@ def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Parity within cells of equal data and equal recipe: others are not comparable."""
+    """Parity within cells of equal data, recipe and images per BatchNorm statistic: others do not compare."""
     parts = []
-    for _, some in cells.groupby(["dataset", "architecture", "packed", "recipe_hash"], sort=True):
+    alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
+    for _, some in cells.groupby(alike, sort=True):
         chosen = {cell: estimates[cell] for cell in map(Cell.parse, some["cell"])}
         parts.append(parity(chosen, study.margins))
     return pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
