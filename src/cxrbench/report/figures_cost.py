@@ -79,7 +79,7 @@ def prices_by_instance(prices: pd.DataFrame) -> Figure:
 def line_of_indifference(cases: pd.DataFrame) -> Figure:
     """Saving per run against runs, log scales: on a line porting neither pays nor costs, above it pays.
 
-    Cases with a saving stand at one run; those without, or not run, are named below: they are on no line.
+    A case with a saving stands where it earns back the stated budget; those without are on no line.
     """
     figure, axes = plt.subplots(figsize=(WIDTH, 4.0), layout="constrained")
     for factor, dash in zip((0.1, 1, 10), cycle(DASHES), strict=False):
@@ -92,18 +92,13 @@ def line_of_indifference(cases: pd.DataFrame) -> Figure:
         )  # fmt: skip
     saving = cases[cases["saving"] > 0]
     for row, colour, marker in zip(saving.itertuples(), cycle(COLOURS), cycle(MARKERS), strict=False):
-        label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {row.runs:,.0f} runs"
+        runs = f"{row.runs:,.0f} run{'' if row.runs == 1 else 's'}"
+        label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {runs}"
         axes.axhline(row.saving, color=colour, lw=0.5, alpha=0.4)
         axes.plot(row.porting / row.saving, row.saving, marker, color=colour, ms=5, label=label)
     axes.set(xscale="log", yscale="log", xlabel="runs", ylabel="USD saved per run", xlim=(0.3, 1e5))
     axes.text(0.98, 0.95, "porting pays", transform=axes.transAxes, ha="right", va="top", style="italic")
     axes.text(0.02, 0.05, "it does not", transform=axes.transAxes, style="italic")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.18), title=_off_the_line(cases), title_fontsize=7)
+    if len(saving):
+        figure.legend(loc="outside lower left")
     return figure
-
-
-def _off_the_line(cases: pd.DataFrame) -> str:
-    never = [f"{row.case} ({row.as_of})" for row in cases[cases["saving"] <= 0].itertuples()]
-    missing = [str(row.case) for row in cases[cases["saving"].isna()].itertuples()]
-    said = [f"never, no saving: {'; '.join(never)}"] if never else []
-    return "\n".join([*said, *([f"not known, not run: {'; '.join(missing)}"] if missing else [])])
