@@ -7,6 +7,7 @@ import json
 import pytest
 
 from conftest import TINY, cxrbench
+from cxrbench import platforms
 from cxrbench.config import Recipe
 from cxrbench.evidence import check_evidence
 from cxrbench.report.measurements import xla_listing
@@ -40,14 +41,19 @@ def test_the_step_compiles_twice_evaluation_once_and_nothing_falls_back(
 
 
 @pytest.mark.slow
-def test_steps_on_xla_and_cpu_stay_within_the_tolerance(tmp_path) -> None:
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("platform", ["xla_cpu", "cuda"])
+def test_steps_stay_within_the_tolerance_of_those_on_the_cpu(platform, precision, tmp_path) -> None:
+    if reason := platforms.unavailable(platform):
+        pytest.skip(f"{platform}: {reason}")
     out = tmp_path / "steps.json"
-    done = cxrbench("bench", "steps", "convnext_atto", "--steps", TESTED_STEPS, "--out", out)
+    how = ("--steps", TESTED_STEPS, "--platforms", platform, "--precision", precision, "--out", out)
+    done = cxrbench("bench", "steps", "convnext_atto", *how)
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())
-    assert {row["platform"] for row in rows} == {"xla_cpu", "cpu, one thread"}
+    assert {row["platform"] for row in rows} == {platform, "cpu, one thread"}
     assert len(rows) == 2 * TESTED_STEPS
-    assert all(row[name] < TOLERANCE["fp32"] for row in rows for name in DIFFERENCES)
+    assert all(row[name] < TOLERANCE[precision] for row in rows for name in DIFFERENCES)
 
 
 @pytest.mark.slow
