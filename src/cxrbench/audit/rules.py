@@ -158,8 +158,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "R6",
-        "A program may not have more than 5,000,000 machine instructions; tiles are our lower estimate of "
-        "the tensor engine's share",
+        "In compilers of 2023 and 2024 a program may not have more than 5,000,000 machine instructions; "
+        "tiles are our lower estimate of the tensor engine's share",
         "reported",
         f"{_CODES}/EBVF030, EXTP004, EVRF007 (no number); {_SDK} issues 819, 987, 1003 (the number)",
         _instructions,

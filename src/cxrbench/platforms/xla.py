@@ -1,6 +1,7 @@
-"""torch_xla: every change that XLA asks of an ordinary PyTorch loop, and nothing else.
+"""torch_xla: what XLA asks of an ordinary PyTorch loop.
 
-XLA records operations and compiles them when the graph is cut. Six things follow, marked (1) to (6).
+XLA records operations and compiles them when the graph is cut. Six things follow, marked (1) to (6); the last
+two are rules that the loop keeps on every platform. The rest answers what the loop asks each platform.
 """
 
 from __future__ import annotations

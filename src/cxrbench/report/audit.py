@@ -109,6 +109,7 @@ def audit_values(read: Results) -> dict[str, str]:
         "audit/core gib": f"{CORE_GIB:.0f}",
         "audit/instruction cap": f"{INSTRUCTION_CAP:,}",
         "audit/rules": str(len(RULES)),
+        "audit/rules said": escape("; ".join(f"{r.name} ({r.ground}): {r.says}" for r in RULES) + ".", 5000),
     }
     for one in captured.to_dict("records"):
         key = f"audit/{one['architecture']}"

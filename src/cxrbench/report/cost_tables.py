@@ -120,7 +120,7 @@ def ratio_by_regime(read: Results) -> Table:
 
 
 def spot_runs(read: Results) -> Table:
-    """Hours on spot with interruptions: the expectation beside the simulation."""
+    """Hours on spot with interruptions, where a spot price is known: expectation beside simulation."""
     evidence = {group_name(group): of_group(read, *group) for group in read.scored()}
     rows = [
         {
@@ -134,10 +134,10 @@ def spot_runs(read: Results) -> Table:
             "Expected h": _hours(row.expected_hours),
             "Simulated h": f"{row.simulated_hours:.3f} ± {row.standard_error:.3f}",
             "Factor": f"{row.factor:.3f}",
-            "USD": _usd(row.usd, "no price"),
+            "USD": _usd(row.usd),
             COLUMN: evidence.get(row.run, "published"),
         }
-        for row in _csv(read, "spot").itertuples()
+        for row in _csv(read, "spot").dropna(subset="usd").itertuples()
     ]
     return pd.DataFrame(rows), "llllllrrrrrrrrl"
 
@@ -296,7 +296,9 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/regime sentence": escape(said[0], 1000),
         "cost/regimes sentence": escape(said[1], 1000),
         "cost/ranking sentence": escape("; ".join(said[2:]) + ".", 2000),
+        "cost/regimes": escape(listed(_csv(read, "regimes").get("regime", pd.Series()).map(_words)) or _NONE),
         "cost/price rows": str(len(_csv(read, "prices"))),
+        "price/sources": escape(_price_sources(_csv(read, "prices")), 2000),
         "cost/ratio rows": str(len(ratios)),
         "cost/porting": f"{published['porting'].iloc[0]:,.0f}",
         "cost/cases": str(len(published)),
@@ -312,6 +314,12 @@ def cost_values(read: Results) -> dict[str, str]:
     target = read.cost["target_auroc"].dropna()
     values["cost/target"] = f"{target.iloc[0]:g}" if len(target) else r"\emph{none}"
     return values
+
+
+def _price_sources(prices: pd.DataFrame) -> str:
+    """``owner/repository file (3 rows); ...``: where prices are from, versions of one file together."""
+    counts = prices["source"].str.split(r" @| \(", n=1, regex=True).str[0].value_counts()
+    return "; ".join(f"{source} ({rows})" for source, rows in counts.items())
 
 
 def _csv(read: Results, name: str) -> pd.DataFrame:

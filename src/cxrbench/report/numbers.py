@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cxrbench.datasets.findings import SPLITS
+from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.metrics.f1_search import TARGET
 from cxrbench.report import artifact, label_noise, provenance, splits
 from cxrbench.report.audit import audit_values
@@ -47,6 +47,7 @@ def numbers(read: Results) -> dict[str, str]:
         _accuracy_numbers,
         _claim_numbers,
         _throughput_numbers,
+        _literature_numbers,
         cost_values,
         measurement_values,
         audit_values,
@@ -92,9 +93,11 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
         if len(whole)
         else "No pair of platforms can be compared on real radiographs: no network has been run on two"
     )
+    values["parity/phantoms"] = _parity_of_phantoms(read.parity)
     best = read.best()
     if best is None or best[0].startswith(PHANTOM):
         return values
+    chosen = sum(group[0] == best[0] for group in read.scored()) > 1
     aurocs = read.of(best, "auroc", "macro")
     f1 = read.f1_search[read.f1_search["cell"].str.startswith("/".join(best) + "/")]
     by_definition = f1.groupby("definition")["value"].mean().dropna()
@@ -102,6 +105,10 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
         nearest = (by_definition - TARGET).abs().idxmin()
         values["f1/nearest"] = escape(str(nearest).removeprefix("f1_").replace("_", " "))
         values["f1/nearest value"] = f"{by_definition[nearest]:.3f}"
+        without = f1.loc[f1["definition"] == nearest, "value_no_skill"].mean()
+        values["f1/nearest without skill"] = f"{without:.3f}"
+    scope = listed(read.of(best, "f1_macro", "macro")["note"])
+    values["f1/scope"] = escape(scope or f"all {len(FINDINGS)} labels")
     return values | {
         "best/network": escape(best[1]),
         "best/platform": escape(best[2]),
@@ -112,8 +119,11 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
             if len(aurocs) > 1
             else "one seed was trained, so the spread over seeds is unknown"
         ),
-        "best/of": (
-            "network" if sum(g[0] == best[0] for g in read.scored()) > 1 else "network, the only one yet,"
+        "best/of": "network with the highest test AUROC" if chosen else "only network yet",
+        "best/picked": (
+            "It is called the best for that very value, which may be a little too high for it."
+            if chosen
+            else ""
         ),
         "best/patients": counted(aurocs["n_patients"].iloc[0]),
         "best/f1_macro": escape(with_interval(read.of(best, "f1_macro", "macro"))),
@@ -121,11 +131,26 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
     }
 
 
+def _parity_of_phantoms(parity: pd.DataFrame) -> str:
+    """How many verdicts on pairs of platforms over all phantoms there are, and how many of each."""
+    pairs = parity[parity["dataset"].str.startswith(PHANTOM) & (parity["kind"] != "noise floor")]
+    verdicts = pairs.loc[pairs["label"].isin(["macro", "every"]), "verdict"]
+    if verdicts.empty:
+        return "no pair of platforms was run"
+    counts = verdicts.value_counts()
+    return f"of {len(verdicts)} verdicts " + ", ".join(
+        f"{counts[verdict]} {'is' if counts[verdict] == 1 else 'are'} {verdict}"
+        for verdict in VERDICTS
+        if verdict in counts
+    )
+
+
 def _claim_numbers(read: Results) -> dict[str, str]:
     """Counts by verdict, and what was computed for each claim: ``claim/<id>``, ``claim/<id>/now``."""
     verdicts = read.claims["verdict"].value_counts()
     values = {f"claims/{verdict}": str(count) for verdict, count in verdicts.items()}
     values["claims/total"] = str(len(read.claims))
+    values["claims/computed"] = str((read.claims["computed_low"] != "").sum())
     for row in read.claims.itertuples():
         for key, low, high in (
             (f"claim/{row.id}", row.computed_low, row.computed_high),
@@ -147,7 +172,21 @@ def _throughput_numbers(read: Results) -> dict[str, str]:
         values[f"throughput/{name}"] = (
             r"\emph{not measured}" if column is None else f"{column.min():.2f} to {column.max():.2f}"
         )
+    peers = read.throughput.filter(["ratio_to_timm", "ratio_to_timm_best"])
+    if len(peers):
+        faster = peers.min(axis=1)
+        values["throughput/ratio_to_faster"] = f"{faster.min():.2f} to {faster.max():.2f}"
     return values
+
+
+def _literature_numbers(read: Results) -> dict[str, str]:
+    """Sizes and citations of the published values that stand beside ours."""
+    table = read.literature
+    return {
+        "literature/train": ", ".join(f"{n:,.0f}" for n in table["n_train_published"].dropna().unique()),
+        "literature/test": ", ".join(f"{n:,.0f}" for n in table["n_test_published"].dropna().unique()),
+        "literature/sources": escape("; ".join(table["citation"].unique()), 1000),
+    }
 
 
 def _dataset_numbers(dataset: str, read: Results) -> dict[str, str]:

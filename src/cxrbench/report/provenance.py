@@ -151,9 +151,10 @@ def figure_values(read: Results) -> dict[str, str]:
 def _about(read: Results) -> dict[str, str]:
     """What is said of each name of evidence: how it came, when, at which commit."""
     about: dict[str, str] = {}
-    known = names(read.cells)
-    for cell in read.cells[read.cells["status"] != NOT_RUN].itertuples():
-        about.setdefault(known[cell.cell], f" ({cell.origin} {cell.ended[:10]} at {cell.commit[:7]})")
+    run = read.cells[read.cells["status"] != NOT_RUN]
+    for name, some in run.groupby(run["cell"].map(names(read.cells))):
+        dates, commits = listed(some["ended"].str[:10]), listed(some["commit"].str[:7])
+        about[name] = f" ({some['origin'].iloc[0]} {dates} at {commits})"
     for row in measured_files(read)[0].itertuples():
         about[row.Evidence] = f" (recorded {row.Measured} at {row.Commit})" if row.Measured else ""
     return about

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -92,7 +93,7 @@ def parity_on_phantoms(read: Results) -> Table:
 
 
 def _parity(read: Results, table: pd.DataFrame) -> Table:
-    """Rows of pairs of platforms, and of macro AUROC for the noise floors.
+    """Rows of pairs of platforms, and of macro AUROC for the noise floors, which count for their size only.
 
     Where no interval exists for one and the same reason, one row says so for all metrics.
     """
@@ -112,10 +113,16 @@ def _parity(read: Results, table: pd.DataFrame) -> Table:
             rows.append(name | _parity_values("all", None, f"inconclusive: {same[0]}") | evidence)
             continue
         for row in some.itertuples():
-            said = pd.isna(row.reason) or row.reason.startswith(TOO_FEW)  # by the smallest margin
-            verdict = row.verdict if said else f"{row.verdict}: {row.reason}"
-            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, verdict) | evidence)
+            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, _verdict(row)) | evidence)
     return pd.DataFrame(rows), "llllrrrp{3.4cm}l"
+
+
+def _verdict(row: Any) -> str:
+    """The verdict on a pair and its reason; a platform beside itself has none, unless its size is unknown."""
+    if row.kind == "noise floor" and pd.notna(row.ci_low):
+        return "noise floor"
+    said = pd.isna(row.reason) or row.reason.startswith(TOO_FEW)  # by the smallest margin
+    return row.verdict if said else f"{row.verdict}: {row.reason}"
 
 
 def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
@@ -141,20 +148,21 @@ def what_f1_could_be(read: Results) -> Table:
     if best is None or table.empty:
         return pd.DataFrame(), ""
     table = table[table["cell"].str.startswith("/".join(best) + "/")]
-    values = ["value", "value_at_half", "value_at_best", "prevalence", "prevalence_needed"]
+    values = ["value", "value_at_half", "value_at_best", "value_no_skill", "prevalence", "prevalence_needed"]
     rows = [
         {
             "Definition": str(definition).removeprefix("f1_").replace("_", " "),
             "Validation thresholds": _number(mean["value"]),
             "Threshold 0.5": _number(mean["value_at_half"]),
             "Best threshold": _number(mean["value_at_best"]),
+            "No skill": _number(mean["value_no_skill"]),
             "Prevalence here": _number(mean["prevalence"]),
             "Prevalence needed": _number(mean["prevalence_needed"], "none"),
             provenance.COLUMN: provenance.of_group(read, *best),
         }
         for definition, mean in table.groupby("definition", sort=False)[values].mean().iterrows()
     ]
-    return pd.DataFrame(rows), "lrrrrrl"
+    return pd.DataFrame(rows), "lrrrrrrl"
 
 
 def published_beside_ours(read: Results) -> Table:
@@ -168,8 +176,15 @@ def published_beside_ours(read: Results) -> Table:
         mean = some.groupby("label", sort=False)[["value", "published"]].mean()
         columns.setdefault("Finding", [*map(finding_name, mean.index), provenance.COLUMN])
         columns.setdefault(group_name(best), [*map(_number, mean["value"]), provenance.of_group(read, *best)])
-        columns[str(source)] = [*map(_number, mean["published"]), "published"]
+        name = repository(some["citation"].iloc[0]) or str(source).replace("_", " ")
+        columns[name] = [*map(_number, mean["published"]), "published"]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
+
+
+def repository(citation: str) -> str:
+    """The GitHub repository that a citation names, as owner/name; empty when it names none."""
+    found = re.search(r"github\.com/([\w.-]+/[\w.-]+)", citation)
+    return found[1] if found else ""
 
 
 def subgroups_of_cells(read: Results) -> Table:
@@ -206,10 +221,10 @@ def throughput(read: Results) -> Table:
             "Precision": row.precision,
             "Images/s": f"{row.ours:.0f}",
             "timm": f"{row.timm:.0f}",
-            "timm, best flags": f"{row.timm_best:.0f}",
+            "timm, channels last": f"{row.timm_best:.0f}",
             "Limit": f"{row.limit:.0f}",
             "Ours/timm": f"{row.ratio_to_timm:.2f}",
-            "Ours/best": f"{row.ratio_to_timm_best:.2f}",
+            "Ours/channels last": f"{row.ratio_to_timm_best:.2f}",
             "Share of limit": f"{row.share_of_limit:.3f}",
             provenance.COLUMN: provenance.of_files(read.recorded, "train", row.host),
         }
