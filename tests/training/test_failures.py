@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from cxrbench.config import Limits
 from cxrbench.errors import UserError
 from cxrbench.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.training.failures import PATTERNS, classify, normalise, unknown
 from cxrbench.training.runner import Interrupted, run
+
+from .trainers import custom_network
 
 LINES = list(csv.DictReader((Path(__file__).parent / "neuron_log_lines.csv").open()))
 
@@ -46,34 +47,6 @@ def test_a_fingerprint_is_the_same_for_the_same_failure() -> None:
 def test_an_unknown_failure_is_named_by_its_exception_not_by_the_last_line() -> None:
     log = "Traceback (most recent call last):\n  File x\nValueError: odd size\n[W] cleanup\n"
     assert unknown(log, "train", None) == ("crashed", "error in phase train", "ValueError: odd size")
-
-
-def custom_network(folder: Path, forward: str) -> str:
-    """Put a network into timm, in the trainer's process, whose forward is the given code."""
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
-        "import sys, importlib.abc, importlib.machinery\n"
-        "class Hook(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name != 'cxrbench.training.network':\n"
-        "            return None\n"
-        "        sys.meta_path.remove(self)\n"
-        "        import broken_network\n"
-        "        return None\n"
-        "sys.meta_path.insert(0, Hook())\n"
-    )
-    (folder / "broken_network.py").write_text(
-        "import torch\nfrom timm.models import register_model\n"
-        "from timm.models.resnet import ResNet, BasicBlock\n"
-        "class Broken(ResNet):\n"
-        f"    def forward(self, x):\n        {forward}\n"
-        "@register_model\n"
-        "def broken_net(pretrained=False, **kwargs):\n"
-        "    kwargs.pop('pretrained_cfg', None); kwargs.pop('pretrained_cfg_overlay', None)\n"
-        "    kwargs.pop('cache_dir', None)\n"
-        "    return Broken(BasicBlock, [1, 1, 1, 1], channels=(8, 8, 8, 8), **kwargs)\n"
-    )
-    return f"{folder}:{ROOT / 'src'}"
 
 
 @pytest.mark.parametrize("alone", [True, False])

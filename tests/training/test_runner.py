@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,8 +19,10 @@ from cxrbench.cells import Cell
 from cxrbench.config import Limits, Recipe
 from cxrbench.errors import UserError
 from cxrbench.evidence import SCORES, check_evidence, read_predictions
-from cxrbench.training.job import CHECKPOINT, INTERRUPTED
+from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
+
+from .trainers import start, trainer_of, wait_for_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -49,32 +48,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, packed: Path, recipe: Rec
 
 def scores(folder: Path) -> np.ndarray:
     return read_predictions(folder / "predictions.parquet")[SCORES].to_numpy()
-
-
-def start(job, folder: Path) -> subprocess.Popen:
-    """`cxrbench train` of the job's cell, in a process of its own, with ``folder``/out for its evidence."""
-    study = {
-        "datasets": {job.dataset: {"source": "phantom", "pixels": 32, "recipe": "fast"}},
-        "recipes": {"fast": job.recipe.model_dump(mode="json")},
-        "limits": job.limits.model_dump(mode="json"),
-        "cells": [],
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "study.json").write_text(json.dumps(study))
-    words = ["train", job.cell, "--study", folder / "study.json", "--packed", job.packed / "manifest.json"]
-    words += ["--out", folder / "out/record.json", "--work", job.work]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-m", "cxrbench", *map(str, words)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_checkpoint(job, process: subprocess.Popen) -> None:
-    """Until the trainer has saved its first state."""
-    deadline = time.monotonic() + 120
-    while not any(CHECKPOINT.match(p.name) for p in job.checkpoints.glob("step*")):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline, "no checkpoint after two minutes"
-        time.sleep(0.05)
 
 
 def test_a_finished_cell_has_a_whole_record(finished: Path, packed: Path, recipe: Recipe) -> None:
@@ -126,12 +99,6 @@ def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(stop, finished, ma
     assert record.status == "ok" and record.attempts == 2
     assert "resumed after step" in (tmp_path / "out/train.log").read_text()
     assert (scores(finished) == scores(tmp_path / "out")).all()
-
-
-def trainer_of(runner: subprocess.Popen) -> int:
-    """The process id of the runner's child."""
-    children = Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()
-    return int(children[0])
 
 
 def test_a_killed_trainer_goes_on_from_its_checkpoint(finished, make_job, tmp_path) -> None:
