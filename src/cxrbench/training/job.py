@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from cxrbench.cells import Cell
 from cxrbench.config import Limits, Recipe
 
-EVENT = "@cxrbench "  # lines of the trainer that start so are events for the runner, not log
+EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 REFUSED = 78  # EX_CONFIG: the user's mistake; the message is the last event
@@ -48,7 +49,31 @@ class Job(BaseModel):
 def event(name: str, **values: Any) -> None:
     """Tell the runner something, as one line on standard output; the first process speaks for all."""
     if os.environ.get("RANK", "0") == "0":
-        print(EVENT + json.dumps({"event": name, **values}), flush=True)
+        # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
+        sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
+        sys.stdout.flush()
+
+
+def heard(line: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The events in a line of the trainer's output, and what else stands before, between and after them.
+
+    Blank parts are left out; an event that is not whole is no event and stays in the text.
+    """
+    events: list[dict[str, Any]] = []
+    texts, rest, marker = [""], line, EVENT
+    while marker:
+        before, marker, rest = rest.partition(EVENT)
+        texts[-1] += before
+        try:
+            found, end = json.JSONDecoder().raw_decode(rest)
+            found["event"]
+        except (ValueError, TypeError, KeyError):
+            texts[-1] += marker
+        else:
+            events.append(found)
+            texts.append("")
+            rest = rest[end:]
+    return events, [text.rstrip() for text in texts if text.strip()]
 
 
 CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")

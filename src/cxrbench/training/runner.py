@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from cxrbench.cores import cores
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.training import failures, host
-from cxrbench.training.job import EVENT, PRECOMPILED, Job, checkpoints
+from cxrbench.training.job import PRECOMPILED, Job, checkpoints, heard
 from cxrbench.training.progress import Display
 from cxrbench.training.spot import watching
 
@@ -127,16 +127,22 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         _deadline(child, job.limits.hours * 3600 - seconds_before, end),
     ):
         assert child.stdout is not None
-        for line in child.stdout:
-            if line.startswith(EVENT):
-                _take(json.loads(line[len(EVENT) :]), end, display)
-            else:
-                log.write(line)
-                log.flush()
+        _follow(child.stdout, log, end, display)
     end.returncode = child.returncode
     if end.asked_to_stop and end.returncode in (-signal.SIGTERM, -signal.SIGKILL):
         end.said = "interrupted"  # it was still starting and had nothing to save yet, or took too long
     return end
+
+
+def _follow(output: IO[str], log: IO[str], end: _End, display: Display) -> None:
+    """Take the trainer's events and write the rest of its output to the log, until its last process ends."""
+    for line in output:
+        events, texts = heard(line)
+        for event in events:
+            _take(event, end, display)
+        for text in texts:
+            log.write(text + "\n")
+        log.flush()
 
 
 def launcher(job: Job) -> list[str]:

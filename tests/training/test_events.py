@@ -1,0 +1,55 @@
+"""What the trainer tells its runner, on a pipe that it shares with other processes and with its own log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cxrbench.training.job import EVENT, event, heard
+from cxrbench.training.runner import run
+
+from .trainers import custom_network
+
+PHASE = {"event": "phase", "phase": "compile"}
+TOLD = EVENT + json.dumps(PHASE)
+HALF = TOLD[:18]
+
+
+@pytest.mark.parametrize(
+    ("line", "events", "texts"),
+    [
+        ("epoch 1/2: train loss 0.2\n", [], ["epoch 1/2: train loss 0.2"]),
+        ("\n", [], []),
+        (f"{TOLD}\n", [PHASE], []),
+        (f"{TOLD}2026-01-02 INFO another process\n", [PHASE], ["2026-01-02 INFO another process"]),
+        (f"......{TOLD}\n", [PHASE], ["......"]),
+        (f"......{TOLD}{TOLD}......{TOLD}", [PHASE] * 3, ["......", "......"]),
+        (f"{HALF}{TOLD}\n", [PHASE], [HALF]),
+        (f"{TOLD[:-1]}\n", [], [TOLD[:-1]]),
+        (f"{EVENT}[1]\n", [], [f"{EVENT}[1]"]),
+        (f'{EVENT}{{"event": "failed", "message": "{EVENT}"}}', [{"event": "failed", "message": EVENT}], []),
+    ],
+)
+def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> None:
+    assert heard(line) == (events, texts)
+
+
+@pytest.mark.parametrize(("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False)])
+def test_an_event_has_a_line_of_its_own_from_the_first_process(rank, name, told, capfd, monkeypatch) -> None:
+    monkeypatch.setenv("RANK", rank)
+    print("compiling ....", end="")
+    event(name, phase="setup")
+    lines = capfd.readouterr().out.splitlines()
+    assert lines == ["compiling ....", *([EVENT + json.dumps({"event": name, "phase": "setup"})] * told)]
+
+
+def test_what_shares_a_line_with_an_event_is_kept_and_half_an_event_is_log(
+    make_job, tmp_path, monkeypatch
+) -> None:
+    forward = f"print('....' + {TOLD!r} + 'INFO other'); print({HALF!r}); raise ValueError('odd size')"
+    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", forward))
+    record = run(make_job(architecture="broken_net"), tmp_path / "out")
+    assert (record.phase, record.failure.fingerprint) == ("compile", "ValueError: odd size")
+    log = (tmp_path / "out/train.log").read_text().splitlines()
+    assert {"....", "INFO other", HALF} <= set(log) and all(log)
