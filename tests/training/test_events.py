@@ -35,8 +35,12 @@ def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> 
     assert heard(line) == (events, texts)
 
 
-@pytest.mark.parametrize(("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False)])
-def test_an_event_has_a_line_of_its_own_from_the_first_process(rank, name, told, capfd, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False), ("1", "failed", True)]
+)
+def test_an_event_has_a_line_of_its_own_and_failures_are_everyones(
+    rank, name, told, capfd, monkeypatch
+) -> None:
     monkeypatch.setenv("RANK", rank)
     print("compiling ....", end="")
     event(name, phase="setup")

@@ -1,13 +1,22 @@
-"""One cell over several processes: the same training, every image scored once."""
+"""One cell over several processes: trained as one does, every image scored once, stopped and resumed."""
 
 from __future__ import annotations
+
+import os
+import signal
+import traceback
 
 import pandas as pd
 import pytest
 
+from conftest import ROOT
 from cxrbench.config import Limits
 from cxrbench.evidence import SCORES, read_predictions
+from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
+from cxrbench.training.torchrun import killed, without_last_words
+
+from .trainers import children, custom_network, start, trainer_of, wait_for_checkpoint, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +43,100 @@ def test_two_processes_train_like_one_and_score_each_image_once(make_job, tmp_pa
     assert (first[SCORES] - second[SCORES]).abs().max().max() < 1e-3
     assert two.host.cores_used == min(2, two.host.cores) and two.recipe_hash == one.recipe_hash
     assert two.platform["processes"] == 2 and two.platform["batchnorm_statistics"] == "no BatchNorm"
+
+
+@pytest.fixture
+def make_two(make_job):
+    """A function that makes a job of two processes, which save at every step."""
+
+    def make(**changes: object):
+        limits = Limits(processes=2, checkpoint_minutes=0)
+        return make_job(**{"micro_batch": 32, "limits": limits} | changes)
+
+    return make
+
+
+# Its second step never ends, as a long compile does not; nobody hears there that training is to stop.
+STALLS = """import os, pathlib, signal
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == 2 and "STALL" in os.environ:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            pathlib.Path(os.environ["STALL"], os.environ["RANK"]).touch()
+            signal.pause()
+        return super().forward(x)"""
+
+
+def test_two_processes_that_do_not_hear_are_interrupted_and_go_on(make_two, tmp_path, monkeypatch) -> None:
+    path = custom_network(tmp_path / "site", STALLS)
+    (tmp_path / "stalled").mkdir()
+    job = make_two(architecture="broken_net")
+    process = start(job, tmp_path, PYTHONPATH=path, STALL=str(tmp_path / "stalled"))
+    wait_until(lambda: len(list((tmp_path / "stalled").iterdir())) == 2, "stalled step", process)
+    kept = list(job.checkpoints.iterdir())
+    process.terminate()
+    assert process.wait(120) == INTERRUPTED
+    assert not (tmp_path / "out").exists()
+    assert kept and list(job.checkpoints.iterdir()) == kept
+    monkeypatch.setenv("PYTHONPATH", path)
+    record = run(job, tmp_path / "out")
+    assert (record.status, record.attempts) == ("ok", 2), record.failure
+    assert "resumed after step 1 " in (tmp_path / "out/train.log").read_text()
+
+
+@pytest.mark.parametrize("how", ["asked to stop", "killed"])
+@pytest.mark.slow
+def test_two_processes_go_on_from_their_checkpoint(how, make_two, tmp_path) -> None:
+    job = make_two()
+    process = start(job, tmp_path)
+    wait_for_checkpoint(job, process)
+    if how == "killed":
+        os.kill(children(trainer_of(process))[-1], signal.SIGKILL)
+        assert process.wait(300) == 0
+    else:
+        process.terminate()
+        assert process.wait(120) == INTERRUPTED
+        assert run(job, tmp_path / "out").status == "ok"
+    assert '"attempts": 2' in (tmp_path / "out/record.json").read_text()
+    assert "resumed after step" in (tmp_path / "out/train.log").read_text()
+
+
+def test_a_killed_process_counts_as_a_killed_trainer(make_two, tmp_path, monkeypatch) -> None:
+    stub = tmp_path / "die"
+    stub.mkdir()
+    (stub / "timm.py").write_text(
+        "import __main__, os, signal, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "while not __main__._stop:\n"  # torchrun stops the other one, which then fails: its timm is empty
+        "    time.sleep(0.01)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{stub}:{ROOT / 'src'}")
+    record = run(make_two(), tmp_path / "out")
+    assert (record.status, record.attempts) == ("crashed", 2)
+    failure = record.failure
+    assert (failure.signal, failure.fingerprint, failure.returncode) == ("SIGKILL", "SIGKILL", None)
+
+
+def test_the_exception_of_one_process_is_named_not_what_it_does_to_the_other(
+    make_two, tmp_path, monkeypatch
+) -> None:
+    odd = "import os\n        if os.environ['RANK'] == '1': raise ValueError('odd size')"
+    path = custom_network(tmp_path / "site", f"{odd}\n        return super().forward(x)")
+    monkeypatch.setenv("PYTHONPATH", path)
+    record = run(make_two(architecture="broken_net"), tmp_path / "out")
+    assert (record.status, record.phase, record.attempts) == ("crashed", "train", 1)
+    failure = record.failure
+    assert (failure.fingerprint, failure.returncode) == ("ValueError: odd size", 1)
+    assert not any("ChildFailedError" in line for line in failure.last_lines)
+
+
+def test_the_report_of_the_installed_torchrun_is_understood() -> None:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    ends = {rank: ProcessFailure(rank, 40 + rank, code, "") for rank, code in enumerate((1, -9))}
+    try:
+        raise ChildFailedError("cxrbench.training.child", ends)
+    except ChildFailedError:
+        report = traceback.format_exc()
+    assert {killed(line) for line in report.splitlines()} == {None, -9}
+    assert without_last_words(f"ValueError: odd size\n{report}") == "ValueError: odd size\n"

@@ -58,7 +58,7 @@ def main(path: str) -> int:
         return 1
     except Exception as error:
         traceback.print_exc(file=sys.stdout)
-        event("failed", kind=type(error).__name__, message=str(error)[:2000])
+        event("failed", message="".join(traceback.format_exception_only(error))[:2000])
         return 1
     return 0
 

@@ -18,6 +18,7 @@ EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for th
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 REFUSED = 78  # EX_CONFIG: the user's mistake; the message is the last event
+_OF_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one that knows
 
 
 class Job(BaseModel):
@@ -47,8 +48,11 @@ class Job(BaseModel):
 
 
 def event(name: str, **values: Any) -> None:
-    """Tell the runner something, as one line on standard output; the first process speaks for all."""
-    if os.environ.get("RANK", "0") == "0":
+    """Tell the runner something, as one line on standard output.
+
+    The first process speaks for all, except of a failure: that is told by each process that fails.
+    """
+    if name in _OF_EACH or os.environ.get("RANK", "0") == "0":
         # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
         sys.stdout.flush()

@@ -19,7 +19,7 @@ from cxrbench.errors import UserError
 from cxrbench.files import write_json, write_text
 from cxrbench.platforms import neuron_settings
 from cxrbench.training.job import PRECOMPILED, REFUSED, Job
-from cxrbench.training.runner import launcher
+from cxrbench.training.torchrun import launcher
 
 TOOL = "neuron_parallel_compile"
 _TOTALS = {

@@ -26,7 +26,7 @@ from cxrbench.cores import cores
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.files import sha256_file, write_json, write_text, written_aside
-from cxrbench.training import failures, host
+from cxrbench.training import failures, host, torchrun
 from cxrbench.training.job import PRECOMPILED, Job, checkpoints, heard
 from cxrbench.training.progress import Display
 from cxrbench.training.spot import watching
@@ -63,6 +63,7 @@ class _End:
     """How one start of the trainer ended."""
 
     returncode: int
+    killed: int | None = None  # -N when torchrun reports that signal N ended one of its processes
     timed_out: bool = False
     phase: Phase = "setup"
     facts: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +108,7 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         "MKL_NUM_THREADS": threads,
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, *launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
+    command = [sys.executable, *torchrun.launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
     end = _End(returncode=0)
     with (
         open(job.work / LOG, "a", encoding="utf-8") as log,
@@ -129,8 +130,10 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         assert child.stdout is not None
         _follow(child.stdout, log, end, display)
     end.returncode = child.returncode
-    if end.asked_to_stop and end.returncode in (-signal.SIGTERM, -signal.SIGKILL):
-        end.said = "interrupted"  # it was still starting and had nothing to save yet, or took too long
+    if end.returncode and end.killed:
+        end.returncode = end.killed
+    if _was_stopped(job, end):
+        end.said = "interrupted"
     return end
 
 
@@ -142,14 +145,18 @@ def _follow(output: IO[str], log: IO[str], end: _End, display: Display) -> None:
             _take(event, end, display)
         for text in texts:
             log.write(text + "\n")
+            end.killed = torchrun.killed(text) or end.killed
         log.flush()
 
 
-def launcher(job: Job) -> list[str]:
-    """Python's words for one process, or torchrun's for several; the module's name comes after them."""
-    if job.limits.processes == 1:
-        return ["-m"]
-    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.limits.processes}", "-m"]
+def _was_stopped(job: Job, end: _End) -> bool:
+    """Whether a trainer that was asked to stop did so with nothing to save yet, or was killed as too slow."""
+    if not end.asked_to_stop or end.returncode == 0:
+        return False
+    if end.returncode in (-signal.SIGTERM, -signal.SIGKILL):
+        return True
+    # torchrun's exit code does not tell, and a process may fail because another one has stopped before it.
+    return job.limits.processes > 1 and end.said in (None, "failed")
 
 
 def _take(event: dict[str, Any], end: _End, display: Display) -> None:
@@ -162,7 +169,7 @@ def _take(event: dict[str, Any], end: _End, display: Display) -> None:
         display.progress(**event)
     elif kind == "facts":
         end.facts |= event
-    else:
+    elif end.said is None:  # one process's failure makes others fail: the first one counts
         end.said, end.message = kind, event.get("message", "")
 
 
@@ -283,6 +290,7 @@ def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
     """The status of a finished trainer and, unless it is ok, why."""
     if end.returncode == 0:
         return "ok", None
+    log = torchrun.without_last_words(log)
     signal_name = signal.Signals(-end.returncode).name if end.returncode < 0 else None
     status: Status
     if end.timed_out:
@@ -294,7 +302,8 @@ def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
     elif end.said == "diverged":
         status, kind, fingerprint = "diverged", "loss is not a number", failures.normalise(end.message)
     else:
-        status, kind, fingerprint = failures.classify(log) or failures.unknown(log, end.phase, signal_name)
+        error = end.message if end.said == "failed" else log
+        status, kind, fingerprint = failures.classify(log) or failures.unknown(error, end.phase, signal_name)
     last_lines = [line[:500] for line in log.splitlines()[-_LAST_LINES:]]
     return status, Failure(
         kind=kind,

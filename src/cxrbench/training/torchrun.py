@@ -1,0 +1,41 @@
+"""Several processes under torchrun: how they are started, and what it says of their end. Imports no torch.
+
+Its own exit code is 1 whatever ended a process, and also after SIGTERM, which it passes on and follows with
+SIGKILL thirty seconds later. How a process ended stands in the report that it prints last
+(torch 2.9, torch/distributed/elastic/multiprocessing/errors/__init__.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+from cxrbench.training.job import Job
+
+_EXIT_CODE = re.compile(r"^ +exitcode +: (-\d+) \(pid: \d+\)$")
+_LAST_WORDS = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*"
+    r"torch\.distributed\.elastic\.multiprocessing\.(?:api\.SignalException|errors\.ChildFailedError):.*\n?"
+    r"(?:(=+)\n(?:.*\n)*?\1(?:\n|\Z))?",
+    re.MULTILINE,
+)
+
+
+def launcher(job: Job) -> list[str]:
+    """Python's words for one process, or torchrun's for several; the module's name comes after them."""
+    if job.limits.processes == 1:
+        return ["-m"]
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.limits.processes}", "-m"]
+
+
+def killed(line: str) -> int | None:
+    """-N in the line of torchrun's report that says that signal N ended a process, else None.
+
+    Whom torchrun stopped because another had failed is not in its report.
+    """
+    found = _EXIT_CODE.match(line)
+    return int(found[1]) if found else None
+
+
+def without_last_words(log: str) -> str:
+    """A log without torchrun's own tracebacks and report: what the processes said stands before them."""
+    return _LAST_WORDS.sub("", log)
