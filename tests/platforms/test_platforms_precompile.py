@@ -102,6 +102,40 @@ def test_a_graph_that_does_not_compile_is_left_to_the_training(machine, make_job
     assert precompile.precompile(make_job(platform="neuron"))["failed"] == 1
 
 
+# Words of torch_neuronx/parallel_compile/neuron_parallel_compile.py: after a trial that failed (the tool ends
+# with 1), and after one of which every graph is in the cache.
+FAILED = "ERROR ||NEURON_PARALLEL_COMPILE||: There was an error in the training script.\n"
+NONE_NEW = (
+    "INFO ||NEURON_PARALLEL_COMPILE||: No todo hlos found in cache or hlo_tasklist, "
+    "parallel_compile return before spawning workers....\n"
+)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_users_mistake_is_told_whatever_started_the_trial(processes, machine, make_job) -> None:
+    job = make_job(platform="cpu", micro_batch=48, limits=Limits(processes=processes))
+    trial = job.model_copy(update={"work": job.work / "as it is tried"})
+    write_text(trial.work / "job.json", trial.model_dump_json())
+    tried = subprocess.run([sys.executable, *precompile.command(trial)[2:]], capture_output=True, text=True)
+    assert tried.returncode == (78 if processes == 1 else 1)
+    machine(f"INFO: trial....{tried.stdout}{tried.stderr}{FAILED}", code=1)
+    with pytest.raises(
+        UserError, match=r"/neuron/seed0: the batch of 64 is not a multiple of micro_batch 48 .*\.log"
+    ):
+        precompile.precompile(job.model_copy(update={"platform": "neuron"}))
+
+
+def test_graphs_that_were_found_and_not_tried_are_an_error(machine, make_job) -> None:
+    machine(SUMMARY.replace("graphs: 2", "graphs: 0").replace("compilations: 2", "compilations: 0"))
+    with pytest.raises(UserError, match=r"compiled none: .* --command clear-locks`, .*precompile\.log"):
+        precompile.precompile(make_job(platform="neuron"))
+
+
+def test_no_new_graph_is_no_error(machine, make_job) -> None:
+    machine(NONE_NEW)
+    assert precompile.precompile(make_job(platform="neuron"))["graphs"] is None
+
+
 def test_a_tool_that_fails_is_one_message_with_its_last_words(machine, make_job) -> None:
     machine("something\nModuleNotFoundError: No module named 'libneuronxla'\n", code=1)
     with pytest.raises(UserError, match=r"exit code 1: ModuleNotFoundError: .*precompile\.log"):

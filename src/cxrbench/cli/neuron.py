@@ -23,6 +23,9 @@ def precompile(
 
     one = Cell.parse(cell)
     done = run(job_of(one, study, packed, work or one.folder(RESULTS / "checkpoints")))
+    if done["graphs"] is None:
+        say(f"{one}: no new graph in {done['seconds']:.0f} s: the cache has them")
+        return
     say(
         f"{one}: {done['succeeded']} of {done['graphs']} graphs compiled in {done['seconds']:.0f} s; "
         f"{done['failed']} did not" + (": training will record why" if done["failed"] else "")

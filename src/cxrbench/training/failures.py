@@ -226,14 +226,14 @@ def _last(lines: list[str], weak: bool) -> tuple[Status, str, str] | None:
 def unknown(log: str, phase: Phase, signal: str | None) -> tuple[Status, str, str]:
     """(status, kind, fingerprint) of a failure that no pattern knows."""
     kind = f"killed by {signal} in phase {phase}" if signal else f"error in phase {phase}"
-    return "crashed", kind, signal or first_error_line(log)
+    return "crashed", kind, signal or normalise(error_line(log))
 
 
-def first_error_line(log: str) -> str:
-    """The line that names the exception of the last traceback, else the last line; normalised."""
+def error_line(log: str) -> str:
+    """The line that names the exception of the last traceback, else the last line."""
     lines = [line for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"^[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return normalise((errors or lines or ["no output"])[-1])
+    return (errors or lines or ["no output"])[-1]
 
 
 def normalise(line: str) -> str:

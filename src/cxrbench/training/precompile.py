@@ -18,8 +18,9 @@ from cxrbench import platforms
 from cxrbench.errors import UserError
 from cxrbench.files import write_json, write_text
 from cxrbench.platforms import neuron_settings
-from cxrbench.training.job import PRECOMPILED, REFUSED, Job
-from cxrbench.training.torchrun import launcher
+from cxrbench.training import failures
+from cxrbench.training.job import PRECOMPILED, Job, heard
+from cxrbench.training.torchrun import launcher, without_last_words
 
 TOOL = "neuron_parallel_compile"
 _TOTALS = {
@@ -32,9 +33,9 @@ _TOTALS = {
 def precompile(job: Job) -> dict[str, Any]:
     """Compile the graphs of ``job``'s cell; writes and returns work/precompile.json.
 
-    Keys: ``seconds`` (wall time), ``graphs``, ``succeeded``, ``failed`` (None when the tool did not say). A
-    graph that does not compile is no error here: training meets it again and records why.
-    UserError when the platform, the tool or the trial itself is missing or wrong.
+    Keys: ``seconds`` (wall time), ``graphs``, ``succeeded``, ``failed`` (None when no graph was new). A graph
+    that does not compile is no error here: training meets it again and records why.
+    UserError when the platform, the tool or the trial is missing or wrong, or when no graph was tried.
     """
     if job.platform != "neuron":
         raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
@@ -51,13 +52,30 @@ def precompile(job: Job) -> dict[str, Any]:
         done = subprocess.run(
             command(trial), env=_environment(job), stdout=output, stderr=subprocess.STDOUT, check=False
         )
-    result = {"seconds": round(time.monotonic() - started, 1), **totals(log.read_text(encoding="utf-8"))}
+    said = log.read_text(encoding="utf-8", errors="replace")
+    result = {"seconds": round(time.monotonic() - started, 1), **totals(said)}
     shutil.rmtree(trial.work)
-    if done.returncode == REFUSED or (done.returncode and result["graphs"] is None):
-        last = log.read_text(encoding="utf-8").strip().splitlines()[-1:] or ["no output"]
-        raise UserError(f"{job.cell}: {TOOL} ended with exit code {done.returncode}: {last[0]} (see {log})")
+    if reason := _reason(done.returncode, said):
+        raise UserError(f"{job.cell}: {reason} (see {log})")
     write_json(job.work / PRECOMPILED, result)
     return result
+
+
+def _reason(returncode: int, said: str) -> str | None:
+    """Why the cell's graphs are not in the cache, from the tool's output; None when they may be."""
+    # The tool's own exit code is 1 whatever the trial's was, and 0 when none of its compilers lived.
+    events = (event for line in said.splitlines() for event in heard(line)[0])
+    if refused := next((event for event in events if event["event"] == "refused"), None):
+        return str(refused["message"])
+    graphs = totals(said)["graphs"]
+    if returncode and graphs is None:
+        return f"{TOOL} ended with exit code {returncode}: {failures.error_line(without_last_words(said))}"
+    if graphs == 0:
+        return (
+            f"{TOOL} found graphs and compiled none: its compilers died, or another process has locked the "
+            f"graphs in the cache; free host memory or run `{TOOL} --command clear-locks`, then try again"
+        )
+    return None
 
 
 def command(trial: Job) -> list[str]:

@@ -32,7 +32,7 @@ class Trial(Trainer):
 
 
 def main(path: str) -> int:
-    """Exit code 0 when all graphs were traced, 78 for the user's mistake (one line on standard error)."""
+    """Exit code 0 when all graphs were traced, 78 for the user's mistake, which is told as an event."""
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     event("phase", phase="setup")
     try:
@@ -42,7 +42,7 @@ def main(path: str) -> int:
         trial.run()
         trial.tell_facts()
     except UserError as error:
-        print(error, file=sys.stderr)
+        event("refused", message=str(error))
         return REFUSED
     return 0
 
