@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -36,8 +37,10 @@ def test_the_step_compiles_twice_evaluation_once_and_nothing_falls_back(
     assert record.platform["fallback_operators"] == []
     timing = record.timing
     assert timing.compile_seconds > 0
-    # Compiling is not counted in the other phases: together they are no longer than the run.
-    assert timing.train_seconds == pytest.approx(sum(epoch.train_seconds for epoch in record.history))
+    # Compiling is not counted in the other phases too: together they are no longer than the run.
+    phases = timing.setup_seconds, timing.compile_seconds, timing.train_seconds, timing.evaluate_seconds
+    wall = datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.started)
+    assert sum(phases) <= wall.total_seconds() + 1  # both ends are whole seconds
 
 
 @pytest.mark.slow
