@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from conftest import ROOT, cxrbench
 from cxrbench.cells import Cell
-from cxrbench.config import Recipe, parse_study, read_study
+from cxrbench.config import Compiler, Recipe, parse_study, read_study
 from cxrbench.errors import UserError
 from cxrbench.schemas import schema_text
 
@@ -76,6 +77,13 @@ def test_the_hash_of_a_recipe_changes_with_every_value() -> None:
     ]
     assert len({one.hash() for one in (base, *others)}) == 4
     assert Recipe(batch=64, epochs=2).hash() == base.hash()
+
+
+def test_the_compiler_is_part_of_a_recipe_and_its_default_keeps_recorded_hashes() -> None:
+    recipe = read_study(STUDY).recipe("nih128-64px")
+    recorded = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0/record.json"
+    assert recipe.hash() == json.loads(recorded.read_text())["recipe_hash"]
+    assert recipe.model_copy(update={"compiler": Compiler(optlevel=1)}).hash() != recipe.hash()
 
 
 def test_run_patterns_choose_cells() -> None:

@@ -42,6 +42,15 @@ class Augmentation(Strict):
     scale: float = Field(0.15, ge=0, lt=1, description="largest relative change of size")
 
 
+class Compiler(Strict):
+    """What Neuron's compiler is told besides the precision; its documented defaults of today, explicit."""
+
+    model_type: Literal["generic", "transformer", "unet-inference", "cnn-training"] = Field(
+        "generic", description="cnn-training is in AWS's ResNet-50 sample and not documented"
+    )
+    optlevel: Literal[1, 2, 3] = 2
+
+
 class Recipe(Strict):
     """Everything that decides a result besides data, network, platform and seed. Hashed."""
 
@@ -59,10 +68,14 @@ class Recipe(Strict):
     precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
     activation_checkpointing: bool = False
     threads: int = Field(2, gt=0, description="CPU threads of the trainer: one and two give different bits")
+    compiler: Compiler = Compiler()
 
     def hash(self) -> str:
         """Sixteen hex digits that change with any of the values above."""
-        return sha256_json(self.model_dump(mode="json"))[:16]
+        values = self.model_dump(mode="json")
+        if self.compiler == Compiler():
+            del values["compiler"]  # recipes that were recorded before it could be chosen keep their hash
+        return sha256_json(values)[:16]
 
 
 class PhantomSource(Strict):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrbench import platforms
+from cxrbench.config import Compiler
 from cxrbench.errors import UserError
 from cxrbench.platforms import neuron_settings as settings
 
@@ -20,45 +21,55 @@ ALWAYS = ["--auto-cast=none", "--model-type=generic", "--optlevel=2", "--retry_f
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_recipe_decides_the_flags(precision: str) -> None:
-    assert settings.compiler_flags(precision, "") == ALWAYS
+    assert settings.compiler_flags(precision, Compiler(), "") == ALWAYS
+    chosen = settings.compiler_flags(precision, Compiler(model_type="transformer", optlevel=1), "")
+    assert chosen[1:3] == ["--model-type=transformer", "--optlevel=1"]
 
 
 @pytest.mark.parametrize(
     ("given_flags", "there"),
     [
-        ("-O1", "--optlevel=1"),
-        ("--optlevel 1", "--optlevel=1"),
-        ("--model-type=cnn-training", "--model-type=cnn-training"),
+        ("-O2", "--optlevel=2"),
+        ("--model-type generic", "--model-type=generic"),
         ("--enable-saturate-infinity", "--enable-saturate-infinity"),
-        ("--cache_dir=/scratch/neff --optlevel=3", "--cache_dir=/scratch/neff"),
+        ("--cache_dir=/scratch/neff --lnc 1", "--cache_dir=/scratch/neff"),
     ],
 )
-def test_other_flags_may_be_chosen_and_are_kept(given_flags: str, there: str) -> None:
-    flags = settings.compiler_flags("fp32", given_flags)
+def test_other_flags_may_be_added_and_are_kept(given_flags: str, there: str) -> None:
+    flags = settings.compiler_flags("fp32", Compiler(), given_flags)
     assert there in flags and "--auto-cast=none" in flags and flags[-1] == "--retry_failed_compilation"
     assert len(flags) == len({flag.partition("=")[0] for flag in flags})
 
 
+@pytest.mark.parametrize("flags", ["-O1", "--optlevel 1", "--optlevel=3", "--model-type=cnn-training"])
+def test_what_the_recipe_names_is_not_changed_from_outside(flags: str) -> None:
+    with pytest.raises(
+        UserError, match=r"is not what the recipe names .*set `compiler: \{(optlevel|model_type): "
+    ):
+        settings.compiler_flags("fp32", Compiler(), flags)
+
+
 @given(st.permutations(["--optlevel=1", "--lnc=1", "--retry_failed_compilation", "--model-type=transformer"]))
 def test_flags_that_were_set_once_stay_as_they_are(words: list[str]) -> None:
-    once = settings.compiler_flags("bf16", " ".join(words))
-    assert settings.compiler_flags("bf16", " ".join(once)) == once
+    compiler = Compiler(model_type="transformer", optlevel=1)
+    once = settings.compiler_flags("bf16", compiler, " ".join(words))
+    assert settings.compiler_flags("bf16", compiler, " ".join(once)) == once
 
 
 @pytest.mark.parametrize("flags", ["--auto-cast=all", "--auto-cast matmult", "--auto-cast-type=bf16"])
 def test_precision_belongs_to_the_recipe(flags: str) -> None:
     with pytest.raises(UserError, match="choose the precision in the recipe"):
-        settings.compiler_flags("fp32", flags)
+        settings.compiler_flags("fp32", Compiler(), flags)
 
 
 def test_a_word_without_a_flag_is_named() -> None:
     with pytest.raises(UserError, match="'generic' belongs to no flag"):
-        settings.compiler_flags("fp32", "--verbose=1 generic")
+        settings.compiler_flags("fp32", Compiler(), "--verbose=1 generic")
 
 
 def test_rounding_and_its_seed_are_explicit() -> None:
     for platform in ("neuron", "torchneuron"):
-        told = settings.environment(platform, "bf16", {})
+        told = settings.environment(platform, "bf16", Compiler(), {})
         assert told["NEURON_RT_STOCHASTIC_ROUNDING_EN"] == "0"
         assert told["NEURON_RT_STOCHASTIC_ROUNDING_SEED"] == "0"
         assert settings.as_found(told)["stochastic_rounding"] == {"enabled": False, "seed": "0"}
@@ -90,11 +101,11 @@ def test_the_file_system_is_that_of_the_nearest_mount(mounts: Path, folder: str,
 def test_a_cache_on_a_network_file_system_is_refused(mounts: Path) -> None:
     for location in ("/efs/neff", "/efs/fast/neff"):
         with pytest.raises(UserError, match=r"lies on a network file system .* local folder"):
-            settings.environment("neuron", "fp32", {"NEURON_COMPILE_CACHE_URL": location})
+            settings.environment("neuron", "fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
     with pytest.raises(UserError, match="network file system"):
-        settings.environment("neuron", "fp32", {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
+        settings.environment("neuron", "fp32", Compiler(), {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
     for location in ("/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE):
-        told = settings.environment("neuron", "fp32", {"NEURON_COMPILE_CACHE_URL": location})
+        told = settings.environment("neuron", "fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
         assert told["NEURON_COMPILE_CACHE_URL"] == location
 
 

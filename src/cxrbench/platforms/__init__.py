@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cxrbench.config import Compiler
 from cxrbench.errors import UserError, nearest
 from cxrbench.platform_names import PLATFORMS, STATED
 
@@ -57,15 +58,19 @@ def _no_neuron(name: str) -> str | None:
     return None
 
 
-def load(name: str, threads: int, precision: str) -> Platform:
-    """The platform called ``name``, ready to train; UserError when it cannot run here."""
+def load(name: str, threads: int, precision: str, compiler: Compiler | None = None) -> Platform:
+    """The platform called ``name``, ready to train; UserError when it cannot run here.
+
+    ``compiler`` is the recipe's, for Neuron's platforms; none: its defaults.
+    """
     if reason := unavailable(name):
         raise UserError(f"platform {name} cannot run here: {reason}")
     if name in NEURON_PLATFORMS:
         from cxrbench.platforms import neuron_settings
 
         # Compiler and runtime read these when torch_xla or torch_neuronx is first imported.
-        os.environ.update(neuron_settings.environment(name, precision, os.environ))
+        wanted = compiler or Compiler()
+        os.environ.update(neuron_settings.environment(name, precision, wanted, os.environ))
     module = importlib.import_module(f"cxrbench.platforms.{STATED[name].module}")
     platform: Platform = getattr(module, STATED[name].cls)(threads, precision)
     return platform

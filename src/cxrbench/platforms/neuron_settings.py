@@ -15,13 +15,12 @@ from typing import Any
 
 import psutil
 
+from cxrbench.config import Compiler
 from cxrbench.errors import UserError
 
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own
 TAG = "cxrbench"  # by which neuron-monitor knows the processes of a cell
 
-# What a flag is unless the caller's NEURON_CC_FLAGS name it: Neuron's documented defaults of today.
-_FLAGS = {"--model-type": "generic", "--optlevel": "2"}
 # Both precisions leave casting to PyTorch: fp32 is fp32 (the compiler's default was matmult until SDK 2.27),
 # and bf16 is torch.autocast, for which Neuron's guide says to turn the compiler's own casting off.
 _AUTO_CAST = {"fp32": "none", "bf16": "none"}
@@ -29,11 +28,13 @@ _AUTO_CAST = {"fp32": "none", "bf16": "none"}
 _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.sshfs", "9p")
 
 
-def environment(platform: str, precision: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that decide how a cell compiles and rounds, from the recipe's ``precision``.
+def environment(
+    platform: str, precision: str, compiler: Compiler, given: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables that decide how a cell compiles and rounds, from its recipe's precision and compiler.
 
-    ``given`` is the environment as found: its NEURON_CC_FLAGS may add flags or choose another model type or
-    optimisation level, and name the cache. UserError where it contradicts the recipe or the cache is unsafe.
+    ``given`` is the environment as found: its NEURON_CC_FLAGS may add flags and name the cache. UserError
+    where it contradicts the recipe or the cache is unsafe.
     """
     common = {
         # Round to nearest, as the other platforms do. The seed has no effect then, but is named all the same.
@@ -44,7 +45,7 @@ def environment(platform: str, precision: str, given: Mapping[str, str]) -> dict
     if platform == "torchneuron":  # it has its own cache, and no documented flags for the compiler
         # A graph that does not compile must fail, not run eagerly without anybody noticing.
         return common | {"TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": "1"}
-    flags = compiler_flags(precision, given.get("NEURON_CC_FLAGS", ""))
+    flags = compiler_flags(precision, compiler, given.get("NEURON_CC_FLAGS", ""))
     cache = cache_location(flags, given)
     check_cache(cache)
     return common | {"NEURON_CC_FLAGS": shlex.join(flags), "NEURON_COMPILE_CACHE_URL": cache}
@@ -63,8 +64,8 @@ def as_found(given: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def compiler_flags(precision: str, given: str) -> list[str]:
-    """Compiler flags for a recipe's ``precision``, in a fixed order because the cache's key holds them."""
+def compiler_flags(precision: str, compiler: Compiler, given: str) -> list[str]:
+    """Compiler flags of a recipe, in a fixed order because the cache's key holds them."""
     mine = _split(given)
     wanted = _AUTO_CAST[precision]
     if mine.pop("--auto-cast", wanted) != wanted or "--auto-cast-type" in mine:
@@ -74,12 +75,20 @@ def compiler_flags(precision: str, given: str) -> list[str]:
         )
     if "-O" in mine:
         mine["--optlevel"] = mine.pop("-O") or "2"
-    named = {"--auto-cast": wanted} | {flag: mine.pop(flag, value) for flag, value in _FLAGS.items()}
+    named = {"--model-type": compiler.model_type, "--optlevel": str(compiler.optlevel)}
+    for flag, value in named.items():
+        if (found := mine.pop(flag, value)) != value:
+            key = flag.removeprefix("--").replace("-", "_")
+            raise UserError(
+                f"NEURON_CC_FLAGS: {flag}={found} is not what the recipe names ({value}); remove it and set "
+                f"`compiler: {{{key}: {found}}}` in a recipe of its own"
+            )
     # A failed compilation is cached and returned at once, without the reason that the record needs. It may
     # also have failed for want of host memory alone (training-troubleshooting.rst): so it is tried again.
     mine.pop("--retry_failed_compilation", None)
     rest = [f"{flag}={value}" if value else flag for flag, value in mine.items()]
-    return [*(f"{flag}={value}" for flag, value in named.items()), *rest, "--retry_failed_compilation"]
+    chosen = [f"{flag}={value}" for flag, value in ({"--auto-cast": wanted} | named).items()]
+    return [*chosen, *rest, "--retry_failed_compilation"]
 
 
 def _split(given: str) -> dict[str, str]:

@@ -75,7 +75,7 @@ def train(job: Job) -> None:
         "manifest": sha256_file(job.packed / "manifest.json"),
         **{key: packed.manifest[key] for key in ("packed", "images", "patients", "positive_images")},
     }
-    platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision)
+    platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
     event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED

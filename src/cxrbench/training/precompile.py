@@ -85,8 +85,9 @@ def command(trial: Job) -> list[str]:
 
 def _environment(job: Job) -> dict[str, str]:
     """The cell's settings, so that the cache's keys agree; and one retry, for want of host memory on trn1."""
-    settings = neuron_settings.environment(job.platform, job.recipe.precision, os.environ)
-    threads = str(job.recipe.threads)
+    recipe = job.recipe
+    settings = neuron_settings.environment(job.platform, recipe.precision, recipe.compiler, os.environ)
+    threads = str(recipe.threads)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
     return retries | os.environ | settings | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 

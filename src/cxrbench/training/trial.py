@@ -36,7 +36,7 @@ def main(path: str) -> int:
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     event("phase", phase="setup")
     try:
-        platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision)
+        platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
         trial = Trial(job, read_packed(job.packed), platform)
         event("phase", phase="compile")
         trial.run()
