@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,6 +21,7 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import check_evidence
 from cxrbench.sagemaker.bundle import NEEDED, pins, write_bundle
 from cxrbench.sagemaker.job import INSTANCES, Order, check, estimator_arguments, training_job
+from cxrbench.training.job import PRECOMPILED
 
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 ORDERS = {
@@ -51,6 +53,27 @@ def test_every_instance_gives_a_request_that_the_service_takes(order: Order, spo
 def test_both_neuroncores_of_the_small_instance_are_used() -> None:
     assert training_job(ORDERS["ml.trn1.2xlarge"])["HyperParameters"]["processes"] == "2"
     assert training_job(ORDERS["ml.trn1.32xlarge"])["HyperParameters"]["processes"] == "32"
+
+
+def test_a_job_compiles_ahead_on_neuron_and_stops_before_sagemaker_does() -> None:
+    for order in ORDERS.values():
+        request = training_job(replace(order, hours=4))
+        told = {name: json.loads(value) for name, value in request["HyperParameters"].items()}
+        assert told["hours"] == 4
+        assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 4.5 * 3600
+        assert told.get("precompile") == ("yes" if order.cell.platform == "neuron" else None)
+
+
+def test_a_second_try_has_a_name_of_its_own() -> None:
+    order = ORDERS["ml.trn1.2xlarge"]
+    assert training_job(order)["TrainingJobName"] == "cxr-nih128-64px-convnext-pico-neuron-seed0"
+    second = training_job(replace(order, called="pico-again", spot=True))
+    check(second)
+    assert second["TrainingJobName"] == "pico-again"
+    assert second["CheckpointConfig"]["S3Uri"] == "s3://bucket/jobs/checkpoints/pico-again"
+    for name in ("pico_again", "-pico", "p" * 64, ""):
+        with pytest.raises(UserError, match="TrainingJobName"):
+            check(training_job(replace(order, called=name)))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +113,8 @@ def test_a_missing_part_is_named() -> None:
         ({"instance": "ml.trn1.4xlarge"}, "did you mean 'ml.trn1.2xlarge'"),
         ({"cell": Cell("d", "resnet18", "cuda", 0)}, "trains cells of platform neuron, not d/resnet18/cuda"),
         ({"data": "/data/packed"}, "--data '/data/packed': write an address that begins with s3://"),
+        ({"hours": 0.0}, "--hours 0: write a number of hours above 0"),
+        ({"hours": float("inf")}, "--hours inf: write a number of hours above 0"),
     ],
 )
 def test_an_order_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -130,6 +155,8 @@ def test_the_command_prints_a_checked_request(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == training_job(order), done.stderr
     estimator = cxrbench("sagemaker", "job", order.cell, *words, "--estimator")
     assert json.loads(estimator.stdout) == estimator_arguments(order)
+    changed = cxrbench("sagemaker", "job", order.cell, *words, "--name", "again", "--hours", 4)
+    assert json.loads(changed.stdout) == training_job(replace(order, called="again", hours=4.0))
     words[3] = "training"
     refused = cxrbench("sagemaker", "job", order.cell, *words)
     assert refused.returncode == 1 and refused.stderr.startswith("cxrbench: the request does not fit")
@@ -209,6 +236,74 @@ def test_the_entry_script_says_what_is_missing(bundled: Path, tmp_path: Path) ->
     assert done.returncode == 1 and "not packed yet" in done.stderr and "Traceback" not in done.stderr
     done = entry(bundled, "--cell", "other/b/cpu/seed0", **places)
     assert done.returncode == 1 and "unknown dataset 'other'" in done.stderr
+
+
+@pytest.fixture
+def told(bundled: Path, tmp_path: Path) -> Path:
+    """The entry script and the study beside a package that writes down what it is asked for."""
+    for name in ("train.py", "study.json"):
+        shutil.copy(bundled / name, tmp_path / name)
+    (tmp_path / "cxrbench").mkdir()
+    (tmp_path / "cxrbench/__init__.py").write_text("")
+    (tmp_path / "cxrbench/__main__.py").write_text(
+        "import json, os, sys, time\n"
+        "command, cell, *words = sys.argv[1:]\n"
+        "said = dict(zip(words[::2], words[1::2]))\n"
+        "limits = json.load(open(said['--study']))['limits']\n"
+        "out = open(os.path.join(os.path.dirname(__file__), '..', command), 'w')\n"
+        "json.dump({'cell': cell, 'said': said, 'limits': limits}, out)\n"
+        "out.close()\n"
+        "time.sleep(float(os.environ.get('SLOW', '0')) * (command == 'precompile'))\n"
+    )
+    return tmp_path
+
+
+def arguments(order: Order) -> list[str]:
+    """The order's hyperparameters as SageMaker's container hands them to the entry script."""
+    known = training_job(order)["HyperParameters"].items()
+    parts = [(f"--{name}", str(json.loads(value))) for name, value in known if name[:10] != "sagemaker_"]
+    return [word for part in parts for word in part]
+
+
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_the_entry_script_does_what_the_order_says(instance: str, told: Path) -> None:
+    order = replace(ORDERS[instance], hours=4.0)
+    places = {"SM_CHANNEL_TRAINING": "/channel", "SM_MODEL_DIR": "/model"}
+    done = entry(told, *arguments(order), **places)
+    assert done.returncode == 0, done.stderr
+    train = json.loads((told / "train").read_text())
+    assert train["cell"] == str(order.cell) and train["said"]["--packed"] == "/channel/manifest.json"
+    assert train["said"]["--out"] == f"/model/{order.cell}/record.json"
+    assert train["limits"]["processes"] == INSTANCES[instance].processes
+    ahead = told / "precompile"
+    assert ahead.exists() == (order.cell.platform == "neuron")
+    if not ahead.exists():
+        assert train["limits"]["hours"] == 4
+        return
+    asked = json.loads(ahead.read_text())
+    assert asked["limits"] == train["limits"] | {"hours": 4}
+    assert asked["said"]["--work"] == train["said"]["--work"]
+    assert 3.9 < train["limits"]["hours"] < 4  # what compiling ahead took is taken off
+
+
+def test_compiling_ahead_without_end_is_stopped_and_its_seconds_are_kept(told: Path) -> None:
+    order = replace(ORDERS["ml.trn1.2xlarge"], hours=0.0005)
+    places = {"SM_CHANNEL_TRAINING": "/channel", "SM_MODEL_DIR": "/model", "SLOW": "60"}
+    done = entry(told, *arguments(order), **places)
+    assert done.returncode == 0 and "compiling ahead took all 0.0005 h" in done.stderr
+    train = json.loads((told / "train").read_text())
+    assert train["limits"]["hours"] == 1 / 60  # time for a record
+    kept = json.loads((Path(train["said"]["--work"]) / PRECOMPILED).read_text())
+    assert kept == {"seconds": 1.8, "graphs": None, "succeeded": None, "failed": None}
+
+
+@pytest.mark.slow
+def test_a_job_whose_hours_are_over_leaves_a_record(bundled: Path, packed: Path, tmp_path: Path) -> None:
+    cell = Cell("phantom-32px", TINY, "cpu", 0)
+    places = {"SM_CHANNEL_TRAINING": str(packed), "SM_MODEL_DIR": str(tmp_path)}
+    done = entry(bundled, "--cell", str(cell), "--hours", str(1 / 3600), **places)
+    assert done.returncode == 0, done.stderr
+    assert check_evidence(tmp_path / str(cell), cell).status == "timed_out"
 
 
 def test_other_processes_of_sagemakers_torchrun_leave_at_once(bundled: Path) -> None:

@@ -39,11 +39,17 @@ def sagemaker_job(
         str, typer.Option(help="Host of AWS's container registry in your region; the image is known.")
     ],
     image: Annotated[str | None, typer.Option(help="Another image: repository:tag.")] = None,
-    hours: Annotated[float, typer.Option(help="The study's limit of a cell.")] = 12.0,
+    hours: Annotated[
+        float, typer.Option(help="Limit of compiling and training: then the trainer stops, with a record.")
+    ] = 12.0,
     spot: Annotated[
         bool, typer.Option("--spot", help="On spot instances, resumed when interrupted.")
     ] = False,
     cache: Annotated[str | None, typer.Option(help="s3:// address of Neuron's compile cache.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The job's name; else made of the cell. Taken once: a second try needs another."),
+    ] = None,
     region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
     estimator: Annotated[
         bool, typer.Option("--estimator", help="The SDK's arguments instead of the request.")
@@ -54,7 +60,7 @@ def sagemaker_job(
 
     known = INSTANCES.get(instance)
     wanted = f"{registry}/{image or (known.image if known else '')}"
-    order = Order(Cell.parse(cell), instance, role, wanted, code, data, output, hours, spot, cache)
+    order = Order(Cell.parse(cell), instance, role, wanted, code, data, output, hours, spot, cache, name)
     request = training_job(order, region=region)
     check(request)
     print(json.dumps(estimator_arguments(order) if estimator else request, indent=1))

@@ -11,10 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINTS = Path("/opt/ml/checkpoints")  # kept in S3 by jobs on spot instances
@@ -29,6 +32,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cell", required=True)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--hours", type=float, help="of compiling ahead and training; else the study's")
     parser.add_argument("--precompile", choices=("yes", "no"), default="no")
     asked = parser.parse_args(words)
     places = [_place("SM_CHANNEL_TRAINING"), _place("SM_MODEL_DIR")]
@@ -37,15 +41,43 @@ def main(words: list[str] | None = None) -> int:
     packed, kept = (Path(str(place)) for place in places)
     work = (CHECKPOINTS if CHECKPOINTS.is_dir() else Path(tempfile.mkdtemp())) / asked.cell
     os.environ.update(_environment())
-    common = ["--study", str(_study(asked.processes)), "--packed", str(packed / "manifest.json")]
-    cxrbench = [sys.executable, "-m", "cxrbench"]
+    study = json.loads((HERE / "study.json").read_text(encoding="utf-8"))
+    limits = study["limits"]  # the bundle writes all of a study, its defaults too
+    limits |= {"processes": asked.processes, "hours": asked.hours or limits["hours"]}
+    common = ["--packed", str(packed / "manifest.json"), "--work", str(work)]
     if asked.precompile == "yes":
-        subprocess.run([*cxrbench, "precompile", asked.cell, *common, "--work", str(work)], check=False)
+        command = [*_cxrbench("precompile", asked.cell, study), *common]
+        limits["hours"] = _compiled_ahead(command, limits["hours"], work)
     out = kept / asked.cell / "record.json"
     # The same process goes on, so that SageMaker's SIGTERM reaches `cxrbench train` itself.
-    os.execv(
-        sys.executable, [*cxrbench, "train", asked.cell, *common, "--out", str(out), "--work", str(work)]
-    )
+    os.execv(sys.executable, [*_cxrbench("train", asked.cell, study), *common, "--out", str(out)])
+
+
+def _cxrbench(command: str, cell: str, study: dict[str, Any]) -> list[str]:
+    """The first words of a command about ``cell``; ``study`` as it is now is written to a file of its own."""
+    path = Path(tempfile.mkdtemp()) / "study.json"
+    path.write_text(json.dumps(study), encoding="utf-8")
+    return [sys.executable, "-m", "cxrbench", command, cell, "--study", str(path)]
+
+
+def _compiled_ahead(command: list[str], hours: float, work: Path) -> float:
+    """Run ``command`` for at most ``hours``; returns those left for training, at least a minute."""
+    started = time.monotonic()
+    with subprocess.Popen(command, start_new_session=True) as running:
+        try:
+            running.wait(hours * 3600)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)  # with the compilers that it started
+            print(f"compiling ahead took all {hours:g} h; give the job more --hours", file=sys.stderr)
+            _charge(work, hours * 3600)
+    return max(hours - (time.monotonic() - started) / 3600, 1 / 60)
+
+
+def _charge(work: Path, seconds: float) -> None:
+    """Leave what a stopped `cxrbench precompile` did not live to write: the record has its seconds."""
+    counts = dict.fromkeys(("graphs", "succeeded", "failed"))
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "precompile.json").write_text(json.dumps({"seconds": seconds, **counts}), encoding="utf-8")
 
 
 def _place(name: str) -> str | None:
@@ -62,15 +94,6 @@ def _environment() -> dict[str, str]:
     commit = HERE / "commit.txt"
     known = {"CXRBENCH_COMMIT": commit.read_text(encoding="utf-8").strip()} if commit.exists() else {}
     return {"PYTHONPATH": path, **known}
-
-
-def _study(processes: int) -> Path:
-    """The bundled study with as many processes as this instance has devices."""
-    study = json.loads((HERE / "study.json").read_text(encoding="utf-8"))
-    study["limits"] = study.get("limits", {}) | {"processes": processes}
-    path = Path(tempfile.mkdtemp()) / "study.json"
-    path.write_text(json.dumps(study), encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ and its version 3 has ModelTrainer instead of estimators. Where SDK 2 is install
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ INSTANCES = {
     "ml.trn1.32xlarge": Instance("neuron", 32, _NEURON),
     "ml.g5.xlarge": Instance("cuda", 1, _CUDA),
 }
+_SPARE = 1800  # seconds between the entry script's end and SageMaker's: set-up, and the record on its way
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class Order:
     code: str  # the bundle
     data: str  # the folder with manifest.json, images.npy and index.parquet
     output: str
-    hours: float = 12.0
+    hours: float = 12.0  # of training, and of compiling ahead of it
     spot: bool = False
     cache: str | None = None  # Neuron's compile cache
+    called: str | None = None  # the job's name; none: one made of the cell
 
     def __post_init__(self) -> None:
         known = INSTANCES.get(self.instance)
@@ -62,21 +65,30 @@ class Order:
         for name in ("code", "data", "output"):
             if not str(getattr(self, name)).startswith("s3://"):
                 raise UserError(f"--{name} '{getattr(self, name)}': write an address that begins with s3://")
+        if not 0 < self.hours < math.inf:
+            raise UserError(f"--hours {self.hours:g}: write a number of hours above 0, such as 12")
 
     @property
     def name(self) -> str:
-        """A job name as SageMaker wants it: letters, digits and dashes, at most 63."""
+        """The name asked for, else the cell's as SageMaker wants it: letters, digits and dashes, at most 63.
+
+        An account may use a name once in a region: a second try of a cell needs one of its own.
+        """
+        if self.called is not None:
+            return self.called
         return re.sub(r"[^A-Za-z0-9]+", "-", f"cxr-{self.cell}")[:63].strip("-")
 
     @property
     def seconds(self) -> int:
-        """The longest the job may run; the trainer itself stops before, with a record."""
-        return round(self.hours * 3600) + 1800
+        """The longest the job may run; the entry script is given ``hours`` and ends before, with a record."""
+        return round(self.hours * 3600) + _SPARE
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """Arguments of the entry script."""
-        return {"cell": str(self.cell), "processes": INSTANCES[self.instance].processes}
+        known = INSTANCES[self.instance]
+        words = {"cell": str(self.cell), "processes": known.processes, "hours": float(self.hours)}
+        return words | ({"precompile": "yes"} if known.platform == "neuron" else {})
 
 
 def estimator_arguments(order: Order) -> dict[str, Any]:
@@ -107,21 +119,21 @@ def estimator_arguments(order: Order) -> dict[str, Any]:
     return arguments
 
 
-def training_job(order: Order, name: str | None = None, region: str = "us-east-1") -> dict[str, Any]:
+def training_job(order: Order, region: str = "us-east-1") -> dict[str, Any]:
     """The CreateTrainingJob request that the estimator of :func:`estimator_arguments` sends."""
-    wanted, name = estimator_arguments(order), name or order.name
+    wanted = estimator_arguments(order)
     parameters = wanted["hyperparameters"] | {
         "sagemaker_submit_directory": wanted["source_dir"],
         "sagemaker_program": wanted["entry_point"],
         "sagemaker_container_log_level": 20,
-        "sagemaker_job_name": name,
+        "sagemaker_job_name": order.name,
         "sagemaker_region": region,
         "sagemaker_torch_distributed_enabled": True,
         "sagemaker_instance_type": wanted["instance_type"],
     }
     data = {"S3DataType": "S3Prefix", "S3Uri": order.data, "S3DataDistributionType": "FullyReplicated"}
     request: dict[str, Any] = {
-        "TrainingJobName": name,
+        "TrainingJobName": order.name,
         "AlgorithmSpecification": {"TrainingInputMode": "File", "TrainingImage": wanted["image_uri"]},
         "RoleArn": wanted["role"],
         "InputDataConfig": [{"ChannelName": "training", "DataSource": {"S3DataSource": data}}],
