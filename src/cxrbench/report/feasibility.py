@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.report.cells import REFUSED
+from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.provenance import COLUMN, of_cells
 from cxrbench.report.results import Results, Table, listed
 
@@ -19,7 +19,10 @@ def read_reported(path: Path = REPORTED) -> pd.DataFrame:
 
 
 def status_matrix(read: Results) -> Table:
-    """By architecture and platform: states of our cells, else what others report, marked as cited."""
+    """By architecture and platform: states of our cells, then what others report, marked as cited.
+
+    What nobody ran is "not run": with a number it is that many cells of the study, without one it is in none.
+    """
     reported = read_reported()
     platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
     networks = list(dict.fromkeys([*read.cells["architecture"], *reported["architecture"]]))
@@ -40,9 +43,9 @@ def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
         str(row.origin) if row.status == "ok" or row.origin == REFUSED else str(row.status)
         for row in ours.itertuples()
     ]
-    said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)] or [NOT_RUN]
     said += [f"{status} (cited)" for status in dict.fromkeys(theirs["status"])]
-    return "; ".join(said) or "-"
+    return "; ".join(said)
 
 
 def reports(read: Results) -> Table:
