@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT
+from conftest import QUICK_XLA, ROOT
 from cxrbench.config import PhantomSource
 from cxrbench.datasets.packed import pack
-
-# XLA's CPU compiler takes ten times as long with these on; the graphs are the same.
-QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 # `neuron-ls --json-output` on a trn1.2xlarge, as two public projects captured it:
 # github.com/lablup/all-smi (its Neuron reader's tests), github.com/lablup/backend.ai (accelerator/neuron).

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import cxrbench
+from conftest import QUICK_XLA, cxrbench
 from cxrbench import platforms
 from cxrbench.config import Limits
 from cxrbench.errors import UserError
 from cxrbench.files import write_text
 from cxrbench.training import precompile
 from cxrbench.training.job import EVENT
-
-from .conftest import QUICK_XLA
 
 # The end of a run as Neuron's documentation shows it (pytorch-neuron-parallel-compile.rst).
 SUMMARY = """\
