@@ -61,7 +61,7 @@ class Platform:
         """Where a training or evaluation step ends (lazy devices cut their graph here)."""
 
     def synchronise(self) -> None:
-        """Wait for the device: called before every reading of a clock."""
+        """Wait for the device, and change nothing: called before every reading of a clock."""
 
     def mean(self, tensors: list[torch.Tensor]) -> None:
         """Replace float tensors by their mean over all processes, in one message."""
@@ -81,11 +81,15 @@ class Platform:
         distributed.all_gather_object(values, value)
         return values
 
-    def generator_state(self) -> dict[str, torch.Tensor]:
-        """The states of all random generators that a step may use."""
+    def seed(self, value: int) -> None:
+        """Start all random generators that building a network or a step may use from ``value``, 0 or more."""
+        torch.manual_seed(value)
+
+    def generator_state(self) -> dict[str, Any]:
+        """The states of these generators after :meth:`synchronise`, as a checkpoint can hold them."""
         return {"cpu": torch.get_rng_state()}
 
-    def restore_generator(self, state: dict[str, torch.Tensor]) -> None:
+    def restore_generator(self, state: dict[str, Any]) -> None:
         """Put back what :meth:`generator_state` gave."""
         torch.set_rng_state(state["cpu"])
 

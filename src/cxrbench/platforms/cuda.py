@@ -39,10 +39,10 @@ class CudaPlatform(Platform):
     def synchronise(self) -> None:
         torch.cuda.synchronize()
 
-    def generator_state(self) -> dict[str, torch.Tensor]:
+    def generator_state(self) -> dict[str, Any]:
         return super().generator_state() | {"cuda": torch.cuda.get_rng_state()}
 
-    def restore_generator(self, state: dict[str, torch.Tensor]) -> None:
+    def restore_generator(self, state: dict[str, Any]) -> None:
         super().restore_generator(state)
         torch.cuda.set_rng_state(state["cuda"])
 

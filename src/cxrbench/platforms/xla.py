@@ -18,6 +18,7 @@ from cxrbench.platforms.base import Platform
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
 
 import torch_xla
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as xla_metrics
 
 
@@ -29,8 +30,22 @@ class XlaPlatform(Platform):
 
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)
-        # (1) The device: tensors that live on it are lazy.
+        # (1) The device: tensors that live on it are lazy, and it has a random generator of its own.
         self.device = torch_xla.device()
+
+    def seed(self, value: int) -> None:
+        super().seed(value)
+        # (1) as well: PyTorch's own seed does not reach that generator.
+        torch_xla.manual_seed(value)
+
+    def generator_state(self) -> dict[str, Any]:
+        # (1) as well: its state is one integer, and belongs to a checkpoint.
+        return super().generator_state() | {"xla": xm.get_rng_state()}
+
+    def restore_generator(self, state: dict[str, Any]) -> None:
+        super().restore_generator(state)
+        # (1) as well: a resumed run goes on from that state.
+        xm.set_rng_state(state["xla"])
 
     def network(self, network: nn.Module) -> nn.Module:
         # (2) Built on the CPU, then moved: otherwise initialisation becomes part of the first graph.
@@ -56,7 +71,10 @@ class XlaPlatform(Platform):
     # (6) No host reads inside the step: training/loop.py reads the loss between steps.
 
     def synchronise(self) -> None:
+        # (1) as well: every sync moves the generator on, and a reading of the clock must not.
+        state = xm.get_rng_state()
         torch_xla.sync(wait=True)
+        xm.set_rng_state(state)
 
     def compiles(self) -> tuple[int, float]:
         timed = xla_metrics.metric_data("CompileTime")  # (samples, nanoseconds, ...); None before the first

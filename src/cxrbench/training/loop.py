@@ -76,7 +76,7 @@ class Trainer:
         self.rows = {split: packed.rows(split) for split in ("train", "val", "test")}
         self._check_sizes()
         self.steps_per_epoch = len(self.rows["train"]) // self.recipe.batch
-        torch.manual_seed(job.seed)
+        platform.seed(job.seed)
         priors = packed.labels()[self.rows["train"]].mean(axis=0)
         network = build_network(job.architecture, packed.manifest["pixels"], self.recipe, priors)
         self.parameters = sum(p.numel() for p in network.parameters())
@@ -93,7 +93,7 @@ class Trainer:
         self.saved_at = time.monotonic()
         if platform.size > 1:
             # The weights are equal on all processes; what they drop at random must not be.
-            torch.manual_seed(job.seed + 1_000_003 * platform.rank)
+            platform.seed(job.seed + 1_000_003 * platform.rank)
         self._resume()
         timing = self.progress.timing
         self.compiled_before = (timing.compiles, timing.compile_seconds)  # by earlier attempts
