@@ -92,3 +92,36 @@ def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
 )
 def test_what_is_missing_is_said_in_words(draw, message: str) -> None:
     assert message in texts(draw())
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> pd.DataFrame:
+    """cells.csv of fifteen groups, all with the evidence of one recorded cell, which lies in ``tmp_path``."""
+    cells = [
+        Cell("nih128-64px", f"network{number}", platform, 0)
+        for number in range(5)
+        for platform in ("cpu", "cuda", "neuron")
+    ]
+    for cell in cells:
+        cell.folder(tmp_path).parent.mkdir(parents=True)
+        cell.folder(tmp_path).symlink_to(ROOT / "data/recorded" / CELL)
+    return pd.DataFrame([{"cell": str(cell), **vars(cell), "status": "ok"} for cell in cells])
+
+
+def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_path: Path) -> None:
+    scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
+    with plt.rc_context(figures.STYLE):
+        drawn = {
+            "auroc": (figures.auroc_per_label(scores), 2.0),
+            "curves": (figures.learning_curves(many, tmp_path), 1.0),
+            "roc": (figures.roc_per_label(many, tmp_path), 0.4),
+        }
+        for figure, _ in drawn.values():
+            figure.canvas.draw()
+    for name, (figure, inches) in drawn.items():
+        shown = [axes for axes in figure.axes if axes.axison]
+        assert min(axes.get_window_extent().height for axes in shown) > inches * figure.dpi, name
+        for legend in [*figure.legends, *(axes.get_legend() for axes in shown)]:
+            box = legend and legend.get_window_extent()
+            assert box is None or min(box.x0, box.y0) > -0.03 * figure.dpi, name  # its invisible frame
+        plt.close(figure)

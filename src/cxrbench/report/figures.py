@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence import PREDICTIONS, RECORD, read_predictions, read_record
@@ -139,9 +140,12 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     datasets = list(dict.fromkeys(scored["dataset"]))
     if not datasets:
         return no_evidence("No cell has run.")
-    figure, panels = plt.subplots(1, len(datasets), figsize=(WIDTH, 2.6), layout="constrained", squeeze=False)
-    for dataset, axes in zip(datasets, panels[0], strict=True):
-        groups = _groups(scored[scored["dataset"] == dataset])
+    each = {dataset: _groups(scored[scored["dataset"] == dataset]) for dataset in datasets}
+    height = 2.6 + _more_entries(map(len, each.values()))
+    figure, panels = plt.subplots(
+        1, len(datasets), figsize=(WIDTH, height), layout="constrained", squeeze=False
+    )
+    for (dataset, groups), axes in zip(each.items(), panels[0], strict=True):
         for (name, some), colour, dash in zip(groups.items(), cycle(COLOURS), cycle(DASHES), strict=False):
             for number, cell in enumerate(some):
                 history = pd.DataFrame([vars(one) for one in read_record(folder / cell / RECORD).history])
@@ -150,7 +154,7 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
                 axes.plot(history["epoch"], history["val_loss"], color=colour, ls=dash, label=label)
         axes.set(title=dataset, xlabel="epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.26))  # below: no corner is free of curves
+        _legend_below(axes)
     panels[0][0].set_ylabel("mean binary cross-entropy")
     return figure
 
@@ -162,8 +166,10 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
         return no_evidence("No cell has run.")
     datasets = sorted(dict.fromkeys(scored["dataset"]), key=lambda name: name.startswith("phantom"))
     groups = _groups(scored[scored["dataset"] == datasets[0]])
+    beside = len(groups) <= _ENTRIES  # the legend, where the last panel would be
+    height = 3.1 if beside else 3.1 + _ENTRY * np.ceil(len(groups) / 3)
     figure, panels = plt.subplots(
-        3, 5, figsize=(WIDTH, 3.1), layout="constrained", sharex=True, sharey=True, squeeze=False
+        3, 5, figsize=(WIDTH, height), layout="constrained", sharex=True, sharey=True, squeeze=False
     )
     styles = list(zip(cycle(COLOURS), cycle(DASHES), groups, strict=False))
     for colour, dash, name in styles:
@@ -178,8 +184,11 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     last = panels[-1, -1]
     last.axis("off")
     handles = [plt.Line2D([], [], color=colour, ls=dash, label=name) for colour, dash, name in styles]
-    last.legend(handles=handles, loc="center", title=datasets[0], title_fontsize=8)
-    figure.supxlabel("1 - specificity", fontsize=9)
+    if beside:
+        last.legend(handles=handles, loc="center", title=datasets[0], title_fontsize=8)
+    else:
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, title=datasets[0])
+    panels[-1, 2].set_xlabel("1 - specificity", fontsize=9)  # the figure's own label would cross the legend
     figure.supylabel("sensitivity", fontsize=9)
     return figure
 
@@ -203,8 +212,10 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
     datasets = list(dict.fromkeys(rows["dataset"]))
     if not datasets:
         return no_evidence("No cell has run.")
+    groups_of = rows.drop_duplicates(["dataset", "architecture", "platform"])["dataset"].value_counts()
+    height = 3.6 + _more_entries(groups_of)
     figure, panels = plt.subplots(
-        1, len(datasets), figsize=(WIDTH, 3.6), layout="constrained", sharey=True, squeeze=False
+        1, len(datasets), figsize=(WIDTH, height), layout="constrained", sharey=True, squeeze=False
     )
     labels = [*FINDINGS, "macro"]
     for dataset, axes in zip(datasets, panels[0], strict=True):
@@ -221,7 +232,7 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
         axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
         axes.set(title=dataset, xlabel="AUROC", xlim=(0.3, 1.0))
         axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
+        _legend_below(axes)
     panels[0][0].invert_yaxis()
     return figure
 
@@ -280,6 +291,21 @@ def throughput(rows: pd.DataFrame) -> Figure:
 
 
 # -- common ----------------------------------------------------------------------------------------
+
+
+_ENTRY = 0.2  # inches that one more line of a legend takes
+_ENTRIES = 4  # lines that every figure has room for
+
+
+def _more_entries(counts: Iterable[int]) -> float:
+    """Inches that a figure grows by when a legend of ``counts`` lines stands below each of its panels."""
+    return _ENTRY * max(0, max(counts) - _ENTRIES)
+
+
+def _legend_below(axes: Axes) -> None:
+    """A legend under a panel that has no free corner; placed in inches, so that the layout finds room."""
+    anchor = axes.transAxes + ScaledTranslation(0, -0.38, axes.figure.dpi_scale_trans)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
 
 
 def _groups(cells: pd.DataFrame) -> dict[str, list[str]]:
