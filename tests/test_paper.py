@@ -52,6 +52,22 @@ def test_the_method_prints_one_recipe_for_both_sizes_of_the_radiographs(from_evi
     assert len(recipes) == 2 and len(set(recipes.values())) == 1
 
 
+def test_a_figure_names_every_commit_behind_it(from_evidence: Path) -> None:
+    macros = (from_evidence / "paper/generated/macros.tex").read_text()
+    (said,) = re.findall(r"cxr@evidence/seeds\\endcsname\{(.*)\}", macros)
+    cells = pd.read_csv(from_evidence / "results/tables/cells.csv")
+    commits = set(cells.loc[cells["status"] == "ok", "commit"].str[:7])
+    assert len(commits) > 1 and all(commit in said for commit in commits)
+
+
+def test_f1_says_which_findings_it_leaves_out(from_evidence: Path) -> None:
+    macros = (from_evidence / "paper/generated/macros.tex").read_text()
+    metrics = pd.read_csv(from_evidence / "results/tables/metrics.csv")
+    real = metrics[(metrics["dataset"] == "nih128-64px") & (metrics["metric"] == "f1_macro")]
+    (note,) = real.loc[real["split"] == "test", "note"].unique()
+    assert "without" in note and rf"cxr@f1/scope\endcsname{{{note}}}" in macros
+
+
 @pytest.mark.parametrize(
     ("part", "names"), [("readme", ("README.md", "docs/auroc_per_label.png")), ("artifact", ("ARTIFACT.md",))]
 )

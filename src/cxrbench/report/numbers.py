@@ -121,9 +121,7 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
         ),
         "best/of": "network with the highest test AUROC" if chosen else "only network yet",
         "best/picked": (
-            "It is called the best for that very value, which may be a little too high for it."
-            if chosen
-            else ""
+            "It is picked by that value, which may be a little too high for it." if chosen else ""
         ),
         "best/patients": counted(aurocs["n_patients"].iloc[0]),
         "best/f1_macro": escape(with_interval(read.of(best, "f1_macro", "macro"))),
