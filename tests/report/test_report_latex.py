@@ -16,6 +16,12 @@ def test_what_is_the_same_in_all_rows_is_said_once_below() -> None:
     assert r"\begin{tabular}{r}" in text and "1 \\\\" in text and "2 \\\\" in text
 
 
+def test_a_long_line_below_a_table_is_broken_and_does_not_widen_it() -> None:
+    text = fitted(WIDE.replace("same", "the same words in each of all the rows"), "l" * 8 + "r")
+    assert r"\multicolumn{1}{@{}p{\linewidth}@{}}" in text
+    assert r"\linewidth" not in fitted(WIDE, "l" * 8 + "r")
+
+
 def test_a_single_wide_row_stands_upright() -> None:
     text = fitted(WIDE.head(1), "l" * 8 + "r")
     assert r"\begin{tabular}{ll}" in text and "a & same" in text

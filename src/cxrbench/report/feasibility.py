@@ -35,7 +35,9 @@ def status_matrix(read: Results) -> Table:
             row[platform] = _words(ours, theirs)
         row[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
         rows.append(row)
-    return pd.DataFrame(rows), "l" + "p{3.1cm}" * len(platforms) + "l"
+    cited = set(reported["platform"])  # these cells have more words
+    widths = ("p{5.2cm}" if platform in cited else "p{3.1cm}" for platform in platforms)
+    return pd.DataFrame(rows), "l" + "".join(widths) + "l"
 
 
 def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:

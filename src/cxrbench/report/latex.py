@@ -22,6 +22,7 @@ _SPECIAL = {
     "|": r"\textbar{}",
 }
 _WIDE = 8  # columns from which a table is made narrower
+_LINE = 150  # letters from which a line below a table is broken
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
@@ -54,7 +55,8 @@ def fitted(table: pd.DataFrame, columns: str) -> str:
         return tabular(table, columns)
     shown = tabular(table[kept], "".join(kinds[table.columns.get_loc(c)] for c in kept))
     said = "; ".join(f"{c}: {table[c].iloc[0]}" for c in same if table[c].iloc[0])
-    width = f"\\multicolumn{{{len(kept)}}}{{@{{}}l@{{}}}}"
+    form = "l" if len(said) < _LINE else "p{\\linewidth}"  # a long line would make the whole table smaller
+    width = f"\\multicolumn{{{len(kept)}}}{{@{{}}{form}@{{}}}}"
     below = f"\\bottomrule\n{width}{{\\emph{{In all rows:}} {said}}} \\\\"
     return shown.replace("\\bottomrule", below) if said else shown
 
