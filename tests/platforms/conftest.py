@@ -124,7 +124,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "from cxrbench import platforms\n"
         "platforms.unavailable = lambda name: None\n"
         "real = platforms.load\n"
-        "def load(name, threads, precision):\n"
+        "def load(name, threads, precision, compiler=None):\n"
         "    if name == 'neuron':\n"
         "        from cxrbench.platforms import neuron\n"
         "        os.environ['PJRT_DEVICE'] = neuron.NeuronPlatform.hardware = 'CPU'\n"
@@ -133,7 +133,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "        from cxrbench.platforms.torchneuron import TorchNeuronPlatform as here\n"
         "        here.device_type, here.compiler, here.backend = 'cpu', 'aot_eager', 'gloo'\n"
         "        torch.accelerator.synchronize = lambda: None\n"
-        "    return real(name, threads, precision)\n"
+        "    return real(name, threads, precision, compiler)\n"
         "platforms.load = load\n"
     )
     monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
