@@ -82,12 +82,16 @@ def root() -> Path:
     return ROOT
 
 
+def pack_phantoms(folder: Path, images: dict[str, int]) -> Path:
+    """A packed dataset of phantoms at 32 px below ``folder``, with so many ``images`` per split."""
+    pack("phantom-32px", PhantomSource(source="phantom", pixels=32, recipe="fast", images=images), folder)
+    return folder / "phantom-32px"
+
+
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A packed phantom dataset of 32 px."""
-    folder = tmp_path_factory.mktemp("packed")
-    pack("phantom-32px", PhantomSource(source="phantom", pixels=32, recipe="fast", images=SIZES), folder)
-    return folder / "phantom-32px"
+    return pack_phantoms(tmp_path_factory.mktemp("packed"), SIZES)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from conftest import QUICK_XLA, ROOT
-from cxrbench.config import PhantomSource
-from cxrbench.datasets.packed import pack
+from conftest import QUICK_XLA, ROOT, pack_phantoms
 
 # `neuron-ls --json-output` on a trn1.2xlarge, as two public projects captured it:
 # github.com/lablup/all-smi (its Neuron reader's tests), github.com/lablup/backend.ai (accelerator/neuron).
@@ -80,9 +78,7 @@ def report(utilisation: dict[str, float] | None, device_bytes: int | None) -> di
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fewer phantoms than elsewhere: graphs count here, and XLA's CPU device is slow."""
-    folder, sizes = tmp_path_factory.mktemp("packed"), {"train": 320, "val": 280, "test": 280}
-    pack("phantom-32px", PhantomSource(source="phantom", pixels=32, recipe="fast", images=sizes), folder)
-    return folder / "phantom-32px"
+    return pack_phantoms(tmp_path_factory.mktemp("packed"), {"train": 320, "val": 280, "test": 280})
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import QUICK_XLA, ROOT
-from cxrbench.config import PhantomSource, Recipe
-from cxrbench.datasets.packed import pack
+from conftest import QUICK_XLA, ROOT, pack_phantoms
+from cxrbench.config import Recipe
 
 SCRIPT = Path(__file__).parent / "drop_paths.py"
 
@@ -20,9 +19,7 @@ SCRIPT = Path(__file__).parent / "drop_paths.py"
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Few phantoms: XLA's CPU device is slow, and nothing is learnt here."""
-    folder, sizes = tmp_path_factory.mktemp("packed"), {"train": 256, "val": 280, "test": 280}
-    pack("phantom-32px", PhantomSource(source="phantom", pixels=32, recipe="fast", images=sizes), folder)
-    return folder / "phantom-32px"
+    return pack_phantoms(tmp_path_factory.mktemp("packed"), {"train": 256, "val": 280, "test": 280})
 
 
 @pytest.fixture
