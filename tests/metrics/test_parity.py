@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,6 +64,21 @@ def test_same_skill_is_equivalent_and_less_skill_different(table):
     assert same["p_tost_seeds"] < 0.05 < worse["p_tost_seeds"]
 
 
+def test_shared_seeds_are_compared_one_by_one_and_others_left_out(images):
+    some = cells(images, noise=3.0, cpu=0.0, cuda=0.0)
+    whole = pick(parity(some, Margins()), "cpu", "cuda")
+    more = some | {"phantom/net/cuda/seed7": network_of(images, 99, 3.0)}
+    row = pick(parity(more, Margins()), "cpu", "cuda")
+    assert (row["seeds_a"], row["seeds_b"]) == ("0,1,2", "0,1,2")
+    assert [row[name] for name in ("mean_b", "difference", "ci_low")] == [
+        whole[name] for name in ("mean_b", "difference", "ci_low")
+    ]
+    renamed = {name.replace("cuda/seed", "cuda/seed1"): one for name, one in some.items()}
+    apart = pick(parity(renamed, Margins()), "cpu", "cuda")
+    assert apart["seeds_b"] == "10,11,12" and apart["difference"] == pytest.approx(whole["difference"])
+    assert apart["freedom"] != whole["freedom"]
+
+
 def test_verdicts_follow_from_their_numbers(table):
     rows = table[table["label"] != EVERY]
     equivalent = (rows["ci90_low"] > -rows["margin"]) & (rows["ci90_high"] < rows["margin"])
@@ -103,12 +120,17 @@ def test_a_difference_inside_a_wide_margin_is_equivalent_and_says_so(images):
     assert row["verdict"] == "equivalent" and "differs from zero" in row["reason"]
 
 
-def test_tost_on_seeds_is_welchs(images, table):
-    estimates = list(estimate_cells(cells(images, cpu=0.0, cuda=0.0)).values())
+@pytest.mark.parametrize("shared", [True, False])
+def test_tost_on_seeds_is_students(images, shared):
+    some = cells(images, cpu=0.0, cuda=0.0)
+    if not shared:
+        some = {name.replace("cuda/seed", "cuda/seed1"): one for name, one in some.items()}
+    estimates = list(estimate_cells(some).values())
     a, b = (np.array([one.estimate.value[14] for one in three]) for three in (estimates[:3], estimates[3:]))
-    above = stats.ttest_ind(a + 0.01, b, equal_var=False, alternative="greater").pvalue
-    below = stats.ttest_ind(a - 0.01, b, equal_var=False, alternative="less").pvalue
-    assert pick(table, "cpu", "cuda")["p_tost_seeds"] == pytest.approx(max(above, below))
+    test = stats.ttest_rel if shared else partial(stats.ttest_ind, equal_var=False)
+    above = test(a + 0.01, b, alternative="greater").pvalue
+    below = test(a - 0.01, b, alternative="less").pvalue
+    assert pick(parity(some, Margins()), "cpu", "cuda")["p_tost_seeds"] == pytest.approx(max(above, below))
 
 
 def test_noisy_seeds_are_inconclusive_and_the_reason_names_the_margin(images):
@@ -151,10 +173,12 @@ def test_same_number_of_images_is_not_enough(images, column):
     assert "different images" in pick(parity(some, Margins()), "cpu", "cuda")["reason"]
 
 
-def test_identical_networks_are_not_judged(images):
+def test_networks_that_rank_alike_are_equivalent(images):
     table = parity({f"a/b/{p}/seed{k}": images for p in ("cpu", "cuda") for k in range(2)}, Margins())
     row = pick(table, "cpu", "cuda")
-    assert row["difference"] == 0 and row["verdict"] == "inconclusive" and "neither" in row["reason"]
+    assert (row["difference"], row["ci_low"], row["ci_high"]) == (0, 0, 0)
+    assert (row["verdict"], row["reason"]) == ("equivalent", "the same for every seed and patient")
+    assert pick(table, "cpu", "cuda", EVERY)["verdict"] == "equivalent"
 
 
 def test_without_val_rows_f1_says_why(images):

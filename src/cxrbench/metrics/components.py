@@ -5,11 +5,15 @@ clustered variance of the paired influence. The second is the variance between s
 alone would make of it: s^2 of a platform's seeds holds, besides the networks' true differences, each
 seed's own luck with these patients, which the first part has already counted. That luck is measured from
 the influence, so it is taken off; a negative remainder counts as zero. Student's t with Satterthwaite's
-degrees of freedom, n - 1 per platform for the seeds.
+degrees of freedom, n - 1 per group of seeds.
+
+A seed starts every platform from the same weights and batches, and what that does to both is no difference
+between them: platforms with the same seeds are compared seed by seed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,23 +59,25 @@ class Difference:
         return quantiles * self.error
 
 
-def between_platforms(a: list[Estimate], b: list[Estimate]) -> Difference:
-    """Mean over ``a``'s seeds minus mean over ``b``'s, two seeds or more each, on the same images."""
-    return _difference(a, b, [(a, 1 / len(a)), (b, 1 / len(b))])
+def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
+    """Mean over ``a``'s seeds minus mean over ``b``'s, on the same images: seed -> estimate, at least two.
+
+    Of the same seeds it is the mean of their differences; other seeds count as independent.
+    """
+    if a.keys() == b.keys():
+        seeds = [between_networks(a[seed], b[seed]) for seed in a]
+        return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))])
+    sides = [list(a.values()), list(b.values())]
+    value, influence = (one(sides[0]) - one(sides[1]) for one in (mean_value, mean_influence))
+    return _difference(value, influence, [(seeds, 1 / len(seeds)) for seeds in sides])
 
 
-def between_networks(a: Estimate, b: Estimate) -> Difference:
-    """One trained network minus another on the same images: patients only, nothing about seeds.
+def between_networks(a: Estimate, b: Estimate) -> Estimate:
+    """One trained network minus another on the same images: its error is of patients, not of seeds.
 
     With one image per patient ``value / error`` is DeLong's paired z (DeLong et al. 1988, eq. 7).
     """
-    influence = a.influence - b.influence
-    return Difference(
-        value=a.value - b.value,
-        patient_variance=(influence**2).sum(axis=0),
-        seed_variance=np.zeros(len(a.value)),
-        freedom=np.minimum(a.freedom, b.freedom),
-    )
+    return Estimate(a.value - b.value, a.influence - b.influence, np.minimum(a.freedom, b.freedom))
 
 
 def within_platform(seeds: list[Estimate]) -> Difference:
@@ -81,39 +87,40 @@ def within_platform(seeds: list[Estimate]) -> Difference:
     """
     half = len(seeds) // 2
     weight = 1 / half + 1 / (len(seeds) - half)
-    return _difference(seeds[:half], seeds[half:], [(seeds, weight)])
+    value, influence = (one(seeds[:half]) - one(seeds[half:]) for one in (mean_value, mean_influence))
+    return _difference(value, influence, [(seeds, weight)])
 
 
 def _difference(
-    a: list[Estimate], b: list[Estimate], groups: list[tuple[list[Estimate], float]]
+    value: np.ndarray, influence: np.ndarray, groups: list[tuple[list[Estimate], float]]
 ) -> Difference:
-    influence = mean_influence(a) - mean_influence(b)
+    """A difference (K,) with its patients' influence; its seed variance is the groups', weighted."""
     patients = (influence**2).sum(axis=0)
     observed = np.array([weight * seed_variance(seeds) for seeds, weight in groups])
     luck = np.array([weight * patient_luck(seeds) for seeds, weight in groups]).sum(axis=0)
     beyond = observed.sum(axis=0) - luck
     seeds_count = beyond > 0
     shared = np.maximum(patients - luck, 0)
-    freedom_of_patients = np.min([each.freedom for each in (*a, *b)], axis=0)
+    freedom_of_patients = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = sum(part**2 / (len(seeds) - 1) for part, (seeds, _) in zip(observed, groups, strict=True))
         mixed = (patients + beyond) ** 2 / (spread + shared**2 / freedom_of_patients)
     fewest = min(len(seeds) - 1 for seeds, _ in groups)  # a sum has no fewer than its poorest part
     mixed = np.minimum(np.maximum(mixed, fewest), freedom_of_patients)
     return Difference(
-        value=mean_value(a) - mean_value(b),
+        value=value,
         patient_variance=patients,
         seed_variance=np.where(seeds_count, beyond, np.where(np.isnan(beyond), np.nan, 0.0)),
         freedom=np.where(seeds_count, mixed, freedom_of_patients),
     )
 
 
-def mean_value(seeds: list[Estimate]) -> np.ndarray:
+def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
     """Mean over seeds (K,)."""
     return np.mean([each.value for each in seeds], axis=0)
 
 
-def mean_influence(seeds: list[Estimate]) -> np.ndarray:
+def mean_influence(seeds: Iterable[Estimate]) -> np.ndarray:
     """Influence of each cluster on the mean over seeds (clusters, K)."""
     return np.mean([each.influence for each in seeds], axis=0)
 

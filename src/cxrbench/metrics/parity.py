@@ -5,9 +5,11 @@ itself (the noise floor: half of its seeds against the rest), one row per label 
 
 - ``difference`` of seed means (a - b), ``ci_low``/``ci_high`` 95 % and ``ci90_low``/``ci90_high`` 90 %
   intervals over patients and seeds (:mod:`cxrbench.metrics.components`), ``se_patients``, ``se_seeds``;
+  where two platforms share two seeds or more, those are compared one by one and others are left out;
 - ``p_equivalent`` of two one-sided tests (Schuirmann 1987): the 90 % interval lies inside ``margin``;
 - ``p_different`` and, for the labels of one pair, ``p_holm`` (Holm 1979); elsewhere they are equal;
-- ``p_tost_seeds``: TOST on the seed means alone (Welch), a check that leaves patients out;
+- ``p_tost_seeds``: TOST on the seeds' values alone, a check that leaves patients out: Student's t on the
+  differences of shared seeds, else Welch's;
 - ``smallest_margin``: what could have been shown with 80 % power had the true difference been zero;
 - ``verdict`` equivalent, different or inconclusive, with a ``reason`` in words. A difference that is
   not zero and yet inside the margin is equivalent, and the reason says so.
@@ -18,7 +20,7 @@ The row with label ``every`` is the claim about all labels at once: equivalent w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, groupby
 
 import numpy as np
@@ -81,12 +83,20 @@ def _estimated(cells: Mapping, split: str) -> dict[Cell, CellEstimate]:
 def _architecture_rows(platforms: dict[str, Seeds], margins: Margins) -> Iterator[dict]:
     for a, b in combinations(platforms, 2):
         named = {"kind": "platforms", "platform_a": a, "platform_b": b}
-        yield from _pair_rows(named, platforms[a], platforms[b], margins)
+        yield from _pair_rows(named, *_shared(platforms[a], platforms[b]), margins)
     for name, seeds in platforms.items():
         named = {"kind": "noise floor", "platform_a": name, "platform_b": name}
         half = len(seeds) // 2
         first, second = dict(list(seeds.items())[:half]), dict(list(seeds.items())[half:])
         yield from _pair_rows(named, first, second, margins)
+
+
+def _shared(a: Seeds, b: Seeds) -> tuple[Seeds, Seeds]:
+    """The seeds of both, where there are two or more of them, else all."""
+    both = a.keys() & b.keys()
+    if len(both) < 2:
+        return a, b
+    return {seed: a[seed] for seed in a if seed in both}, {seed: b[seed] for seed in b if seed in both}
 
 
 def _pair_rows(named: dict, a: Seeds, b: Seeds, margins: Margins) -> Iterator[dict]:
@@ -103,7 +113,7 @@ def _pair_rows(named: dict, a: Seeds, b: Seeds, margins: Margins) -> Iterator[di
     if not why:
         columns = _columns(named["kind"], _estimates(a), _estimates(b), margin, anyone)
     else:
-        columns = _bare_columns(_estimates(a), _estimates(b)) if a and not unpaired else {}
+        columns = _bare_columns(_estimates(a).values(), _estimates(b).values()) if a and not unpaired else {}
     rows = []
     for k, (label, metric) in enumerate(anyone.keys):
         row = {**named, "label": label, "metric": metric, "margin": margin[k]}
@@ -116,8 +126,8 @@ def _pair_rows(named: dict, a: Seeds, b: Seeds, margins: Margins) -> Iterator[di
     yield {**named, "label": EVERY, "metric": "auroc", "margin": margins.auroc_label, **_every(labels)}
 
 
-def _estimates(seeds: Seeds) -> list[Estimate]:
-    return [each.estimate for each in seeds.values()]
+def _estimates(seeds: Seeds) -> dict[int, Estimate]:
+    return {seed: each.estimate for seed, each in seeds.items()}
 
 
 def _margin(key: tuple[str, str], margins: Margins) -> float:
@@ -147,7 +157,7 @@ def _unpaired(a: Seeds, b: Seeds) -> str:
     return "the cells scored different images, patients or labels: they cannot be paired"
 
 
-def _bare_columns(a: list[Estimate], b: list[Estimate]) -> dict[str, np.ndarray]:
+def _bare_columns(a: Collection[Estimate], b: Collection[Estimate]) -> dict[str, np.ndarray]:
     """What can be said without a spread over seeds: the difference, and how well patients fix it."""
     influence = mean_influence(a) - mean_influence(b)
     return {
@@ -157,11 +167,12 @@ def _bare_columns(a: list[Estimate], b: list[Estimate]) -> dict[str, np.ndarray]
 
 
 def _columns(
-    kind: str, a: list[Estimate], b: list[Estimate], margin: np.ndarray, cell: CellEstimate
+    kind: str, a: dict[int, Estimate], b: dict[int, Estimate], margin: np.ndarray, cell: CellEstimate
 ) -> dict[str, np.ndarray]:
     """Every numeric column, each (K,), of a pair that can be compared."""
     floor = kind == "noise floor"
-    difference: Difference = within_platform([*a, *b]) if floor else between_platforms(a, b)
+    first, second = list(a.values()), list(b.values())
+    difference: Difference = within_platform(first + second) if floor else between_platforms(a, b)
     low, high = difference.interval(0.95)
     low90, high90 = difference.interval(1 - 2 * ALPHA)
     p_different = difference.p_different()
@@ -169,7 +180,7 @@ def _columns(
     p_holm = p_different.copy()
     p_holm[is_label] = holm(p_different[is_label])
     return {
-        **{"mean_a": mean_value(a), "mean_b": mean_value(b), "difference": difference.value},
+        **{"mean_a": mean_value(first), "mean_b": mean_value(second), "difference": difference.value},
         **{"ci_low": low, "ci_high": high, "ci90_low": low90, "ci90_high": high90},
         "se_patients": np.sqrt(difference.patient_variance),
         "se_seeds": np.sqrt(difference.seed_variance),
@@ -189,11 +200,12 @@ def holm(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def tost_on_seeds(a: list[Estimate], b: list[Estimate], margin: np.ndarray) -> np.ndarray:
-    """p values (K,) of two one-sided Welch tests on the seeds' values alone, as if patients were fixed."""
+def tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.ndarray) -> np.ndarray:
+    """p values (K,) of two one-sided t tests on the seeds' values alone, as if patients were fixed."""
 
-    def alone(seeds: list[Estimate]) -> list[Estimate]:
-        return [Estimate(x.value, np.zeros((1, len(x.value))), np.full(len(x.value), np.inf)) for x in seeds]
+    def alone(seeds: dict[int, Estimate]) -> dict[int, Estimate]:
+        nobody, many = np.zeros((1, len(margin))), np.full(len(margin), np.inf)
+        return {seed: Estimate(one.value, nobody, many) for seed, one in seeds.items()}
 
     return between_platforms(alone(a), alone(b)).p_equivalent(margin)
 
@@ -201,11 +213,8 @@ def tost_on_seeds(a: list[Estimate], b: list[Estimate], margin: np.ndarray) -> n
 def _verdict(row: dict, why: str) -> tuple[str, str]:
     if why:
         return "inconclusive", why
-    if not np.isfinite(row["p_different"]):
-        return (
-            "inconclusive",
-            "the difference is zero for every seed and patient: neither gives a spread to test with",
-        )
+    if not np.isfinite(row["p_different"]):  # zero with an error of zero
+        return "equivalent", "the same for every seed and patient"
     different = row["p_holm"] < ALPHA
     if row["p_equivalent"] < ALPHA:
         return "equivalent", "differs from zero, but inside the margin" if different else ""
