@@ -257,7 +257,8 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
 def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
     made = "results/smoke/tables/metrics.csv"
-    done = graph(clone, made, "--configfile", "config/smoke.yaml", overlay=False)
+    one = 'run=["phantom-64px/resnet18/cpu/*"]'  # its other network is not judged here
+    done = graph(clone, made, "--configfile", "config/smoke.yaml", "--config", one, overlay=False)
     assert done.returncode == 0, done.stderr[-3000:]
     metrics = pd.read_csv(clone / made)
     rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]

@@ -16,6 +16,7 @@ from cxrbench.errors import UserError
 from cxrbench.files import write_text
 from cxrbench.training import precompile
 from cxrbench.training.job import EVENT
+from training.trainers import custom_network
 
 # The end of a run as Neuron's documentation shows it (pytorch-neuron-parallel-compile.rst).
 SUMMARY = """\
@@ -109,17 +110,36 @@ NONE_NEW = (
 )
 
 
+def tried(job) -> subprocess.CompletedProcess[str]:
+    """The trial as Neuron's tool would start it, here on the CPU."""
+    trial = job.model_copy(update={"work": job.work / "as it is tried"})
+    write_text(trial.work / "job.json", trial.model_dump_json())
+    return subprocess.run([sys.executable, *precompile.command(trial)[2:]], capture_output=True, text=True)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_users_mistake_is_told_whatever_started_the_trial(processes, machine, make_job) -> None:
     job = make_job(platform="cpu", micro_batch=48, limits=Limits(processes=processes))
-    trial = job.model_copy(update={"work": job.work / "as it is tried"})
-    write_text(trial.work / "job.json", trial.model_dump_json())
-    tried = subprocess.run([sys.executable, *precompile.command(trial)[2:]], capture_output=True, text=True)
-    assert tried.returncode == (78 if processes == 1 else 1)
-    machine(f"INFO: trial....{tried.stdout}{tried.stderr}{FAILED}", code=1)
+    done = tried(job)
+    assert done.returncode == (78 if processes == 1 else 1)
+    machine(f"INFO: trial....{done.stdout}{done.stderr}{FAILED}", code=1)
     with pytest.raises(
         UserError, match=r"/neuron/seed0: the batch of 64 is not a multiple of micro_batch 48 .*\.log"
     ):
+        precompile.precompile(job.model_copy(update={"platform": "neuron"}))
+
+
+def test_the_error_of_one_process_is_told_not_what_it_does_to_the_other(
+    machine, make_job, tmp_path, monkeypatch
+) -> None:
+    forward = "import os\n        if os.environ['RANK'] == '1': raise ValueError('odd size')"
+    path = custom_network(tmp_path / "site", f"{forward}\n        return super().forward(x)")
+    monkeypatch.setenv("PYTHONPATH", path)
+    job = make_job(platform="cpu", architecture="broken_net", micro_batch=32, limits=Limits(processes=2))
+    done = tried(job)
+    assert done.returncode == 1
+    machine(f"{done.stdout}{done.stderr}{FAILED}", code=1)
+    with pytest.raises(UserError, match=r"exit code 1: ValueError: odd size \(see .*\.log"):
         precompile.precompile(job.model_copy(update={"platform": "neuron"}))
 
 

@@ -63,7 +63,7 @@ def test_a_graph_that_xla_does_not_compile_is_a_result(alone, make_job, tmp_path
     )
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", call))
     record = run(make_job(architecture="broken_net", platform="xla_cpu"), tmp_path / "out")
-    assert record.phase == "train"
+    assert record.phase == "compile" and record.timing.compile_seconds > 0
     if alone:
         assert (record.status, record.failure.kind) == ("compile_failed", "XLA does not compile the graph")
         assert "no_such_target" in record.failure.fingerprint
@@ -78,6 +78,18 @@ def test_an_exception_in_the_network_is_a_crash_with_its_name(make_job, tmp_path
     assert (record.status, record.phase) == ("crashed", "train")
     assert record.failure.fingerprint == "ValueError: odd size"
     assert record.host.device.startswith("CPU") and record.dataset.images["train"] == 900
+
+
+def test_a_failure_after_a_halved_micro_batch_is_told_not_the_one_before(
+    make_job, tmp_path, monkeypatch
+) -> None:
+    forward = "if x.shape[0] > 32: raise MemoryError\n        raise ValueError('odd size')"
+    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", forward))
+    record = run(make_job(architecture="broken_net", micro_batch=64), tmp_path / "out")
+    assert (record.status, record.attempts, record.micro_batch) == ("crashed", 2, 32)
+    assert record.failure.fingerprint == "ValueError: odd size"
+    assert not any("MemoryError" in line for line in record.failure.last_lines)
+    assert "MemoryError" in (tmp_path / "out/train.log").read_text()  # the whole story
 
 
 @pytest.mark.parametrize(("policy", "status"), [("record", "out_of_memory"), ("halve", "ok")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import traceback
 
 import pandas as pd
@@ -14,7 +15,7 @@ from cxrbench.config import Limits
 from cxrbench.evidence import SCORES, read_predictions
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
-from cxrbench.training.torchrun import killed, without_last_words
+from cxrbench.training.torchrun import killed, without_host, without_last_words
 
 from .trainers import children, custom_network, start, trainer_of, wait_for_checkpoint, wait_until
 
@@ -107,8 +108,9 @@ def test_a_killed_process_counts_as_a_killed_trainer(make_two, tmp_path, monkeyp
         "import __main__, os, signal, time\n"
         "if os.environ['RANK'] == '1':\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "while not __main__._stop:\n"  # torchrun stops the other one, which then fails: its timm is empty
+        "while not __main__._stop:\n"  # torchrun stops the other one, which then fails
         "    time.sleep(0.01)\n"
+        "raise RuntimeError('stopped')\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{stub}:{ROOT / 'src'}")
     record = run(make_two(), tmp_path / "out")
@@ -139,4 +141,6 @@ def test_the_report_of_the_installed_torchrun_is_understood() -> None:
     except ChildFailedError:
         report = traceback.format_exc()
     assert {killed(line) for line in report.splitlines()} == {None, -9}
+    assert socket.getfqdn() in report and "host      : <host>\n" in without_host(report)
+    assert socket.getfqdn() not in without_host(report)
     assert without_last_words(f"ValueError: odd size\n{report}") == "ValueError: odd size\n"

@@ -163,6 +163,15 @@ class Packed:
         """Positions of a split's images."""
         return np.flatnonzero((self.index["split"] == split).to_numpy())
 
+    def check_sums(self) -> None:
+        """UserError when a file is not the one whose sum the manifest has and its cells will name."""
+        for name, wanted in self.manifest["sha256"].items():
+            if sha256_file(self.folder / name) != wanted:
+                raise UserError(
+                    f"{self.folder / name}: not the file that was packed; copy it again whole, or run "
+                    f"`cxrbench data pack {self.folder.name}` again"
+                )
+
     def labels(self) -> np.ndarray:
         """N x 14 uint8."""
         return self.index[list(FINDINGS)].to_numpy(dtype=np.uint8)

@@ -33,7 +33,7 @@ def unavailable(name: str) -> str | None:
         return _no_neuron(name)
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here (run `make setup`)"
-    for package in STATED[name].modules:
+    for package in ("timm", *STATED[name].modules):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed here (run `make setup`)"
     if (found_by := STATED[name].found_by) and not Path(found_by[0]).exists():

@@ -24,6 +24,7 @@ class Platform:
     modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
     found_by: tuple[str, str] | None = None  # a file that is there with its device; else this sentence
     device: torch.device
+    compiles_graphs = False  # as it meets them: the first steps are compilation
     backend = "gloo"  # how several processes talk to each other
     steps_between_votes = 1  # processes agree on stopping and saving this often
 
@@ -52,6 +53,14 @@ class Platform:
     ) -> torch.optim.Optimizer:
         """AdamW as this device runs it fastest with the same mathematics."""
         return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, fused=True)
+
+    def restore_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Put back what the optimizer's ``state_dict`` gave."""
+        optimizer.load_state_dict(state)
+
+    def number(self, value: float) -> float | torch.Tensor:
+        """A number of the update that changes from step to step, as this device wants it."""
+        return value
 
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of forward and loss: bf16 autocast, or nothing for fp32."""

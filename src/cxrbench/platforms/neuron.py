@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor, distributed
 
-from cxrbench.errors import UserError
 from cxrbench.platforms import neuron_devices, neuron_settings
 from cxrbench.platforms.neuron_monitor import Monitor
 
@@ -22,7 +21,6 @@ import torch_xla.distributed.xla_backend  # noqa: F401  (registers the backend)
 
 from cxrbench.platforms.xla import XlaPlatform
 
-_PROCESSES = (1, 2, 8, 16, 32)  # others do not load: "Unsupported topology" (optimum-neuron issue 619)
 _BUCKET_MB = 50  # gradients that travel together: the default of Neuron's own optimizer step
 
 
@@ -33,19 +31,11 @@ class NeuronPlatform(XlaPlatform):
     accelerated = True
     backend = "xla"
     hardware = "NEURON"
+    processes = (1, 2, 8, 16, 32)  # one per NeuronCore; others: "Unsupported topology" (optimum-neuron #619)
     steps_between_votes = 10
 
     def __init__(self, threads: int, precision: str) -> None:
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if processes not in _PROCESSES:
-            raise UserError(
-                f"platform neuron cannot run in {processes} processes: one process holds one NeuronCore, and "
-                f"they work together in groups of {', '.join(map(str, _PROCESSES))}; change limits.processes"
-            )
         super().__init__(threads, precision)
-        found = xm.xla_device_hw(self.device)
-        if found != self.hardware:
-            raise UserError(f"platform neuron cannot run here: torch_xla found {found}, not {self.hardware}")
         # Values of the host travel through gloo: as tensors on the device each size would be a new graph.
         self._host = distributed.new_group(backend="gloo") if self.size > 1 else None
         self._monitor = Monitor() if self.rank == 0 else None  # one sees all processes of the machine

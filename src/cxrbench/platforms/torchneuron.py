@@ -24,6 +24,7 @@ class TorchNeuronPlatform(Platform):
 
     name = "torchneuron"
     accelerated = True
+    compiles_graphs = True
     device_type = "neuron"
     backend = "cpu:gloo,neuron:neuron"  # gradients on the device, values of the host through gloo
     compiler = "neuron"

@@ -1,7 +1,7 @@
 """torch_xla: what XLA asks of an ordinary PyTorch loop.
 
-XLA records operations and compiles them when the graph is cut. Six things follow, marked (1) to (6); the last
-two are rules that the loop keeps on every platform. The rest answers what the loop asks each platform.
+XLA records operations and compiles them when the graph is cut. Seven things follow, marked (1) to (7); the
+last two are rules that the loop keeps on every platform. The rest answers what the loop asks each platform.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
@@ -27,11 +28,27 @@ class XlaPlatform(Platform):
 
     name = "xla_cpu"
     modules = ("torch_xla",)
+    compiles_graphs = True
+    hardware = "CPU"
+    processes: tuple[int, ...] = (1,)  # that work together: gloo takes no XLA tensors
 
     def __init__(self, threads: int, precision: str) -> None:
+        count, known = int(os.environ.get("WORLD_SIZE", "1")), ", ".join(map(str, self.processes))
+        if count not in self.processes:
+            raise UserError(
+                f"platform {self.name} cannot run in {count} processes, only in {known}; "
+                "change limits.processes"
+            )
         super().__init__(threads, precision)
         # (1) The device: tensors that live on it are lazy, and it has a random generator of its own.
         self.device = torch_xla.device()
+
+        found = xm.xla_device_hw(self.device)
+        if found != self.hardware:
+            raise UserError(
+                f"platform {self.name} cannot run here: torch_xla found {found}, not {self.hardware} "
+                f"(PJRT_DEVICE is {os.environ['PJRT_DEVICE']})"
+            )
 
     def seed(self, value: int) -> None:
         super().seed(value)
@@ -58,7 +75,17 @@ class XlaPlatform(Platform):
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
         # (3) One update per tensor: fused kernels are CUDA's, and XLA fuses the updates itself.
-        return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, foreach=False)
+        return torch.optim.AdamW(
+            groups, lr=learning_rate, weight_decay=weight_decay, foreach=False, capturable=True
+        )
+
+    def restore_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        super().restore_optimizer(optimizer, state)
+        # (3) as well: copied one by one, equal counts of steps would become one value, and another graph.
+        weights = optimizer.state.values()
+        steps = xm.send_cpu_data_to_device([weight["step"].cpu() for weight in weights], self.device)
+        for weight, step in zip(weights, steps, strict=True):
+            weight["step"] = step
 
     def autocast(self) -> AbstractContextManager[None]:
         return torch.autocast("xla", dtype=torch.bfloat16, enabled=self.precision == "bf16")
@@ -67,8 +94,13 @@ class XlaPlatform(Platform):
         # (4) The step barrier: cut the graph here, or it grows until memory ends.
         torch_xla.sync()
 
-    # (5) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
-    # (6) No host reads inside the step: training/loop.py reads the loss between steps.
+    def number(self, value: float) -> float | torch.Tensor:
+        # (5) Numbers that change are tensors, in (3) as well: where a scalar meets another, or one, the
+        # graph is another.
+        return self.to_device(torch.tensor([value]))
+
+    # (6) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
+    # (7) No host reads inside the step: training/loop.py reads the loss between steps.
 
     def synchronise(self) -> None:
         # (1) as well: every sync moves the generator on, and a reading of the clock must not.

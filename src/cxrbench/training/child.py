@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -43,10 +44,18 @@ def main(path: str) -> int:
         limit = int(job.limits.memory_gib * 2**30)
         # Data, not address space: libraries map far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
+    return told(lambda: train(job))
 
+
+def told(work: Callable[[], None]) -> int:
+    """The exit code that ``work`` deserves; what went wrong in it is told as an event."""
     try:
-        train(job)
+        from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
+    except ImportError as error:
+        event("refused", message=f"the environment cannot train: {error}; run `make setup`")
+        return REFUSED
+    try:
+        work()
     except Interrupted:
         event("interrupted")
         return INTERRUPTED
@@ -76,11 +85,14 @@ def train(job: Job) -> None:
         **{key: packed.manifest[key] for key in ("packed", "images", "patients", "positive_images")},
     }
     platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
+    if platform.rank == 0:
+        packed.check_sums()
     event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters)
-    event("phase", phase="train")
+    trainer.tell_facts()  # of earlier attempts, should this one die before its first epoch ends
+    event("phase", phase="compile" if platform.compiles_graphs else "train")
     scores = trainer.run()
     if platform.rank == 0:
         _write_predictions(job, packed, scores)

@@ -181,8 +181,9 @@ PATTERNS = (
     _pattern(
         "out_of_memory",
         "out of memory (GPU)",
-        r"torch\.(cuda\.)?OutOfMemoryError|CUDA out of memory",
-        "PyTorch, c10/cuda/CUDACachingAllocator.cpp",
+        r"torch\.(cuda\.)?OutOfMemoryError|CUDA out of memory|CUDA error: (?P<code>out of memory)"
+        r"|(?P<name>CUBLAS_STATUS_ALLOC_FAILED)",
+        "PyTorch, c10/cuda/CUDACachingAllocator.cpp; CUDA runtime API, cudaErrorMemoryAllocation; cuBLAS",
     ),
     _pattern(
         "crashed",
@@ -195,8 +196,8 @@ PATTERNS = (
         "out_of_memory",
         "out of memory (host)",
         r"DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc|\bMemoryError\b"
-        r"|Cannot allocate memory",
-        "PyTorch, c10/core/impl/alloc_cpu.cpp; libstdc++; CPython; errno ENOMEM",
+        r"|Cannot allocate memory|(?P<xla>Out of memory allocating) \d+ bytes",
+        "PyTorch, c10/core/impl/alloc_cpu.cpp; libstdc++; CPython; errno ENOMEM; XLA's CPU device",
     ),
     _pattern(
         "load_failed",

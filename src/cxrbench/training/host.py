@@ -60,7 +60,9 @@ def instance_type() -> str | None:
 
 
 def commit() -> tuple[str, bool]:
-    """(commit, whether the work tree differs from it); ('unknown', True) outside a git checkout.
+    """(commit, whether the checkout of this code differs from it); ('unknown', True) where there is none.
+
+    A module that git does not know, such as a new platform, is a difference too.
 
     A container without the checkout is told in CXRBENCH_COMMIT, with ``-dirty`` at its end where that is so.
     """
@@ -68,7 +70,8 @@ def commit() -> tuple[str, bool]:
         return given.removesuffix("-dirty"), given.endswith("-dirty")
     try:
         head = _git("rev-parse", "HEAD")
-        return head, bool(_git("status", "--porcelain", "--untracked-files=no"))
+        changed = _git("status", "--porcelain", "--untracked-files=no")
+        return head, bool(changed or _git("ls-files", "--others", "--exclude-standard"))
     except (OSError, subprocess.CalledProcessError):
         return "unknown", True
 
@@ -85,5 +88,6 @@ def measured_now() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(("git", *words), check=True, capture_output=True, text=True)
+    command = ("git", "-C", str(Path(__file__).parents[1]), *words)  # the package's, not the caller's
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     return done.stdout.strip()

@@ -27,6 +27,7 @@ _HOW = (
     "training images over wall seconds between device synchronisations; the first "
     f"{_WARMUP_STEPS} steps after each start, evaluation and saving are left out"
 )
+_COMPILED_STEPS = 2  # after these a platform that compiles has met every training graph
 _TELL_SECONDS = 1.0  # how often progress is read from the device and told
 
 
@@ -161,7 +162,8 @@ class Trainer:
     def step(self, micro_batches: Iterator[Batch]) -> None:
         """One optimizer step: gradients summed over the micro-batches, no host read."""
         parts = self.recipe.batch // self.job.micro_batch // self.platform.size
-        rate = learning_rate(self.recipe, self.progress.step, self.recipe.epochs * self.steps_per_epoch)
+        now, number = self.progress.step, self.platform.number
+        rate = number(learning_rate(self.recipe, now, self.recipe.epochs * self.steps_per_epoch))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
@@ -173,11 +175,13 @@ class Trainer:
             self.loss_sum += loss.detach()
         self.platform.mean([p.grad for p in self.network.parameters() if p.grad is not None])
         self.optimizer.step()
-        self.averaged.update(self.network, self.progress.step)
+        self.averaged.update(self.network, number(self.averaged.weight(now)))
         self.platform.end_step()
 
     def _after_step(self) -> None:
         """Between steps: tell, save, stop. Processes vote, because saving and stopping involve all."""
+        if self.platform.compiles_graphs and self.clock.steps == _COMPILED_STEPS:
+            event("phase", phase="train")
         if self.clock.due():
             self.clock.read()
             self._tell()
@@ -346,7 +350,7 @@ class Trainer:
         self.network.load_state_dict(state["network"] | own["network"])
         for name, value in (state["averaged"] | own["averaged"]).items():
             self.averaged.state[name].copy_(value)
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.platform.restore_optimizer(self.optimizer, state["optimizer"])
         self.platform.restore_generator(own["generators"])
         self.loss_sum = self.platform.to_device(own["loss_sum"])
         self.progress = Progress.restore(state["progress"])

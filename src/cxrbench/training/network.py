@@ -77,10 +77,13 @@ class Averaged:
         self._decay = decay
         self.state = {name: value.detach().clone() for name, value in network.state_dict().items()}
 
+    def weight(self, step: int) -> float:
+        """What the weights after ``step`` (from 0) count; early ones count more: the decay warms up."""
+        return 1 - min(self._decay, (1 + step) / (10 + step))
+
     @torch.no_grad()
-    def update(self, network: nn.Module, step: int) -> None:
-        """Take in the weights after ``step`` (from 0); early steps count more: the decay warms up."""
-        weight = 1 - min(self._decay, (1 + step) / (10 + step))
+    def update(self, network: nn.Module, weight: float | torch.Tensor) -> None:
+        """Take in the network's weights, with the :meth:`weight` of this step as its platform's number."""
         mine, theirs = [], []
         for name, value in network.state_dict().items():
             if value.is_floating_point():
@@ -88,4 +91,4 @@ class Averaged:
                 theirs.append(value)
             else:
                 self.state[name].copy_(value)
-        torch._foreach_lerp_(mine, theirs, weight)
+        torch._foreach_lerp_(mine, theirs, [weight] * len(mine) if torch.is_tensor(weight) else weight)

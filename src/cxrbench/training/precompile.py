@@ -64,12 +64,15 @@ def precompile(job: Job) -> dict[str, Any]:
 def _reason(returncode: int, said: str) -> str | None:
     """Why the cell's graphs are not in the cache, from the tool's output; None when they may be."""
     # The tool's own exit code is 1 whatever the trial's was, and 0 when none of its compilers lived.
-    events = (event for line in said.splitlines() for event in heard(line)[0])
-    if refused := next((event for event in events if event["event"] == "refused"), None):
+    told = [event for line in said.splitlines() for event in heard(line)[0]]
+    if refused := next((event for event in told if event["event"] == "refused"), None):
         return str(refused["message"])
     graphs = totals(said)["graphs"]
     if returncode and graphs is None:
-        return f"{TOOL} ended with exit code {returncode}: {failures.error_line(without_last_words(said))}"
+        # One process's failure makes others fail: the first one counts.
+        failed = next((str(event["message"]) for event in told if event["event"] == "failed"), None)
+        error = failures.error_line(failed or without_last_words(said))
+        return f"{TOOL} ended with exit code {returncode}: {error}"
     if graphs == 0:
         return (
             f"{TOOL} found graphs and compiled none: its compilers died, or another process has locked the "

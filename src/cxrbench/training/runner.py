@@ -15,12 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
+
+import psutil
 
 from cxrbench.cores import cores
 from cxrbench.errors import UserError
@@ -49,6 +51,7 @@ class _Attempts:
     seconds: float = 0.0
     died_at: int | None = None  # optimizer steps saved when the trainer was last killed
     micro_batch: int | None = None
+    lost_in: Phase = "setup"  # where the last start ended that did not finish
 
     @classmethod
     def read(cls, path: Path) -> _Attempts:
@@ -63,6 +66,7 @@ class _End:
     """How one start of the trainer ended."""
 
     returncode: int
+    log_from: int = 0  # where this start's output begins in the log, in bytes
     killed: int | None = None  # -N when torchrun reports that signal N ended one of its processes
     timed_out: bool = False
     phase: Phase = "setup"
@@ -88,6 +92,8 @@ def run(job: Job, target: Path) -> Record:
         end = _start_trainer(tried, attempts.seconds)
         attempts.seconds += time.monotonic() - started
         again = _goes_on(tried, end, attempts)
+        if again or end.said == "interrupted":
+            attempts.lost_in = end.phase
         write_json(memory, vars(attempts))
         if end.said == "interrupted":
             raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
@@ -128,11 +134,12 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         _deadline(child, job.limits.hours * 3600 - seconds_before, end),
     ):
         assert child.stdout is not None
+        end.log_from = log.tell()
         _follow(child.stdout, log, end, display)
     end.returncode = child.returncode
     if end.returncode and end.killed:
         end.returncode = end.killed
-    if _was_stopped(job, end):
+    if _was_stopped(end):
         end.said = "interrupted"
     return end
 
@@ -149,14 +156,15 @@ def _follow(output: IO[str], log: IO[str], end: _End, display: Display) -> None:
         log.flush()
 
 
-def _was_stopped(job: Job, end: _End) -> bool:
+def _was_stopped(end: _End) -> bool:
     """Whether a trainer that was asked to stop did so with nothing to save yet, or was killed as too slow."""
     if not end.asked_to_stop or end.returncode == 0:
         return False
     if end.returncode in (-signal.SIGTERM, -signal.SIGKILL):
         return True
-    # torchrun's exit code does not tell, and a process may fail because another one has stopped before it.
-    return job.limits.processes > 1 and end.said in (None, "failed")
+    # Who stops a job stops its compilers and other processes too, and what lacks them fails. A failure of
+    # the trainer's own is met again by the next call.
+    return end.said in (None, "failed")
 
 
 def _take(event: dict[str, Any], end: _End, display: Display) -> None:
@@ -183,7 +191,10 @@ def _stops(child: subprocess.Popen[str], end: _End) -> Iterator[Callable[[], Non
 
     def ask(signum: int = 0, frame: FrameType | None = None) -> None:
         end.asked_to_stop += 1
-        child.send_signal(signal.SIGTERM if end.asked_to_stop < 3 else signal.SIGKILL)
+        if end.asked_to_stop < 3:
+            child.terminate()
+        else:
+            _kill(child)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -199,7 +210,7 @@ def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterat
 
     def over() -> None:
         end.timed_out = True
-        child.kill()
+        _kill(child)
 
     timer = threading.Timer(max(0.0, seconds), over)
     timer.daemon = True
@@ -210,11 +221,21 @@ def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterat
         timer.cancel()
 
 
+def _kill(child: subprocess.Popen[str]) -> None:
+    """End the trainer and all that it has started: a compiler left over would hold its output open."""
+    with suppress(psutil.NoSuchProcess):
+        family = psutil.Process(child.pid).children(recursive=True)
+        os.killpg(child.pid, signal.SIGKILL)
+        for one in family:  # torchrun puts its processes into groups of their own
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
 def _goes_on(job: Job, end: _End, attempts: _Attempts) -> bool:
     """Whether the trainer is to be started again: killed after progress, or with half the micro-batch."""
     if end.timed_out or end.returncode == 0 or end.said in ("interrupted", "refused", "diverged"):
         return False
-    known = failures.classify(_tail(job))
+    known = failures.classify(_output(job, end))
     if known is not None:
         may_halve = job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0
         if known[0] == "out_of_memory" and may_halve:
@@ -233,16 +254,17 @@ def _goes_on(job: Job, end: _End, attempts: _Attempts) -> bool:
 def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> Record:
     """Log and predictions into ``target``, then the record, which makes them count."""
     target.mkdir(parents=True, exist_ok=True)
-    log = _without_paths((job.work / LOG).read_text(encoding="utf-8"))
-    write_text(target / LOG, log)
-    status, failure = _judge(job, end, log)
+    write_text(target / LOG, _publishable((job.work / LOG).read_text(encoding="utf-8")))
+    status, failure = _judge(job, end)
     predictions = target / PREDICTIONS
     if status == "ok":
         with written_aside(predictions) as aside:
             shutil.copyfile(job.work / PREDICTIONS, aside)
     else:
         predictions.unlink(missing_ok=True)
-        _charge_lost_time(end, attempts.seconds)
+        _charge_lost_time(end, attempts.seconds, end.phase)
+    if status == "ok" and attempts.count > 1:
+        _charge_lost_time(end, attempts.seconds, attempts.lost_in)
     device = end.facts.pop("device", {"device": job.platform, "device_count": 0})
     _charge_precompilation(job, end.facts)
     record = Record(
@@ -268,12 +290,12 @@ def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> R
     return record
 
 
-def _charge_lost_time(end: _End, seconds: float) -> None:
-    """Put what a failed trainer did not live to tell of its ``seconds`` into the phase that it died in."""
+def _charge_lost_time(end: _End, seconds: float, phase: Phase) -> None:
+    """Put what trainers did not live to tell of their ``seconds`` into the ``phase`` they died in."""
     timing = end.facts.get("timing", {})
     told = sum(timing.get(f"{phase}_seconds", 0.0) for phase in ("setup", "compile", "train", "evaluate"))
-    phase = f"{end.phase}_seconds"
-    end.facts["timing"] = timing | {phase: timing.get(phase, 0.0) + max(0.0, seconds - told)}
+    name = f"{phase}_seconds"
+    end.facts["timing"] = timing | {name: timing.get(name, 0.0) + max(0.0, seconds - told)}
 
 
 def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
@@ -286,11 +308,11 @@ def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
         facts["timing"] = timing | {"compile_seconds": timing.get("compile_seconds", 0.0) + done["seconds"]}
 
 
-def _judge(job: Job, end: _End, log: str) -> tuple[Status, Failure | None]:
-    """The status of a finished trainer and, unless it is ok, why."""
+def _judge(job: Job, end: _End) -> tuple[Status, Failure | None]:
+    """The status of a finished trainer and, unless it is ok, why: earlier starts failed for other reasons."""
     if end.returncode == 0:
         return "ok", None
-    log = torchrun.without_last_words(log)
+    log = torchrun.without_last_words(_publishable(_output(job, end)))
     signal_name = signal.Signals(-end.returncode).name if end.returncode < 0 else None
     status: Status
     if end.timed_out:
@@ -328,17 +350,18 @@ def _host(job: Job, device: dict[str, Any]) -> Host:
     )
 
 
-def _tail(job: Job, size: int = 100_000) -> str:
+def _output(job: Job, end: _End) -> str:
+    """What the last start of the trainer has written."""
     with open(job.work / LOG, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        file.seek(end.log_from)
         return file.read().decode(errors="replace")
 
 
-def _without_paths(log: str) -> str:
-    """A log that can be published: folders of this machine are replaced by what they are."""
+def _publishable(log: str) -> str:
+    """A log without this machine's folders, which are replaced by what they are, and without its name."""
     for folder, name in ((str(Path.cwd()), "."), (sys.prefix, "<env>"), (sys.base_prefix, "<python>")):
         log = log.replace(folder, name)
-    return log.replace(str(Path.home()), "~")
+    return torchrun.without_host(log.replace(str(Path.home()), "~"))
 
 
 def _now() -> str:

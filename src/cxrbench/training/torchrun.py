@@ -12,6 +12,7 @@ import re
 from cxrbench.training.job import Job
 
 _EXIT_CODE = re.compile(r"^ +exitcode +: (-\d+) \(pid: \d+\)$")
+_HOST = re.compile(r"^( +host +: ).*$", re.MULTILINE)
 _LAST_WORDS = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*"
     r"torch\.distributed\.elastic\.multiprocessing\.(?:api\.SignalException|errors\.ChildFailedError):.*\n?"
@@ -39,3 +40,8 @@ def killed(line: str) -> int | None:
 def without_last_words(log: str) -> str:
     """A log without torchrun's own tracebacks and report: what the processes said stands before them."""
     return _LAST_WORDS.sub("", log)
+
+
+def without_host(log: str) -> str:
+    """A log in whose report the machine has no name: on a cloud it is an address."""
+    return _HOST.sub(r"\1<host>", log)

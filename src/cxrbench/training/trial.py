@@ -11,9 +11,9 @@ from pathlib import Path
 
 from cxrbench import platforms
 from cxrbench.datasets.packed import Packed, read_packed
-from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
-from cxrbench.training.job import REFUSED, Job, event
+from cxrbench.training.child import told
+from cxrbench.training.job import Job, event
 from cxrbench.training.loop import Trainer
 
 STEPS = 6  # of each epoch; Neuron's guide says ten to fifteen in all
@@ -32,19 +32,18 @@ class Trial(Trainer):
 
 
 def main(path: str) -> int:
-    """Exit code 0 when all graphs were traced, 78 for the user's mistake, which is told as an event."""
-    job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    """Exit code 0 when all graphs were traced; what went wrong is told as the trainer tells it."""
+    return told(lambda: trace(Job.model_validate_json(Path(path).read_text(encoding="utf-8"))))
+
+
+def trace(job: Job) -> None:
+    """Meet every graph of the cell."""
     event("phase", phase="setup")
-    try:
-        platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
-        trial = Trial(job, read_packed(job.packed), platform)
-        event("phase", phase="compile")
-        trial.run()
-        trial.tell_facts()
-    except UserError as error:
-        event("refused", message=str(error))
-        return REFUSED
-    return 0
+    platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
+    trial = Trial(job, read_packed(job.packed), platform)
+    event("phase", phase="compile")
+    trial.run()
+    trial.tell_facts()
 
 
 if __name__ == "__main__":
