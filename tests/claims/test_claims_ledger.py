@@ -20,6 +20,7 @@ from cxrbench.claims import (
     read_claims,
     read_context,
 )
+from cxrbench.config import read_study
 from cxrbench.cost.breakeven import PUBLISHED
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.errors import UserError
@@ -270,11 +271,64 @@ def test_a_claim_names_an_experiment_that_exists(write):
         read_claims(write(claim(experiment="E7")))
 
 
-def test_result_tables_are_found_where_they_lie(tmp_path, context):
-    context.metrics.to_csv(tmp_path / "metrics.csv", index=False)
+@pytest.fixture
+def compared(context):
+    """The context with a function's parity.csv: one pair of platforms with this 90 % interval."""
+
+    def compared(low, high, verdict="equivalent", reason=None, margin=0.01):
+        row = {
+            "dataset": "nih", "architecture": "resnet18", "kind": "platforms", "platform_a": "cpu",
+            "platform_b": "cuda", "label": "macro", "metric": "auroc", "difference": 0.002, "ci90_low": low,
+            "ci90_high": high, "margin": margin, "verdict": verdict, "reason": reason,
+        }  # fmt: skip
+        floor = row | {"kind": "noise floor", "platform_b": "cpu", "ci90_low": -1, "ci90_high": 1}
+        return replace(context, parity=pd.DataFrame([floor, row]))
+
+    return compared
+
+
+PARITY = {
+    "dataset": "nih", "architecture": "resnet18", "platforms": ["cuda", "cpu"], "label": "macro",
+    "metric": "auroc",
+}  # fmt: skip
+EQUAL = {"inputs": {"d": {"parity": PARITY}}, "computation": "d", "stated": {"below": 0.01}}
+
+
+def test_equal_platforms_are_confirmed_by_their_interval_never_by_a_difference(verdict, compared):
+    row = verdict(compared(-0.003, 0.007), **EQUAL)
+    assert row["verdict"] == "confirmed" and (row["computed_low"], row["computed_high"]) == (0, 0.007)
+    assert "0 to 0.007 (size of the difference, 90 % interval, nih/resnet18/cuda+cpu/seed*)" in row["inputs"]
+    assert verdict(compared(0.011, 0.03, "different"), **EQUAL)["verdict"] == "contradicted"
+    assert verdict(compared(-0.03, -0.011, "different"), **EQUAL)["verdict"] == "contradicted"
+    row = verdict(compared(-0.012, 0.016, "inconclusive", "wide"), **EQUAL)  # the difference itself is small
+    assert row["verdict"] == "not testable here" and pd.isna(row["computed_low"])
+    assert "neither inside the margin of 0.01 nor outside it" in row["why"]
+    row = verdict(compared(float("nan"), float("nan"), "inconclusive", "cuda has one seed"), **EQUAL)
+    assert (row["verdict"], row["why"][-31:]) == ("not testable here", "inconclusive: cuda has one seed")
+
+
+def test_platforms_that_were_not_compared_are_named(verdict, context, compared):
+    why = verdict(context, **EQUAL)["why"]
+    assert why == "nih/resnet18/cuda+cpu/seed*: parity.csv has not been made yet"
+    neuron = {"inputs": {"d": {"parity": PARITY | {"platforms": ["cuda", "neuron"]}}}}
+    assert "not run yet, no row in parity.csv" in verdict(compared(0, 0), **EQUAL | neuron)["why"]
+    cells = pd.DataFrame({"dataset": ["nih"], "architecture": ["resnet18"], "platform": ["cuda"]})
+    there = replace(compared(0, 0), cells=cells)
+    assert "nih/resnet18/neuron/seed*: the study has no such cell" in verdict(there, **EQUAL | neuron)["why"]
+    with pytest.raises(UserError, match=r"claim T1: input 'd': platforms \['cpu'\]: name the two"):
+        verdict(context, **EQUAL | {"inputs": {"d": {"parity": PARITY | {"platforms": ["cpu"]}}}})
+
+
+def test_result_tables_are_found_where_they_lie(tmp_path, context, verdict):
+    methods = [context.metrics.assign(ci_method=f"{one}-patient") for one in ("bootstrap", "delong")]
+    image = context.metrics.assign(ci_method="delong-image")
+    pd.concat([*methods, image]).to_csv(tmp_path / "metrics.csv", index=False)
     found = read_context(PRICES, tmp_path)
-    pd.testing.assert_frame_equal(found.metrics, context.metrics)
-    assert found.cost is None
+    pd.testing.assert_frame_equal(found.metrics, methods[1])
+    assert found.cost is None and found.parity is None
+    cpu = {"a": {"metric": METRIC | {"platform": "cpu"}}}
+    row = verdict(found, inputs=cpu, computation="a", stated=0.72)
+    assert "mean of 2, nih/resnet18" in row["inputs"], "two seeds, not two seeds times three intervals"
     (tmp_path / "cost.csv").write_bytes(b"")
     with pytest.raises(UserError, match=r"cost\.csv: not a readable table"):
         read_context(PRICES, tmp_path)
@@ -387,6 +441,58 @@ def test_every_shipped_claim_has_a_computed_verdict_and_none_drifted(ledger):
     assert len(ledger) >= 70
     assert {"preprint", "chapter", "cloudroute", "cloudexpat", "sagemaker", "ours"} == set(ledger["source"])
     assert (ledger["why"] != "").all()
+
+
+def test_the_margin_that_claims_of_equality_state_is_the_studys():
+    margin = read_study(ROOT / "config/config.yaml").margins.auroc_macro
+    shipped = [one for one in read_claims(CLAIMS).claims if "parity" in str(one.inputs)]
+    assert {one.id for one in shipped} == {"P09", "O10"}
+    assert {one.check.stated.shown for one in shipped} == {f"below {margin:g}"}
+
+
+def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_ours():
+    for one in read_claims(CLAIMS).claims:
+        assert one.source not in ("cloudroute", "cloudexpat") or "as_of" not in str(one.inputs), one.id
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "others"),
+    [
+        (
+            "P08",
+            ("neuron", "trn1.2xlarge", "g5.xlarge"),
+            [("trn2.48xlarge", "g5.xlarge"), ("trn1.2xlarge", "p5.4xlarge")],
+        ),
+        (
+            "D04",
+            ("torchneuron", "trn2.3xlarge", "p5.48xlarge"),
+            [("trn1.2xlarge", "p5.48xlarge"), ("trn2.3xlarge", "g5.xlarge")],
+        ),
+    ],
+)
+def test_a_claim_about_instances_is_tested_on_those_only(prices, name, here, others):
+    platform, trainium, gpu = here
+
+    def tested(trainium, gpu):
+        common = {
+            "dataset": "nih128-64px",
+            "architecture": "resnet50",
+            "seed": 0,
+            "status": "ok",
+            "kind": "measured",
+        }
+        rows = [
+            common
+            | {"platform": platform, "instance": trainium, "usd_total": 4, "usd_per_million_images": 10},
+            common | {"platform": "cuda", "instance": gpu, "usd_total": 1, "usd_per_million_images": 14},
+        ]
+        ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows).assign(cell="c")))
+        return ledger.set_index("id").loc[name]
+
+    assert tested(trainium, gpu)["computed_low"] == pytest.approx(4 if name == "P08" else 40)
+    for pair in others:
+        row = tested(*pair)
+        assert row["verdict"] == "not testable here" and " on " in row["why"]
 
 
 def test_no_claim_about_hardware_that_was_not_run_has_a_number(ledger):

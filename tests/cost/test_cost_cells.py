@@ -12,14 +12,19 @@ from cxrbench.cost.cells import (
     COST_COLUMNS,
     amortised,
     amortised_compile,
-    cost_grid,
-    cost_of_cell,
     cost_table,
     hours_of,
 )
 from cxrbench.cost.prices import read_prices
+from cxrbench.cost.regimes import Regime, regimes
 from cxrbench.errors import UserError
 from cxrbench.evidence import Timing
+
+
+def cost_of_cell(record, prices, pricing, target_auroc=None):
+    """The cost rows of one record."""
+    return cost_table([record], prices, pricing, target_auroc).to_dict("records")
+
 
 NEURON = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge", "cpu": "c7a.large"})
 
@@ -136,22 +141,34 @@ def test_a_new_instance_is_one_row_of_data(tmp_path, shipped, make_record):
     row = "g7.xlarge,us-east-1,on_demand,0.5,B40,1,48,1,4,32,a test,2026-11-01,\n"
     path.write_text(shipped.read_text() + row)
     table = read_prices(path)
-    grid = cost_grid(pd.DataFrame([hours_of(make_record(instance="g7.xlarge"))]), table, "us-east-1")
-    new = grid[grid["instance"] == "g7.xlarge"].iloc[0]
-    assert new["kind"] == "measured" and new["usd_total"] == pytest.approx(2.8 * 0.5)
-    assert (grid.drop(new.name)["kind"] == "proxy").all()
+    (own,) = cost_of_cell(make_record(instance="g7.xlarge"), table, Pricing())
+    assert own["kind"] == "measured" and own["usd_total"] == pytest.approx(2.8 * 0.5)
     as_declared = cost_of_cell(make_record(), table, Pricing(instances={"cuda": "g7.xlarge"}))
-    assert as_declared[0]["usd_total"] == pytest.approx(2.8 * 0.5)
+    assert as_declared[0]["usd_total"] == pytest.approx(2.8 * 0.5) and as_declared[0]["kind"] == "proxy"
 
 
-def test_the_grid_agrees_with_single_cells_and_keeps_kinds_of_cores_apart(prices, make_record):
-    record = make_record()
-    grid = cost_grid(pd.DataFrame([hours_of(record)]), prices, "us-east-1", ["on_demand"]).set_index(
-        "instance"
-    )
-    assert grid.loc["g5.xlarge", "usd_total"] == cost_of_cell(record, prices, Pricing())[0]["usd_total"]
-    assert len(grid) == prices.query("region == 'us-east-1' and basis == 'on_demand'")["instance"].nunique()
-    assert math.isnan(grid.loc["c7a.large", "cores_used"]), "a GPU run occupies no vCPU that can be counted"
+def test_a_gpu_run_occupies_no_vcpu_that_can_be_counted(prices, make_record):
+    (row,) = cost_of_cell(make_record(), prices, Pricing(instances={"cuda": "c7a.large"}))
+    assert row["usd_total"] == pytest.approx(2.8 * 0.10264)
+    assert math.isnan(row["cores_used"]) and math.isnan(row["usd_used_cores"])
+
+
+def test_a_cell_is_the_same_instance_in_the_cost_table_and_in_every_regime(prices, make_record):
+    """Measured on g5.2xlarge it stays measured there, also on a platform that the config does not name."""
+    records = [
+        make_record(instance="g5.2xlarge"),
+        make_record("nih128-64px/resnet18/torchneuron/seed0", instance="trn1.2xlarge"),
+        make_record("nih128-64px/resnet18/neuron/seed0"),
+    ]
+    costs = cost_table(records, prices, NEURON)
+    hours = pd.DataFrame([hours_of(record) for record in records])
+    table = regimes(hours, prices, NEURON.instances, [Regime("on_demand"), Regime("spot")])
+    for regime, some in table.groupby("regime"):
+        found = some.set_index("cell")[["instance", "kind"]]
+        pd.testing.assert_frame_equal(found, costs.set_index("cell").loc[found.index, ["instance", "kind"]])
+        assert len(found) == 3, regime
+    assert costs["instance"].tolist() == ["g5.2xlarge", "trn1.2xlarge", "trn1.2xlarge"]
+    assert costs["kind"].tolist() == ["measured", "proxy", "measured"]
 
 
 hours = st.floats(0, 1e5, allow_subnormal=False)

@@ -36,9 +36,10 @@ from cxrbench.cost.projection import (
     projections,
 )
 from cxrbench.cost.regimes import Regime, available, rankings, regimes, reprice
-from cxrbench.cost.spot import Interruptions, expected_hours, interrupted_usd, simulated_hours, spot_usd
+from cxrbench.cost.spot import Interruptions, expected_hours, simulated_hours
 from cxrbench.errors import UserError
 from cxrbench.evidence import Timing
+from cxrbench.report.spot import Spot, spot_table
 
 money = st.floats(0, 1e9, allow_subnormal=False)
 
@@ -68,7 +69,6 @@ def test_without_interruptions_only_saving_costs():
     how = Interruptions(rate=0, interval=2, save=0.1, restart=5)
     assert expected_hours(5, how) == pytest.approx(5.2)  # saved after 2 and after 4 hours, not at the end
     assert set(simulated_hours(5, how, trials=3).round(9)) == {5.2}
-    assert spot_usd(5, 0.5, how) == pytest.approx(2.6)
     assert expected_hours(0, how) == 0
 
 
@@ -86,12 +86,17 @@ def test_never_finishing_is_infinite_and_not_simulated():
         simulated_hours(100, how)
 
 
-def test_cells_on_spot_are_charged_their_interruptions(prices, make_record):
-    costs = cost_table([make_record()], prices, Pricing(basis="spot"))
-    calm, rough = (interrupted_usd(costs, Interruptions(r, 0.5, restart=0.1)).iloc[0] for r in (0, 0.2))
-    assert calm == pytest.approx(costs["usd_total"].iloc[0])
+def test_a_cell_on_spot_costs_its_spot_price_and_what_interruptions_add(prices, make_record):
+    pricing = Pricing()
+    costs = cost_table([make_record()], prices, pricing)
+    table = spot_table(costs, prices, pricing, Spot(rates=(0.0, 0.2), interval=0.5, trials=50))
+    calm, rough = table[table["run"] == "nih128-64px resnet18 cuda"].to_dict("records")
+    at_spot = cost_table([make_record()], prices, Pricing(basis="spot"))["usd_total"].iloc[0]
+    assert calm["usd"] == pytest.approx(at_spot) and calm["simulated_hours"] == pytest.approx(2.8)
+    assert calm["factor"] == pytest.approx(1)
     work = expected_hours(2.7, Interruptions(0.2, 0.5, restart=0.1))
-    assert rough == pytest.approx((0.1 + work) * 0.4246) and rough > calm
+    assert rough["usd"] == pytest.approx((0.1 + work) * 0.4246) and rough["usd"] > calm["usd"]
+    assert rough["factor"] == pytest.approx((0.1 + work) / 2.8)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +144,17 @@ def test_a_missing_price_is_not_a_cheap_one(prices, two_platforms):
     assert set(table.loc[table["regime"] == "spot", "platform"]) == {"neuron"}
     (sentence,) = rankings(table)
     assert "only one regime prices every platform" in sentence and "spot" not in sentence
+
+
+def test_a_cpu_with_one_price_does_not_hide_how_the_accelerators_rank(prices, make_record, two_platforms):
+    instances = INSTANCES | {"cpu": "c7a.large"}  # no spot price in the table
+    cpu = hours_of(make_record("nih128-64px/resnet18/cpu/seed0"))
+    cells = pd.concat([two_platforms, pd.DataFrame([cpu])], ignore_index=True)
+    table = regimes(cells, prices, instances, [Regime("on_demand"), Regime("spot")])
+    everyone, accelerators = rankings(table)
+    assert "only one regime prices every platform: cpu (c7a.large) < cuda" in everyone
+    assert accelerators.startswith("nih128-64px/resnet18, accelerators alone: the ranking turns: ")
+    assert "neuron (trn1.2xlarge) < cuda (g5.xlarge) under spot" in accelerators
 
 
 def test_one_platform_alone_is_not_ranked(prices, two_platforms):

@@ -194,6 +194,15 @@ def test_without_patients_intervals_are_image_level_and_say_so(common, evaluatio
         pd.testing.assert_series_equal(ours[column], rows[column])
 
 
+def test_cells_with_and_without_patients_in_one_table_keep_their_own_intervals(common, evaluation):
+    alone = evaluate(common.drop(columns="patient"), replicates=2).table
+    mixed = pd.concat([evaluation.table.assign(cell="a"), alone.assign(cell="b")], ignore_index=True)
+    rows = headline(mixed)
+    assert not rows.duplicated(["cell", "label", "metric"]).any()
+    methods = rows[rows["metric"] == "auroc"].groupby("cell")["ci_method"].agg(list)
+    assert methods.to_dict() == {"a": ["delong-patient"] * 15, "b": ["delong-image"] * 15}
+
+
 def test_calibrated_scores_are_no_worse_than_chance_and_shifted_ones_are():
     rng = np.random.default_rng(0)
     table = draw_predictions(1, {"test": 800}, np.full(14, 0.2))

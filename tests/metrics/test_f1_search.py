@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from cxrbench.evidence import LABELS, SCORES
@@ -9,7 +13,7 @@ from cxrbench.metrics.evaluate import evaluate, headline
 from cxrbench.metrics.f1 import DEFINITIONS
 from cxrbench.metrics.f1_prevalence import PREVALENCES, crossing, values_by_prevalence
 from cxrbench.metrics.f1_search import COLUMNS, f1_search
-from cxrbench.metrics.sample import sample_of
+from cxrbench.metrics.sample import Sample, sample_of
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +92,33 @@ def test_curves_at_the_observed_prevalence_are_the_best_on_the_images(prediction
     assert np.interp(finding.mean(), PREVALENCES, curves["f1_samples"]) == pytest.approx(best, abs=0.003)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(4, 12))
+def test_micro_has_the_best_threshold_for_each_label_of_all_combinations(seed, images):
+    rng = np.random.default_rng(seed)
+    labels, scores = rng.random((images, 2)) < 0.4, rng.random((images, 2)).round(1)
+    labels[:2] = [[True, True], [False, False]]  # both classes
+    clusters = np.arange(images, dtype=np.int32)
+    sample = Sample(clusters, labels, scores, clusters, images, False, ("a", "b"))
+    pairs = []  # hits and called of both labels together, as shares, at each pair of thresholds
+    for pair in product(*(np.unique(column) for column in scores.T)):
+        calls = scores >= np.array(pair)
+        rates = [[calls[which[:, k], k].mean() for which in (labels, ~labels)] for k in range(2)]
+        hits = sum(rate[0] for rate in rates) * PREVALENCES
+        pairs.append((hits, hits + sum(rate[1] for rate in rates) * (1 - PREVALENCES)))
+    hits, called = np.array(pairs).swapaxes(0, 1)
+    highest = (2 * hits / (called + 2 * PREVALENCES)).max(axis=0)
+    micro = values_by_prevalence(sample, np.ones(2, bool))["f1_micro"]
+    np.testing.assert_allclose(micro, highest, rtol=1e-12)
+
+
 def test_crossing_is_the_nearest_one():
     prevalences = np.array([0.1, 0.2, 0.5, 0.8, 0.9])
     values = np.array([0.9, 0.7, 0.6, 0.7, 0.9])
     assert 0.1 < crossing(prevalences, values, 0.8, observed=0.05) < 0.2
     assert 0.8 < crossing(prevalences, values, 0.8, observed=0.7) < 0.9
     assert np.isnan(crossing(prevalences, values, 0.95, observed=0.5))
+    assert crossing(prevalences, values, 0.55, observed=0.5) == 0, "every prevalence would do"
 
 
 def test_without_val_rows_only_fixed_thresholds_are_left(predictions):

@@ -14,8 +14,9 @@ from cxrbench.cells import Cell
 from cxrbench.config import Margins
 from cxrbench.evidence import SCORES, read_predictions
 from cxrbench.metrics.parity import COLUMNS, parity
-from cxrbench.report import figures, tables
+from cxrbench.report import feasibility, figures, tables
 from cxrbench.report.results import Results, parity_drawn
+from cxrbench.report.summary import summary
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 
@@ -73,6 +74,31 @@ def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> No
     assert floor["Difference"].startswith(f"{row['difference'].item():+.4f} (")
     assert floor["Verdict"] == "noise floor"  # it is there for its size, not for its test
     assert floor["Could show"] == f"{row['smallest_margin'].item():.3f}"
+
+
+def test_refused_evidence_is_called_refused_everywhere(tmp_path: Path) -> None:
+    states = [("recorded", "ok", "recorded"), ("refused", "not run", "refused"), ("not run", "not run", ""),
+              ("compile failed", "compile_failed", "fresh")]  # fmt: skip
+    rows = [
+        {
+            "cell": f"d/a/cpu/seed{seed}",
+            **vars(Cell("d", "a", "cpu", seed)),
+            "status": status,
+            "origin": origin,
+        }
+        for seed, (_, status, origin) in enumerate(states)
+    ]
+    cells = pd.DataFrame(rows)
+    said = [word for word, *_ in states]
+    assert texts(figures.cells_by_status(cells)).startswith(", ".join(f"{word} (1)" for word in said))
+    table, _ = feasibility.status_matrix(dataclasses.replace(read_with(cells[:0]), cells=cells))
+    assert table.set_index("Architecture").loc["a", "cpu"] == "; ".join(f"1 {word}" for word in said)
+    (tmp_path / "tables").mkdir()
+    cells.to_csv(tmp_path / "tables/cells.csv", index=False)
+    columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
+    pd.DataFrame(columns=columns).to_csv(tmp_path / "tables/metrics.csv", index=False)
+    shown = summary(tmp_path, Path("paper.pdf"), ROOT / "data/expected_status.csv")
+    assert "1 recorded, 1 refused, 1 not run, 1 compile failed (unexpected)" in shown
 
 
 def test_one_seed_on_each_platform_is_one_row_in_words() -> None:

@@ -14,6 +14,7 @@ from cxrbench.config import Limits
 from cxrbench.errors import UserError
 from cxrbench.evidence import LABELS, SCORES, copy_evidence, read_predictions, write_predictions
 from cxrbench.files import sha256_file
+from cxrbench.metrics.evaluate import evaluate
 from cxrbench.report.compare import compare, readable
 from cxrbench.training.job import Job
 from cxrbench.training.runner import run
@@ -74,8 +75,27 @@ def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(runs,
     score(mine, skill=0.0, seed=2)  # a network that learnt nothing
     found = compare(CELL, mine, tmp_path / "recorded")
     assert not found.inside and found.lines[0].inside is False
-    assert "spread of 2 recorded seeds" in found.lines[0].origin
+    assert found.lines[0].origin == "spread of 2 recorded seeds"
     assert "OUTSIDE" in readable(found)
+    recorded = compare(CELL, CELL.folder(tmp_path / "recorded"), tmp_path / "recorded")
+    assert [line.tolerance for line in recorded.lines[:2]] == [line.tolerance for line in found.lines[:2]]
+
+
+def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(runs, tmp_path) -> None:
+    root, values = tmp_path / "recorded", []
+    for seed in range(3):
+        one = Cell("phantom-32px", TINY, "cpu", seed)
+        copy_evidence(CELL.folder(runs), one.folder(root))
+        change(one.folder(root), cell=str(one))
+        score(one.folder(root), skill=0.3, seed=seed)
+        table = evaluate(read_predictions(one.folder(root) / "predictions.parquet"), replicates=2).table
+        auroc = table[(table["label"] == "macro") & (table["metric"] == "auroc")]
+        values.append(auroc["value"].iloc[0])
+    expected = 4.302653 * np.std(values, ddof=1) * 2**0.5  # t at 97.5 % with two degrees of freedom
+    assert compare(CELL, CELL.folder(root), root).lines[0].tolerance == pytest.approx(expected)
+    copy_evidence(CELL.folder(runs), tmp_path / "mine")
+    score(tmp_path / "mine", skill=0.9, seed=9)
+    assert compare(CELL, tmp_path / "mine", root).lines[0].tolerance == pytest.approx(expected)
 
 
 def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:

@@ -18,6 +18,7 @@ from cxrbench.config import Study, read_study
 from cxrbench.cost.prices import read_prices
 from cxrbench.errors import UserError
 from cxrbench.files import write_csv
+from cxrbench.report.breakeven import break_even_table
 from cxrbench.report.cells import cells_table
 from cxrbench.report.cost_report import TABLES, write_cost_report
 from cxrbench.report.cost_tables import COST_TABLES, cost_values
@@ -202,6 +203,28 @@ def test_every_number_of_the_section_on_cost_is_defined(results: Results) -> Non
     used = re.findall(r"\\val\{(cost/[^}]*)\}", (ROOT / "paper/sections/cost.tex").read_text())
     assert used and set(used) <= set(values)
     assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
+
+
+def test_comparisons_are_counted_once_however_many_dates_price_them(results: Results) -> None:
+    """Four published runs: equal tokens never pay; the run as printed paid before p4d became cheaper."""
+    values, cases = cost_values(results), csv_of(results, "break_even").query("kind == 'published'")
+    assert len(cases) > cases["case"].nunique() == 4
+    assert [values[f"cost/cases{of}"] for of in ("", " never", " by date")] == ["4", "1", "1"]
+
+
+def test_break_even_names_the_instance_that_its_dollars_are_of(tmp_path: Path) -> None:
+    cells = tmp_path / "cells"
+    for platform, instance in (("cuda", "g5.2xlarge"), ("neuron", "trn1.2xlarge")):
+        as_if_run_on(platform, 100, cells)
+        path = cells / str(CELL).replace("/cpu/", f"/{platform}/") / "record.json"
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"host": record["host"] | {"instance": instance}}))
+    costs, pricing = cost_table([cells], STUDY, PRICES), read_study(STUDY).prices
+    assert pricing.instances["cuda"] == "g5.xlarge"
+    table = break_even_table(costs, read_prices(PRICES), pricing)
+    row = table[table["source"] == "this paper's cells"].iloc[0]
+    assert (row["here"], row["there"], row["kind"]) == ("g5.2xlarge", "trn1.2xlarge", "measured")
+    assert row["usd_here"] == pytest.approx(costs.set_index("instance").loc["g5.2xlarge", "usd_total"])
 
 
 def test_the_ledger_is_a_table_of_every_claim(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_reports_of_others_are_marked_and_never_hide_ours() -> None:
     nobody = pd.DataFrame({"status": ["not run", "not run"], "origin": ["", ""]})
     ours = pd.DataFrame({"status": ["ok", "compile_failed"], "origin": ["recorded", "fresh"]})
     assert _words(nobody, tiny) == "2 not run; reported to fail (cited)"
-    assert _words(ours, tiny) == "1 recorded; 1 compile_failed; reported to fail (cited)"
+    assert _words(ours, tiny) == "1 recorded; 1 compile failed; reported to fail (cited)"
 
 
 def test_a_pair_outside_the_study_is_not_run_either() -> None:

@@ -61,7 +61,7 @@ rule claims:
     input:
         claims="data/claims.yaml",
         prices="data/prices.csv",
-        tables=[f"<results>/tables/{name}.csv" for name in ("cells", "metrics", "cost")],
+        tables=[f"<results>/tables/{name}.csv" for name in ("cells", "metrics", "cost", "parity")],
     output:
         "<results>/tables/claims.csv",
     log:

@@ -14,6 +14,7 @@ from cxrbench.errors import UserError, nearest
 
 OWN, EVIDENCE = "the text itself", "our evidence"
 METRIC_KEYS = ("dataset", "architecture", "platform", "seed", "split", "label", "metric")
+PARITY_KEYS = ("dataset", "architecture", "platforms", "label", "metric")
 COST_KEYS = ("dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis")
 _CELL_KEYS = METRIC_KEYS[:4]
 _AGGREGATES: dict[str, Callable[[pd.Series], float]] = {
@@ -29,12 +30,14 @@ class NotHere(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """What claims are tested against: prices, and metrics.csv, cost.csv and cells.csv where they exist."""
+    """What claims are tested against: prices, and metrics.csv (one row per cell, label and metric), cost.csv,
+    cells.csv and parity.csv where they exist."""
 
     prices: pd.DataFrame
     metrics: pd.DataFrame | None = None
     cost: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
+    parity: pd.DataFrame | None = None
 
 
 def read_context(prices: Path | str, tables: Path | str) -> Context:
@@ -47,7 +50,13 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
 
-    return Context(read_prices(prices), table("metrics.csv"), table("cost.csv"), table("cells.csv"))
+    metrics = table("metrics.csv")
+    if metrics is not None:
+        from cxrbench.metrics.evaluate import headline  # it loads scipy: not for a ledger without scores
+
+        metrics = headline(metrics)
+    others = (table(name) for name in ("cost.csv", "cells.csv", "parity.csv"))
+    return Context(read_prices(prices), metrics, *others)
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,32 @@ def metric_value(entry: Mapping[str, Any], context: Context) -> Value:
     return _looked_up(context, context.metrics, wanted, "value", entry, "metrics.csv")
 
 
+def parity_value(entry: Mapping[str, Any], context: Context) -> Value:
+    """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
+    apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
+
+    NotHere where there is no interval, or it lies neither inside the declared margin nor outside it.
+    """
+    wanted = _keys(entry["parity"], PARITY_KEYS, required=True)
+    pair = _listed(wanted.pop("platforms"))
+    if len(set(pair)) != 2:
+        raise UserError(f"platforms {pair}: name the two that are compared, as in [cpu, cuda]")
+    for platform in pair:
+        if missing := _no_such_cell(context.cells, wanted | {"platform": platform}):
+            raise NotHere(missing)
+    both = {"kind": "platforms", "platform_a": pair, "platform_b": pair}
+    row = _rows(context, context.parity, wanted | both, "parity.csv").iloc[0]
+    name = _cells(wanted | both)
+    if pd.isna(row["ci90_low"]):
+        raise NotHere(f"{name}: {row['verdict']}: {row['reason']}")
+    ends = sorted((abs(row["ci90_low"]), abs(row["ci90_high"])))
+    low, high = (0.0 if row["ci90_low"] < 0 < row["ci90_high"] else float(ends[0])), float(ends[1])
+    shown = f"{low:.4g} to {high:.4g} (size of the difference, 90 % interval, {name})"
+    if low < row["margin"] < high:
+        raise NotHere(f"{shown} lies neither inside the margin of {row['margin']:g} nor outside it")
+    return Value((low, high), (low, high), EVIDENCE, shown)
+
+
 def cost_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, the mean over seeds by default."""
     wanted = _keys(entry["cost"], COST_KEYS)
@@ -119,6 +154,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Context], Value]] = {
     "value": cited_value,
     "price": price_value,
     "metric": metric_value,
+    "parity": parity_value,
     "cost": cost_value,
     "share": share_value,
     "cells": count_value,
@@ -127,6 +163,7 @@ OPTIONS = {
     "value": {"from", "now"},
     "price": {"as_of"},
     "metric": {"aggregate"},
+    "parity": set(),
     "cost": {"aggregate", "column"},
     "share": {"of"},
     "cells": set(),
@@ -187,9 +224,11 @@ def _filtered(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _cells(wanted: Mapping[str, Any]) -> str:
-    """The cell pattern that a look-up names, for messages."""
-    parts = ["+".join(map(str, _listed(wanted.get(key, "*")))) for key in METRIC_KEYS[:3]]
-    return "/".join([*parts, f"seed{wanted.get('seed', '*')}"])
+    """The cell pattern that a look-up names, and the instances if it names any, for messages."""
+    named = {"platform": wanted.get("platform_a", "*")} | dict(wanted)  # two of them in a look-up of parity
+    parts = ["+".join(map(str, _listed(named.get(key, "*")))) for key in METRIC_KEYS[:3]]
+    on = f" on {' or '.join(map(str, _listed(named['instance'])))}" if "instance" in named else ""
+    return "/".join([*parts, f"seed{named.get('seed', '*')}"]) + on
 
 
 def _listed(value: Any) -> list[Any]:

@@ -1,20 +1,20 @@
 """What a cell cost: its hours by phase times the hourly price of the instance it is priced as.
 
-Two steps, so that a thousand cells by forty instances by five bases is one vectorised product:
-:func:`hours_of` turns a run record into hours, :func:`charge` multiplies hours with price rows.
+Two steps, so that the same hours can be charged at any price: :func:`hours_of` turns a run record into
+hours, :func:`charge` multiplies hours with price rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from cxrbench.cells import Cell
-from cxrbench.cost.prices import UNDATED, newest, price
+from cxrbench.cost.prices import UNDATED, price
 from cxrbench.errors import UserError
 from cxrbench.platform_names import ACCELERATED
 
@@ -144,13 +144,6 @@ def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     return costs
 
 
-def cost_of_cell(
-    record: Record, prices: pd.DataFrame, pricing: Pricing, target_auroc: float | None = None
-) -> list[dict[str, Any]]:
-    """The cost rows of one record; see :func:`cost_table`."""
-    return cost_table([record], prices, pricing, target_auroc).to_dict("records")
-
-
 def cost_table(
     records: Iterable[Record], prices: pd.DataFrame, pricing: Pricing, target_auroc: float | None = None
 ) -> pd.DataFrame:
@@ -159,50 +152,32 @@ def cost_table(
     A record is priced as the instance it ran on (measured); where that is unknown or has no price, as
     the instance that the config declares for its platform (proxy). UserError when there is neither.
     """
-    hours = [hours_of(record, target_auroc) for record in records]
-    if not hours:
+    hours = pd.DataFrame([hours_of(record, target_auroc) for record in records])
+    if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
-    priced = set(prices["instance"])
-    chosen = [_instance(one, priced, pricing) for one in hours]
+    chosen = priced_as(hours, prices, pricing.instances)
+    if chosen.isna().any():
+        first = hours[chosen.isna()].iloc[0]
+        raise UserError(
+            f"config: prices.instances names no instance for platform '{first['platform']}' "
+            f"({first['cell']}); add one, for example '{first['platform']}: trn1.2xlarge'"
+        )
     row_of = {
         instance: price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
         for instance in dict.fromkeys(chosen)
     }
     rows = pd.DataFrame([row_of[instance] for instance in chosen])
-    table = charge_failures(charge(pd.DataFrame(hours), rows))
+    table = charge_failures(charge(hours, rows))
     return table.sort_values(
         ["dataset", "architecture", "platform", "seed", "instance"], kind="stable"
     ).reset_index(drop=True)
 
 
-def _instance(hours: dict[str, Any], priced: set[str], pricing: Pricing) -> str:
-    if hours["host_instance"] in priced:
-        return hours["host_instance"]
-    if hours["platform"] not in pricing.instances:
-        raise UserError(
-            f"config: prices.instances names no instance for platform '{hours['platform']}' "
-            f"({hours['cell']}); add one, for example '{hours['platform']}: trn1.2xlarge'"
-        )
-    return pricing.instances[hours["platform"]]
-
-
-def cost_grid(
-    hours: pd.DataFrame,
-    prices: pd.DataFrame,
-    region: str | None = None,
-    bases: Iterable[str] | None = None,
-    instances: Iterable[str] | None = None,
-    as_of: str | None = None,
-) -> pd.DataFrame:
-    """Every cell of ``hours`` (rows of :func:`hours_of`) at every matching price: unchanged run times.
-
-    Only rows of kind ``measured`` are what a cell cost; the others say what its hours would have cost
-    there if that instance were as fast.
-    """
-    rows = newest(prices, as_of, region, bases, instances)
-    left = np.repeat(np.arange(len(hours)), len(rows))
-    right = np.tile(np.arange(len(rows)), len(hours))
-    return charge(hours.iloc[left], rows.iloc[right])
+def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, instances: Mapping[Any, str]) -> pd.Series:
+    """The instance that each row of ``hours`` is priced as: the one it ran on, where that has any price;
+    else the one that ``instances`` gives its platform (a proxy), or NaN."""
+    ran_on = hours["host_instance"]
+    return ran_on.where(ran_on.isin(prices["instance"]), hours["platform"].map(dict(instances)))
 
 
 def amortised(usd_once: float, usd_each: float, runs: float) -> float:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from cxrbench.cost.cells import charge, charge_failures
+from cxrbench.cost.cells import charge, charge_failures, priced_as
 from cxrbench.cost.prices import BASES, UNDATED, newest, price
 from cxrbench.errors import UserError
+from cxrbench.platform_names import ACCELERATED
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,20 @@ def available(prices: pd.DataFrame, instances: Iterable[str], region: str) -> li
 def regimes(
     hours: pd.DataFrame,
     prices: pd.DataFrame,
-    instances: Mapping[str, str],
+    instances: Mapping[Any, str],
     wanted: Iterable[Regime],
     region: str = "us-east-1",
 ) -> pd.DataFrame:
     """Cost rows of every cell of ``hours`` under every regime, with a column ``regime`` in front.
 
-    ``instances`` maps platform to the instance it is priced as. A cell without a price under a regime
-    (or a platform without an instance) has no row there: nothing is filled in.
+    A cell is priced as the instance it ran on, else as that of its platform in ``instances`` (see
+    :func:`~cxrbench.cost.cells.priced_as`). A cell without a price under a regime (or without an
+    instance) has no row there: nothing is filled in.
     """
-    hours = hours.assign(priced_as=hours["platform"].map(instances))
+    hours = hours.assign(priced_as=priced_as(hours, prices, instances))
     tables = []
     for regime in wanted:
-        rows = newest(prices, regime.as_of, region, [regime.basis], instances.values())
+        rows = newest(prices, regime.as_of, region, [regime.basis], hours["priced_as"])
         at = rows.set_index("instance", drop=False)
         here = hours[hours["priced_as"].isin(at.index)]
         if not here.empty:
@@ -67,21 +70,26 @@ def rankings(table: pd.DataFrame) -> list[str]:
     """One sentence per dataset and architecture with two platforms or more: does the ranking turn?
 
     Platforms are ranked by mean USD per usable model, over seeds, from cheapest to dearest. Only
-    regimes that price every platform are compared: a missing price is not a cheap one.
+    regimes that price every platform are compared: a missing price is not a cheap one. Where there are
+    other platforms too, a second sentence ranks two or more accelerators alone: they have prices in
+    regimes in which an instance without one has none.
     """
     sentences = []
     for (dataset, architecture), group in table.groupby(["dataset", "architecture"], sort=True):
         usd = group.pivot_table(index="regime", columns="platform", values="cost_to_usable", sort=False)
-        usd = usd.dropna()
-        if usd.shape[1] < 2 or usd.empty:
-            continue
-        orders = {regime: _order(row, group) for regime, row in usd.iterrows()}
-        sentences.append(f"{dataset}/{architecture}: {_turning(orders)}")
+        accelerators = usd[[platform for platform in usd if platform in ACCELERATED]]
+        ranked = {"": usd.dropna()}
+        if accelerators.shape[1] < usd.shape[1]:
+            ranked[", accelerators alone"] = accelerators.dropna()
+        for whose, priced in ranked.items():
+            if priced.shape[1] > 1 and len(priced):
+                orders = {str(regime): _order(row, group) for regime, row in priced.iterrows()}
+                sentences.append(f"{dataset}/{architecture}{whose}: {_turning(orders)}")
     return sentences
 
 
 def _order(row: pd.Series, group: pd.DataFrame) -> str:
-    names = group.drop_duplicates("platform").set_index("platform")["instance"]
+    names = group.groupby("platform")["instance"].agg(lambda some: ", ".join(dict.fromkeys(some)))
     return " < ".join(f"{platform} ({names[platform]})" for platform in row.sort_values(kind="stable").index)
 
 

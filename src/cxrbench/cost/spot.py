@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from cxrbench.errors import UserError
 
@@ -85,19 +84,3 @@ def _one_run(stretches: np.ndarray, how: Interruptions, rng: np.random.Generator
         paid += needed
         until_next -= needed
     return paid
-
-
-def spot_usd(work: float, usd_per_hour: float, how: Interruptions) -> float:
-    """Expected USD of ``work`` hours at a spot price, interruptions included."""
-    return expected_hours(work, how) * usd_per_hour
-
-
-def interrupted_usd(costs: pd.DataFrame, how: Interruptions) -> pd.Series:
-    """Expected USD of each cost row (at its own price) if interrupted as ``how`` says.
-
-    Set-up is paid once as it is; compilation, training and evaluation are the work that is saved and
-    repeated. Meant for rows of basis ``spot``: the other bases are not interrupted.
-    """
-    work = costs["hours_compile"] + costs["hours_train"] + costs["hours_evaluate"]
-    hours = costs["hours_setup"] + [expected_hours(one, how) for one in work]
-    return hours * costs["usd_per_hour"]

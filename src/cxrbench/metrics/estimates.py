@@ -106,4 +106,6 @@ def _ratio(hits: np.ndarray, sizes: np.ndarray, patients: np.ndarray) -> Estimat
     whole = sizes.sum(axis=0)
     value = 2 * hits.sum(axis=0) / whole
     influence = (2 * hits - value * sizes) / whole * np.sqrt(clusters / (clusters - 1))
-    return Estimate(value, influence, np.maximum(patients - 1.0, 1.0))
+    # one patient counts once for each finding: over all labels that may be more than there are clusters
+    freedom = np.clip(patients - 1.0, 1.0, clusters - 1.0)
+    return Estimate(value, influence, freedom)

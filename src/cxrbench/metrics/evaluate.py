@@ -85,10 +85,13 @@ def evaluate(
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per metric: AUROC without its bootstrap check and without its image-level interval."""
+    """One row per metric: AUROC without its bootstrap check and, where there is one over patients, without
+    its image-level interval. In a table of several cells (column ``cell``) each cell is judged alone."""
     spare = table["ci_method"].str.startswith("bootstrap")
-    if (table["ci_method"] == "delong-patient").any():
-        spare |= table["ci_method"] == "delong-image"
+    by_patient = table["ci_method"] == "delong-patient"
+    cells = table["cell"] if "cell" in table else pd.Series("", index=table.index)
+    by_patient = by_patient.groupby(cells).transform("any")
+    spare |= by_patient & (table["ci_method"] == "delong-image")
     return table[~(spare & (table["metric"] == "auroc"))].reset_index(drop=True)
 
 

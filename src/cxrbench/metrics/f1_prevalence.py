@@ -1,7 +1,9 @@
 """The prevalence at which a definition of F1 would reach a target, the ROC curves staying as they are.
 
-At each prevalence every definition gets the best thresholds for it, found on the scored images
-themselves: the answer is the most that networks of this skill could be given.
+At each prevalence the thresholds are chosen for it, on the scored images themselves, which flatters. Of those
+tried they are the best, and the answer is the most that networks of this skill could be given, but for two
+kinds of definition: both-class macro pools the threshold that is best for each label alone, and the two
+samples definitions have one threshold for all labels.
 """
 
 from __future__ import annotations
@@ -18,18 +20,17 @@ Curves = dict[str, np.ndarray]
 
 
 def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
-    """The highest value of each definition at ``PREVALENCES``, the ROC curves staying as they are."""
+    """Each definition at ``PREVALENCES``, at thresholds chosen for it, the ROC curves staying as they are."""
     rates = [_rates(sample.labels[:, k], sample.scores[:, k]) for k in np.flatnonzero(counted)]
     abnormal, highest = sample.abnormal, sample.scores.max(axis=1)
     parts = [_parts(*rate) for rate in rates]
     by_f1 = [_pick(part, f1(*part[:3])) for part in parts]
     by_mean = [_pick(part, np.mean(both_classes(*part), axis=0)) for part in parts]
     by_weight = [_pick(part, _weighted(part)) for part in parts]
-    pooled = f1(*np.sum(by_f1, axis=0)[:3])
     macro = np.mean([f1(*part[:3]) for part in by_f1], axis=0)
     return {
         "f1_macro": macro,
-        "f1_micro": pooled,
+        "f1_micro": _highest_pooled(parts),
         "f1_weighted": macro,  # with one prevalence for all labels their weights are equal
         "f1_both_class_weighted": np.mean([_weighted(part) for part in by_weight], axis=0),
         "f1_both_class_macro": np.mean(both_classes(*np.sum(by_mean, axis=0)), axis=0),
@@ -67,6 +68,20 @@ def _pick(part: np.ndarray, value: np.ndarray) -> np.ndarray:
     return part[:, best, np.arange(part.shape[2])]
 
 
+def _highest_pooled(parts: list[np.ndarray]) -> np.ndarray:
+    """The highest F1 (P,) of all labels' decisions together, each label at a threshold of its own.
+
+    Dinkelbach (Management Science 13, 1967): the thresholds that maximise 2 hits - F (called + positive)
+    raise F until it is the maximum. No label's choice depends on another's, F being given.
+    """
+    reached, before = np.zeros(len(PREVALENCES)), np.full(len(PREVALENCES), -1.0)
+    while (reached > before).any():
+        before = reached
+        best = [_pick(part, 2 * part[0] - before * (part[1] + part[2])) for part in parts]
+        reached = np.fmax(before, f1(*np.sum(best, axis=0)[:3]))
+    return reached
+
+
 def _highest(rates: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     return f1(*_parts(*rates)[:3]).max(axis=0)
 
@@ -87,11 +102,12 @@ def _samples_by_prevalence(sample: Sample, counted: np.ndarray, abnormal: np.nda
 
 
 def crossing(prevalences: np.ndarray, values: np.ndarray, target: float, observed: float) -> float:
-    """Where ``values`` (P,) meet ``target``, nearest in log-odds to ``observed``; NaN if nowhere."""
+    """Where ``values`` (P,) meet ``target``, nearest in log-odds to ``observed``; 0 if all of them reach it,
+    NaN if none does."""
     above = values >= target
     steps = np.flatnonzero(above[1:] != above[:-1])
     if not len(steps):
-        return np.nan
+        return 0.0 if above.all() else np.nan
     share = (target - values[steps]) / (values[steps + 1] - values[steps])
     odds = np.log(prevalences / (1 - prevalences))
     met = odds[steps] + share * (odds[steps + 1] - odds[steps])

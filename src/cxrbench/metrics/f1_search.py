@@ -39,8 +39,8 @@ def f1_search(predictions: pd.DataFrame, *, target: float = TARGET, split: str =
 
     ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``target``;
     ``value_no_skill`` is the higher of the values when everything and when nothing is called;
-    ``prevalence_needed`` is NaN where no prevalence gives the target. Without val rows ``value`` and the
-    best threshold are NaN. Raises UserError when the split has no rows.
+    ``prevalence_needed`` is NaN where no prevalence gives the target and 0 where each does. Without val
+    rows ``value`` and the best threshold are NaN. Raises UserError when the split has no rows.
     """
     sample = sample_of(predictions, split)
     val = sample_of(predictions, "val") if has_split(predictions, "val") else None

@@ -70,17 +70,23 @@ def _own(costs: pd.DataFrame, pricing: Pricing) -> list[dict[str, Any]]:
         missing = [p for p in ("cuda", there) if p not in usable.index]
         pair = some[some["platform"].isin(("cuda", there))]
         kinds, dates = (" and ".join(dict.fromkeys(pair[column])) for column in ("kind", "as_of"))
-        paid = {str(platform): instance for platform, instance in pricing.instances.items()}
         done = "mean over seeds, failed attempts charged"
         row = {
             "case": f"{dataset} {architecture}", "kind": kinds or "not run",
-            "here": paid.get("cuda", ""), "there": paid.get(there, ""), "region": pricing.region,
+            "here": _instance("cuda", pair, pricing), "there": _instance(there, pair, pricing),
+            "region": pricing.region,
             "basis": pricing.basis, "as_of": dates,
             "porting": PORTING_USD, "source": "this paper's cells",
             "note": f"not run: {', '.join(missing)}" if missing else done,
         }  # fmt: skip
         rows.append(row if missing else row | _runs(usable["cuda"], usable[there]))
     return rows
+
+
+def _instance(platform: str, costs: pd.DataFrame, pricing: Pricing) -> str:
+    """What the rows of ``platform`` in ``costs`` are priced as; the study's choice where there are none."""
+    found = dict.fromkeys(costs.loc[costs["platform"] == platform, "instance"])
+    return " and ".join(found) or pricing.instances.get(platform, "")
 
 
 def ratios(prices: pd.DataFrame, pricing: Pricing) -> dict[str, tuple[Ratio, str, str]]:

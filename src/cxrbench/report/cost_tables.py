@@ -120,7 +120,8 @@ def ratio_by_regime(read: Results) -> Table:
 
 
 def spot_runs(read: Results) -> Table:
-    """Hours on spot with interruptions, where a spot price is known: expectation beside simulation."""
+    """Hours on spot with interruptions, the first set-up included, where a spot price is known: expectation
+    beside simulation."""
     evidence = {group_name(group): of_group(read, *group) for group in read.scored()}
     rows = [
         {
@@ -292,6 +293,7 @@ def cost_values(read: Results) -> dict[str, str]:
     # A run of seconds is never interrupted in the simulation: there is no spread to count distances in.
     spot = spot[spot["standard_error"] > 1e-9 * spot["work_hours"]]
     away = (spot["simulated_hours"] - spot["expected_hours"]).abs() / spot["standard_error"]
+    never = published["runs"].map(math.isinf).groupby(published["case"]).agg(["all", "any"])
     values = {
         "cost/regime sentence": escape(said[0], 1000),
         "cost/regimes sentence": escape(said[1], 1000),
@@ -301,8 +303,9 @@ def cost_values(read: Results) -> dict[str, str]:
         "price/sources": escape(_price_sources(_csv(read, "prices")), 2000),
         "cost/ratio rows": str(len(ratios)),
         "cost/porting": f"{published['porting'].iloc[0]:,.0f}",
-        "cost/cases": str(len(published)),
-        "cost/cases never": str(int(published["runs"].map(math.isinf).sum())),
+        "cost/cases": str(len(never)),
+        "cost/cases never": str(never["all"].sum()),
+        "cost/cases by date": str((never["any"] & ~never["all"]).sum()),
         "cost/spot away": f"{away.max():.1f}",
         "cost/spot comparisons": str(len(spot)),
         "cost/decisions": str(len(decided)),

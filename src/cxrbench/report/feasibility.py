@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.report.cells import NOT_RUN, REFUSED
+from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.provenance import COLUMN, of_cells
-from cxrbench.report.results import Results, Table, listed
+from cxrbench.report.results import Results, Table
+from cxrbench.report.states import word_of
 
 REPORTED = Path("data/reported.csv")
 
@@ -41,10 +42,7 @@ def status_matrix(read: Results) -> Table:
 
 
 def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
-    states = [
-        str(row.origin) if row.status == "ok" or row.origin == REFUSED else str(row.status)
-        for row in ours.itertuples()
-    ]
+    states = [word_of(row) for row in ours.itertuples()]
     said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)] or [NOT_RUN]
     said += [f"{status} (cited)" for status in dict.fromkeys(theirs["status"])]
     return "; ".join(said)
@@ -54,13 +52,3 @@ def reports(read: Results) -> Table:
     """What others report, with the source of each."""
     shown = read_reported().rename(columns=str.capitalize)
     return shown, "lllp{4cm}p{5.5cm}"
-
-
-def reported_values() -> dict[str, str]:
-    """Networks that others report to work and to fail, for the prose."""
-    reported = read_reported()
-    kinds = {"work": "reported to work", "fail": "reported to fail"}
-    return {
-        f"reported/{key}": listed(reported.loc[reported["status"] == status, "architecture"])
-        for key, status in kinds.items()
-    }

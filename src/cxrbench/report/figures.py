@@ -25,6 +25,7 @@ from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
 from cxrbench.report.measurements import read_measurements
 from cxrbench.report.results import parity_drawn, read_throughput
+from cxrbench.report.states import word_of
 
 WIDTH = 6.3  # inches: the text width of the paper
 STYLE = {
@@ -108,7 +109,7 @@ def cells_by_status(cells: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.32 * len(rows)), layout="constrained")
     for group, some in cells.groupby(["dataset", "architecture", "platform"]):
         y, x = rows.index(group[:2]), columns.index(group[2])
-        states = [_state(row) for row in some.itertuples()]
+        states = [word_of(row) for row in some.itertuples()]
         state = states[0]
         colour = _FILL.get(state, "#E69F00") if len(set(states)) == 1 else "#E4F1FA"
         axes.add_patch(
@@ -124,11 +125,6 @@ def cells_by_status(cells: pd.DataFrame) -> Figure:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return figure
-
-
-def _state(row: object) -> str:
-    status: str = row.status  # type: ignore[attr-defined]
-    return str(row.origin) if status == "ok" else status.replace("_", " ")  # type: ignore[attr-defined]
 
 
 # -- curves ----------------------------------------------------------------------------------------

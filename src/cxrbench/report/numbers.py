@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.metrics.f1_search import TARGET
+from cxrbench.platform_names import ACCELERATED
 from cxrbench.report import artifact, label_noise, provenance, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN, REFUSED
@@ -21,17 +24,18 @@ def numbers(read: Results) -> dict[str, str]:
     """Every number that the prose may name; ``dataset/architecture/platform/metric`` and counts."""
     cells = read.cells
     run = cells[cells["status"] != NOT_RUN]
+    ok = cells[cells["status"] == "ok"]
     refused = cells[cells["origin"] == REFUSED]
     values = {
         "cells/total": str(len(cells)),
         "cells/run": str(len(run)),
-        "cells/ok": str((cells["status"] == "ok").sum()),
-        "cells/failed": str((run["status"] != "ok").sum()),
-        "cells/not run": str(len(cells) - len(run) - len(refused)),
+        "cells/ok": str(len(ok)),
+        "cells/failed": str(len(run) - len(ok)),
+        "cells/not run": str(_not_run(cells).sum()),
         "cells/refused": str(len(refused)),
         "cells/refused/said": _refused_said(refused["cell"]),
-        "cells/recorded": str((cells["origin"] == "recorded").sum()),
-        "cells/fresh": str((cells["origin"] == "fresh").sum()),
+        "cells/recorded": str((ok["origin"] == "recorded").sum()),
+        "cells/fresh": str((ok["origin"] == "fresh").sum()),
         "f1/target": f"{TARGET:.2f}",
         "price/region": escape(read.study.prices.region),
         "price/basis": escape(read.study.prices.basis.replace("_", " ")),
@@ -60,6 +64,11 @@ def numbers(read: Results) -> dict[str, str]:
     return values
 
 
+def _not_run(cells: pd.DataFrame) -> pd.Series:
+    """Which cells nobody has run; a refused one is none of them."""
+    return (cells["status"] == NOT_RUN) & (cells["origin"] != REFUSED)
+
+
 def _refused_said(cells: pd.Series) -> str:
     """A sentence on recorded evidence that was not used, or nothing."""
     if cells.empty:
@@ -71,25 +80,29 @@ def _refused_said(cells: pd.Series) -> str:
 
 
 def _run_numbers(read: Results) -> dict[str, str]:
-    """Cells of each platform: ``cells/<platform>/total``, ``.../ok`` and ``.../not run``."""
+    """Cells of each platform: ``cells/<platform>/total``, ``.../run`` (failures too) and ``.../not run``;
+    what those that need no accelerator wait for (``cells/waiting``), or nothing."""
     values = {}
     for platform, some in read.cells.groupby("platform"):
         values[f"cells/{platform}/total"] = str(len(some))
-        values[f"cells/{platform}/ok"] = str((some["status"] == "ok").sum())
-        values[f"cells/{platform}/not run"] = str((some["status"] == NOT_RUN).sum())
+        values[f"cells/{platform}/run"] = str((some["status"] != NOT_RUN).sum())
+        values[f"cells/{platform}/not run"] = str(_not_run(some).sum())
+    waiting = (_not_run(read.cells) & ~read.cells["platform"].isin(ACCELERATED)).any()
+    values["cells/waiting"] = "; the rest wait for hours of a processor, not for hardware" if waiting else ""
     return values
 
 
 def _accuracy_numbers(read: Results) -> dict[str, str]:
-    """The best network on real radiographs (``best/...``), and what was concluded on parity."""
+    """The best network on the main dataset (``best/...``), and what was concluded on parity."""
     real = read.parity[
         ~read.parity["dataset"].str.startswith(PHANTOM) & (read.parity["kind"] != "noise floor")
     ]
     whole = real[(real["label"] == "macro") & (real["metric"] == "auroc")]
     values = {f"parity/{verdict}": str((whole["verdict"] == verdict).sum()) for verdict in VERDICTS}
     said = [f"{verdict} in {values[f'parity/{verdict}']}" for verdict in VERDICTS]
+    pairs = ", ".join(f"{count} of {pair}" for pair, count in _pairs(whole).items())
     values["parity/sentence"] = (
-        f"Pairs of platforms on real radiographs: {len(whole)}; their macro AUROC is {', '.join(said)}"
+        f"Pairs of platforms on real radiographs: {pairs}; their macro AUROC is {', '.join(said)}"
         if len(whole)
         else "No pair of platforms can be compared on real radiographs: no network has been run on two"
     )
@@ -129,14 +142,20 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
     }
 
 
+def _pairs(rows: pd.DataFrame) -> dict[str, int]:
+    """The two platforms that rows of parity.csv compare, as text, and how many rows do."""
+    compared = zip(rows["platform_a"], rows["platform_b"], strict=True)
+    return Counter(" and ".join(rf"\code{{{escape(name)}}}" for name in pair) for pair in compared)
+
+
 def _parity_of_phantoms(parity: pd.DataFrame) -> str:
-    """How many verdicts on pairs of platforms over all phantoms there are, and how many of each."""
+    """How many verdicts on which pairs of platforms over all phantoms there are, and how many of each."""
     pairs = parity[parity["dataset"].str.startswith(PHANTOM) & (parity["kind"] != "noise floor")]
-    verdicts = pairs.loc[pairs["label"].isin(["macro", "every"]), "verdict"]
-    if verdicts.empty:
+    pairs = pairs[pairs["label"].isin(["macro", "every"])]
+    if pairs.empty:
         return "no pair of platforms was run"
-    counts = verdicts.value_counts()
-    return f"of {len(verdicts)} verdicts " + ", ".join(
+    counts = pairs["verdict"].value_counts()
+    return f"of {len(pairs)} verdicts on {'; '.join(_pairs(pairs))} " + ", ".join(
         f"{counts[verdict]} {'is' if counts[verdict] == 1 else 'are'} {verdict}"
         for verdict in VERDICTS
         if verdict in counts

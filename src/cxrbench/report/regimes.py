@@ -8,6 +8,7 @@ import pandas as pd
 
 from cxrbench.config import Pricing
 from cxrbench.cost.cases import PREPRINT, PREPRINT_DATE
+from cxrbench.cost.cells import priced_as
 from cxrbench.cost.prices import KEY, UNDATED, newest
 from cxrbench.cost.regimes import Regime, Repriced, available, rankings, regimes, reprice
 from cxrbench.errors import UserError
@@ -38,16 +39,17 @@ _PREPRINT = ("trn1.2xlarge", "g5.")  # the smallest trn1: the abstract does not 
 
 
 def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Cost rows of every cell of ``hours`` under every basis and date that prices the study's instances.
+    """Cost rows of every cell of ``hours`` under every basis and date that prices the study's instances, or
+    those that the cells ran on.
 
     Columns: ``regime``, then those of cost.csv; hours never change. No rows when there are no cells.
     """
-    instances = dict(pricing.instances)
-    wanted = available(prices, instances.values(), pricing.region)
-    if hours.empty or not wanted:
+    if hours.empty:
         return pd.DataFrame(columns=["regime"])
+    named = {*pricing.instances.values(), *priced_as(hours, prices, pricing.instances)}
+    wanted = available(prices, named, pricing.region)
     try:
-        return regimes(hours, prices, instances, wanted, pricing.region)  # type: ignore[arg-type]
+        return regimes(hours, prices, pricing.instances, wanted, pricing.region)
     except UserError:  # cells of platforms without an instance or a price
         return pd.DataFrame(columns=["regime"])
 

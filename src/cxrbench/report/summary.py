@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.expected import EXPECTED, expected_status, read_expected
-from cxrbench.report.cells import NOT_RUN, REFUSED
+from cxrbench.expected import EXPECTED, read_expected
+from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
+from cxrbench.report.states import Reviewed, state_of
 
 
 def summary(results: Path, paper: Path, expected: Path = EXPECTED) -> str:
@@ -44,14 +45,10 @@ def _matrix(cells: pd.DataFrame) -> str:
     return "\n".join("  " + line for line in lines)
 
 
-def _state(row: Any, reviewed: list[tuple[str, str, str]]) -> str:
-    """fresh, recorded, refused or not run; a failure, or a success nobody expected, says so."""
-    if row.status == NOT_RUN:
-        return REFUSED if row.origin == REFUSED else NOT_RUN
-    state = str(row.origin) if row.status == "ok" else str(row.status).replace("_", " ")
-    if expected_status(row.cell, reviewed) != row.status:
-        return f"{state} (unexpected)"
-    return state if row.status == "ok" else f"{state} (as expected)"
+def _state(row: Any, reviewed: Reviewed) -> str:
+    """The state of a row of cells.csv; of a failure also that it was expected."""
+    state = state_of(row, reviewed)
+    return f"{state} (as expected)" if state.expected and row.status not in ("ok", NOT_RUN) else str(state)
 
 
 def _count(states: pd.Series) -> str:

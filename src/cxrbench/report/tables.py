@@ -139,16 +139,18 @@ def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
 
 
 def what_f1_could_be(read: Results) -> Table:
-    """Each definition of F1 for the best network on real radiographs, and what it would take to reach 0.80.
+    """Each definition of F1 for the best network of the main dataset, and what it would take to reach 0.80.
 
-    Means over seeds; the CSV of every cell is f1_search.csv.
+    Means over seeds; where only some seeds would reach it, how many. The CSV of every cell is f1_search.csv.
     """
     best = read.best()
     table = read.f1_search[~read.f1_search["cell"].str.startswith(PHANTOM)]
     if best is None or table.empty:
         return pd.DataFrame(), ""
     table = table[table["cell"].str.startswith("/".join(best) + "/")]
-    values = ["value", "value_at_half", "value_at_best", "value_no_skill", "prevalence", "prevalence_needed"]
+    values = ["value", "value_at_half", "value_at_best", "value_no_skill", "prevalence"]
+    groups = table.groupby("definition", sort=False)
+    needed = groups["prevalence_needed"].agg(_needed)
     rows = [
         {
             "Definition": str(definition).removeprefix("f1_").replace("_", " "),
@@ -157,16 +159,27 @@ def what_f1_could_be(read: Results) -> Table:
             "Best threshold": _number(mean["value_at_best"]),
             "No skill": _number(mean["value_no_skill"]),
             "Prevalence here": _number(mean["prevalence"]),
-            "Prevalence needed": _number(mean["prevalence_needed"], "none"),
+            "Prevalence needed": needed[definition],
             provenance.COLUMN: provenance.of_group(read, *best),
         }
-        for definition, mean in table.groupby("definition", sort=False)[values].mean().iterrows()
+        for definition, mean in groups[values].mean().iterrows()
     ]
     return pd.DataFrame(rows), "lrrrrrrl"
 
 
+def _needed(seeds: pd.Series) -> str:
+    """The mean prevalence that seeds need, none where no prevalence would do, any where each would; where the
+    seeds differ in that, each answer with its number of seeds."""
+    answers = {"": seeds[seeds > 0], "any": seeds[seeds == 0], "none": seeds[seeds.isna()]}
+    said = {word or _number(some.mean()): len(some) for word, some in answers.items() if len(some)}
+    if len(said) == 1:
+        return next(iter(said))
+    return ", ".join(f"{answer} ({count} of {len(seeds)} seeds)" for answer, count in said.items())
+
+
 def published_beside_ours(read: Results) -> Table:
-    """Published AUROC of the same split beside our best network's; training data and size differ."""
+    """Published AUROC of the same split beside our best network's of the main dataset; training data and size
+    differ."""
     best, table = read.best(), read.literature
     if best is None or table.empty:
         return pd.DataFrame(), ""

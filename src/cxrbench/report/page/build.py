@@ -21,6 +21,7 @@ from cxrbench.report.page.cells import CellParts, list_of_cells
 from cxrbench.report.page.pictures import paper_pictures
 from cxrbench.report.page.text import plain
 from cxrbench.report.results import Results
+from cxrbench.report.states import state_of
 
 _TEMPLATES = "templates"
 
@@ -44,7 +45,7 @@ def _gather(results: Path, study: Path, recorded: Path, expected: Path) -> dict[
     read = Results.read(results, study, recorded)
     cells = pd.read_csv(results / "tables/cells.csv", dtype=str, keep_default_na=False)
     reviewed = read_expected(expected)
-    states = {row.cell: overview.state_of(row, reviewed) for row in cells.itertuples()}
+    states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
     parts = CellParts(results, read.metrics, read.cost)
     ran = [row for row in cells.itertuples() if row.status != NOT_RUN]
     platforms, matrix = overview.matrix(cells, states)

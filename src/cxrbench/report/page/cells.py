@@ -14,11 +14,11 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, Failure, Record, check_evidence, read_predictions, read_record
 from cxrbench.report.cells import NOT_RUN
-from cxrbench.report.page.overview import State
 from cxrbench.report.page.pictures import Picture, RocPanels, drawing, learning_curve
 from cxrbench.report.page.tables import PageTable, page_table
 from cxrbench.report.page.text import Tail, tail
 from cxrbench.report.results import with_interval
+from cxrbench.report.states import State
 
 Facts = list[tuple[str, str]]
 _SCORES = (

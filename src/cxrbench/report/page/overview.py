@@ -4,33 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from cxrbench.expected import expected_status
 from cxrbench.report.cells import NOT_RUN, REFUSED
-
-Reviewed = list[tuple[str, str, str]]  # see cxrbench.expected.read_expected
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a cell stands: fresh, recorded, a failure, refused or not run; and whether that was expected."""
-
-    word: str
-    expected: bool = True
-
-    def __str__(self) -> str:
-        return self.word if self.expected else f"{self.word} (unexpected)"
-
-
-def state_of(row: Any, reviewed: Reviewed) -> State:
-    """The state of one row of cells.csv, judged by the lines of expected_status.csv."""
-    if row.status == NOT_RUN:
-        return State(REFUSED if row.origin == REFUSED else NOT_RUN)
-    word = str(row.origin) if row.status == "ok" else str(row.status).replace("_", " ")
-    return State(word, expected_status(row.cell, reviewed) == row.status)
+from cxrbench.report.states import State
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from cxrbench.report.paper import TABLES
 OTHER = "Other tables"
 _NUMBER = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)? ?%?( ?\(.*\))?", flags=re.I)
 NAMES_OF_EVIDENCE = re.compile(r"[em]\d+(, [em]\d+)*")  # see cxrbench.report.provenance
-_NO_NUMBER = ("", "-", "none", "undefined", "unknown", "never")
+_NO_NUMBER = ("", "-", "none", "any", "undefined", "unknown", "never")
 
 
 @dataclass(frozen=True)
