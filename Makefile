@@ -37,7 +37,7 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 	@$(SNAKEMAKE) --config 'run=[]'
 	@python -m cxrbench expected
 
-# What the last build here trained or adopted; where there was none, what is recorded. It trains nothing new.
+# What the last build here was to train; where there was none, what is recorded.
 RAN = python -c 'import json; print(json.load(open("results/study.json"))["run"])' 2>/dev/null || echo "[]"
 
 # The crate's tools have an environment of their own: they need older libraries than everything else.

@@ -8,13 +8,13 @@ min_version("9.20")
 configfile: "config/config.yaml"
 
 
-# Where things lie; a config may set its own `pathvars` (config/smoke.yaml does).
+# Where things lie; a config may set its own `pathvars` (config/smoke.yaml does). Evidence that is recorded
+# has one place.
 pathvars:
     figures="figures",
     generated="paper/generated",
     paper="paper/paper.pdf",
     packed="data/packed",
-    recorded="data/recorded",
     logs="<results>/logs",
 
 

@@ -113,10 +113,11 @@ def make_job(packed: Path, recipe: Recipe, tmp_path: Path):
             "recipe": recipe,
             "limits": Limits(),
             "packed": packed,
-            "work": tmp_path / name / "work",
+            "work": tmp_path / name,
             "micro_batch": recipe.batch,
         }
-        return Job(**values | changes)
+        job = Job(**values | changes)
+        return job.model_copy(update={"work": job.cell.folder(job.work)})  # as `cxrbench train` has it
 
     return make
 

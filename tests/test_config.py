@@ -38,6 +38,17 @@ def test_the_study_is_valid_and_lists_each_cell_once() -> None:
         (lambda v: v["datasets"]["nih128-64px"].pop("folder"), ["datasets.nih128-64px.folder", "missing"]),
         (lambda v: v["datasets"]["nih128-64px"].update(source="nhi"), ["datasets.nih128-64px", "nih"]),
         (lambda v: v["cells"][0].update(dataset="phantom-65px"), ["cells.0.dataset", "'phantom-64px'"]),
+        (lambda v: v["cells"][0].update(seeds=[-1]), ["phantom-32px/resnet18/cpu/seed-1 cannot be"]),
+        (lambda v: v["cells"][0].update(architectures=["timm/a"]), ["phantom-32px/timm/a/cpu/seed0 cannot"]),
+        (
+            lambda v: v["recipes"]["smoke-fp32"].update(compiler={"model_typ": "generic"}),
+            ["recipes.smoke-fp32.compiler.model_typ", "'model_type'"],
+        ),
+        (
+            lambda v: v["datasets"].update(nih=v["datasets"]["nih128-64px"] | {"pixles": 3}),
+            ["datasets.nih.pixles", "'pixels'"],
+        ),
+        (lambda v: v.update(pathvars={"recorded": "elsewhere"}), ["pathvars.recorded", "'packed'"]),
         (lambda v: v["cells"][0].update(platforms=["gpu"]), ["cells.0.platforms", "cuda"]),
         (lambda v: v["datasets"]["nih128-64px"].update(recipe="fp32"), ["nih128-64px.recipe", "fp32"]),
         (

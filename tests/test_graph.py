@@ -256,9 +256,9 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
 @pytest.mark.slow
 def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
-    made = "results/smoke/tables/metrics.csv"
+    made, listed = (f"results/smoke/tables/{name}.csv" for name in ("metrics", "cells"))
     one = 'run=["phantom-64px/resnet18/cpu/*"]'  # its other network is not judged here
-    done = graph(clone, made, "--configfile", "config/smoke.yaml", "--config", one, overlay=False)
+    done = graph(clone, made, listed, "--configfile", "config/smoke.yaml", "--config", one, overlay=False)
     assert done.returncode == 0, done.stderr[-3000:]
     metrics = pd.read_csv(clone / made)
     rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
@@ -266,6 +266,8 @@ def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
     labels, macro = rows[rows["label"] != "macro"], rows[rows["label"] == "macro"]
     assert len(labels) == 14 and (labels["ci_low"] > 0.55).all(), labels[["label", "ci_low"]]
     assert 0.75 < macro["value"].item() < 0.95
+    cells = pd.read_csv(clone / listed).set_index("architecture")
+    assert cells["status"].to_dict() == {"resnet18": "ok", "convnext_atto": "not run"}
 
 
 @pytest.mark.parametrize(

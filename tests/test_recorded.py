@@ -10,8 +10,10 @@ import pytest
 
 from conftest import ROOT, cxrbench
 from cxrbench.cells import Cell
+from cxrbench.config import read_study
 from cxrbench.evidence import write_sums
 from cxrbench.recorded import Recorded
+from cxrbench.study import Plan
 
 CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
 
@@ -19,9 +21,10 @@ CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Recorded evidence of one cell."""
-    shutil.copytree(CELL.folder(ROOT / "data/recorded"), CELL.folder(tmp_path))
-    write_sums(tmp_path)
-    return tmp_path
+    recorded = tmp_path / "recorded"
+    shutil.copytree(CELL.folder(ROOT / "data/recorded"), CELL.folder(recorded))
+    write_sums(recorded)
+    return recorded
 
 
 def with_schema(root: Path, version: object) -> None:
@@ -82,6 +85,40 @@ def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
     path.write_text(json.dumps(record))
     write_sums(root)
     assert Recorded(root).refused(CELL) is None
+
+
+def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
+    runs, other = root.parent / "runs", Cell(*list(vars(CELL).values())[:3], seed=9)
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    with (CELL.folder(runs) / "train.log").open("a") as log:
+        log.write("more\n")
+    before = (root / "SHA256SUMS").read_text()
+    done = cxrbench("record", CELL, other, "--runs", runs, "--recorded", root)
+    assert done.returncode == 1 and Recorded(root).refused(CELL) is None
+    assert (root / "SHA256SUMS").read_text() == before
+
+
+def test_damage_to_another_file_gets_no_sum_of_its_own(root: Path) -> None:
+    runs, other = root.parent / "runs", root / "bench/machine/train.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("[]")
+    write_sums(root)
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    other.write_text("[1]")
+    done = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
+    assert done.returncode == 1 and "bench/machine/train.json changed since the last record" in done.stderr
+    other.write_text("[]")
+    assert cxrbench("record", CELL, "--runs", runs, "--recorded", root).returncode == 0
+
+
+def test_evidence_of_a_dataset_that_had_other_parts_is_left_out(root: Path) -> None:
+    study = read_study(ROOT / "config/config.yaml")
+    assert Plan(study, root).left_out(CELL) is None
+    dataset = study.dataset(CELL.dataset)
+    parts = "images" if dataset.source == "phantom" else "expect_images"
+    fewer = dataset.model_copy(update={parts: getattr(dataset, parts) | {"val": 100}})
+    other = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: fewer}})
+    assert "was made from other images than the study's" in (Plan(other, root).left_out(CELL) or "")
 
 
 @pytest.mark.parametrize("door", [("cell", "check"), ("cell", "compare")])

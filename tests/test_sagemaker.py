@@ -293,7 +293,7 @@ def test_compiling_ahead_without_end_is_stopped_and_its_seconds_are_kept(told: P
     assert done.returncode == 0 and "compiling ahead took all 0.0005 h" in done.stderr
     train = json.loads((told / "train").read_text())
     assert train["limits"]["hours"] == 1 / 60  # time for a record
-    kept = json.loads((Path(train["said"]["--work"]) / PRECOMPILED).read_text())
+    kept = json.loads((Path(train["said"]["--work"]) / str(order.cell) / PRECOMPILED).read_text())
     assert kept == {"seconds": 1.8, "graphs": None, "succeeded": None, "failed": None}
 
 

@@ -26,6 +26,10 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.dataset}/{self.architecture}/{self.platform}/seed{self.seed}"
 
+    def is_name(self) -> bool:
+        """Whether :meth:`parse` understands what ``str`` makes of this cell."""
+        return _NAME.match(str(self)) is not None
+
     @classmethod
     def parse(cls, text: str) -> Cell:
         """The cell that ``text`` names; trailing slashes and a trailing ``record.json`` are forgiven."""

@@ -189,7 +189,9 @@ class Margins(Strict):
 class Study(Strict):
     """One study: what is asked, with what, and what of it runs on this machine."""
 
-    pathvars: dict[str, str] = Field(default={}, description="Snakemake's path variables, e.g. results")
+    pathvars: dict[Literal["results", "figures", "generated", "paper", "packed", "logs"], str] = Field(
+        default={}, description="where things lie, as Snakemake's path variables"
+    )
     datasets: dict[str, Dataset]
     recipes: dict[str, Recipe]
     cells: list[CellBlock]
@@ -205,6 +207,12 @@ class Study(Strict):
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
+        for cell in self.all_cells():
+            if not cell.is_name():
+                raise ValueError(
+                    f"cells: {cell} cannot be a cell's name: data sets and architectures are letters, "
+                    "digits, dots, hyphens and underscores, seeds are 0 or more"
+                )
         return self
 
     def all_cells(self) -> list[Cell]:
@@ -267,7 +275,9 @@ def parse_study(value: Any, where: str = "config") -> Study:
 
 def _explain(error: Any) -> str:
     """One validation error as: key, what is wrong, the nearest right key."""
-    location = [part for part in error["loc"] if part not in ("phantom", "nih", "chestmnist")]
+    location = list(error["loc"])
+    if location[:1] == ["datasets"]:
+        del location[2:3]  # the source, which pydantic puts behind the dataset's name
     key = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
         known = _fields_at(error["loc"][:-1])
@@ -285,6 +295,7 @@ def _explain(error: Any) -> str:
 _MODELS_AT: dict[str, type[Strict]] = {
     "recipes": Recipe,
     "recipes.augmentation": Augmentation,
+    "recipes.compiler": Compiler,
     "datasets.phantom": PhantomSource,
     "datasets.nih": NihSource,
     "datasets.chestmnist": ChestMnistSource,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -248,6 +250,23 @@ def sums_of(root: Path) -> str:
     """The text of SHA256SUMS for every recorded file below ``root``, sorted by path."""
     files = sorted(p for p in root.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
     return "".join(f"{sha256_file(p)}  {p.relative_to(root).as_posix()}\n" for p in files)
+
+
+@contextmanager
+def updated_sums(root: Path) -> Iterator[None]:
+    """``root``/SHA256SUMS after what is done inside; UserError before, when a file is not what it lists.
+
+    Otherwise damage to a file that nobody has touched would get a sum of its own.
+    """
+    path = root / "SHA256SUMS"
+    listed = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    there = set(sums_of(root).splitlines())
+    if changed := [line[66:] for line in listed if line not in there]:
+        raise UserError(
+            f"{root}: {', '.join(changed[:3])} changed since the last record; git checkout -- {root}"
+        )
+    yield
+    write_sums(root)
 
 
 def write_sums(root: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cxrbench import platforms
 from cxrbench.cells import Cell
@@ -82,12 +82,20 @@ class Plan:
         path = cell.folder(self.recorded) / RECORD
         if not path.exists():
             return None
-        made_with = json.loads(path.read_text(encoding="utf-8"))["recipe_hash"]
-        if made_with == self.study.recipe(cell.dataset).hash():
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["recipe_hash"] != self.study.recipe(cell.dataset).hash():
+            other = "with another recipe"
+        elif self._other_images(cell, record):
+            other = "from other images"
+        else:
             return None
-        return (
-            f"the recorded evidence of {cell} was made with another recipe than the study's and is left out"
-        )
+        return f"the recorded evidence of {cell} was made {other} than the study's and is left out"
+
+    def _other_images(self, cell: Cell, record: dict[str, Any]) -> bool:
+        """Whether the study's dataset says that its parts have other sizes than those of the record."""
+        dataset = self.study.dataset(cell.dataset)
+        said = getattr(dataset, "images", None) or getattr(dataset, "expect_images", None)
+        return bool(said and record["dataset"] and record["dataset"]["images"] != said)
 
     def _recorded(self, cell: Cell) -> bool:
         """Whether there is recorded evidence that belongs to this study."""

@@ -1,4 +1,4 @@
-"""All recorded evidence, checked: what ``cxrbench verify`` does, in under two seconds."""
+"""All recorded evidence, checked: what ``cxrbench verify`` does."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import pytest
 from conftest import ROOT, TINY, cxrbench
 from cxrbench.cells import Cell
 from cxrbench.config import Limits
-from cxrbench.errors import UserError
 from cxrbench.evidence import LABELS, SCORES, copy_evidence, read_predictions, write_predictions
 from cxrbench.files import sha256_file
 from cxrbench.metrics.evaluate import evaluate
@@ -109,8 +108,11 @@ def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:
 
 
 def test_without_recorded_evidence_it_says_so(runs, tmp_path) -> None:
-    with pytest.raises(UserError, match="nothing to compare with"):
-        compare(CELL, CELL.folder(runs), tmp_path)
+    found = compare(CELL, CELL.folder(runs), tmp_path)
+    assert found.inside and "nothing is recorded of it" in found.notes[0]
+    scored = compare(CELL, CELL.folder(runs), runs)
+    assert [line.yours for line in found.lines] == [line.yours for line in scored.lines[:-1]]
+    assert "not judged" in readable(found)
 
 
 def test_a_cell_that_cannot_run_here_is_one_sentence_and_an_unknown_one_has_a_nearest() -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import csv
+import os
+import shutil
 import threading
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
-from cxrbench.config import Limits
+from conftest import ROOT
+from cxrbench.config import Limits, Recipe
 from cxrbench.errors import UserError
+from cxrbench.evidence import Record
 from cxrbench.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.training.failures import PATTERNS, classify, normalise, unknown
+from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import Interrupted, run
 
-from .trainers import custom_network
+from .trainers import custom_network, start, wait_for_checkpoint
 
 LINES = list(csv.DictReader((Path(__file__).parent / "neuron_log_lines.csv").open()))
 
@@ -80,6 +87,92 @@ def test_an_exception_in_the_network_is_a_crash_with_its_name(make_job, tmp_path
     assert record.host.device.startswith("CPU") and record.dataset.images["train"] == 900
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA error: out of memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: Out of memory allocating 4294967296 bytes.",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    ],
+)
+def test_memory_that_ends_in_other_words_is_out_of_memory(line: str) -> None:
+    assert classify(line)[0] == "out_of_memory"
+
+
+HANGS = """import os, subprocess, time
+        compiler = subprocess.Popen(["sleep", "1000"])
+        open(os.environ["COMPILER"], "w").write(str(compiler.pid))
+        time.sleep(1000)"""
+
+
+def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", HANGS))
+    monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
+    record = run(make_job(architecture="broken_net", limits=Limits(hours=15 / 3600)), tmp_path / "out")
+    assert (record.status, record.phase) == ("timed_out", "train")
+    compiler = int((tmp_path / "compiler").read_text())
+    assert not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
+
+
+def test_only_the_cells_own_folder_is_removed_in_the_end(make_job, tmp_path) -> None:
+    path = custom_network(tmp_path / "site", "raise ValueError('odd size')")
+    job = make_job(architecture="broken_net")
+    notes = job.work.parents[3] / "notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    process = start(job, tmp_path, PYTHONPATH=path)
+    assert process.wait(120) == 0
+    assert (tmp_path / "out/record.json").exists()
+    assert notes.exists() and not job.work.exists()
+
+
+def test_images_that_are_not_those_of_the_manifest_are_refused(make_job, packed, tmp_path) -> None:
+    other = tmp_path / packed.name
+    shutil.copytree(packed, other)
+    with (other / "images.npy").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x01")
+    with pytest.raises(UserError, match=r"images\.npy: not the file that was packed"):
+        run(make_job(packed=other), tmp_path / "out")
+
+
+def test_an_environment_that_cannot_train_is_no_result(make_job, tmp_path, monkeypatch) -> None:
+    stub = tmp_path / "stub"
+    stub.mkdir()
+    (stub / "timm.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')")
+    monkeypatch.setenv("PYTHONPATH", f"{stub}:{ROOT / 'src'}")
+    with pytest.raises(UserError, match=r"the environment cannot train: libcudnn\.so\.9"):
+        run(make_job(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+FAILS_WHEN_RESUMED = "import os\n        if 'FAIL' in os.environ: raise ValueError('odd size')"
+
+
+@pytest.mark.slow
+def test_a_cell_that_fails_when_resumed_keeps_what_was_before(make_job, tmp_path, monkeypatch) -> None:
+    path = custom_network(tmp_path / "site", f"{FAILS_WHEN_RESUMED}\n        return super().forward(x)")
+    job = make_job(architecture="broken_net", recipe=Recipe(epochs=50, batch=64))
+    process = start(job, tmp_path, PYTHONPATH=path)
+    wait_for_checkpoint(job, process)
+    process.terminate()
+    assert process.wait(120) == INTERRUPTED
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("FAIL", "1")
+    record = run(job, tmp_path / "out")
+    assert (record.status, record.attempts) == ("crashed", 2)
+    assert record.history and record.timing.images_per_second
+    told = record.timing
+    phases = told.setup_seconds, told.train_seconds, told.evaluate_seconds
+    assert all(phases) and sum(phases) <= wall_seconds(record) + 1
+
+
+def wall_seconds(record: Record) -> float:
+    """From the first start to the end, each in whole seconds."""
+    return (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.started)).total_seconds()
+
+
 def test_a_failure_after_a_halved_micro_batch_is_told_not_the_one_before(
     make_job, tmp_path, monkeypatch
 ) -> None:
@@ -105,6 +198,9 @@ def test_too_little_memory_is_recorded_or_met_with_smaller_micro_batches(
     assert record.status == status, record.failure
     if policy == "halve":
         assert record.micro_batch == 16 and record.attempts == 3
+        told = record.timing
+        seconds = told.setup_seconds + told.compile_seconds + told.train_seconds + told.evaluate_seconds
+        assert seconds >= wall_seconds(record) - 3  # those of the attempts that ran out of memory too
     else:
         assert record.failure.kind == "out of memory (host)" and record.attempts == 1
 
@@ -175,6 +271,14 @@ def test_accepting_writes_what_happened(tmp_path: Path) -> None:
     accept(path, happened, "looked at the log")
     assert unexpected(happened, read_expected(path)) == []
     assert "d/c/cpu/seed0,crashed,looked at the log" in path.read_text()
+
+
+def test_a_cell_that_works_against_a_pattern_is_accepted_too(tmp_path: Path) -> None:
+    path = table(tmp_path, "d/a/neuron/*,compile_failed,reported")
+    happened = {"d/a/neuron/seed0": "ok", "d/a/neuron/seed1": "compile_failed"}
+    accept(path, happened, "it does compile")
+    assert unexpected(happened, read_expected(path)) == []
+    assert "d/a/neuron/*,compile_failed,reported" in path.read_text()
 
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import datetime
 
 import pytest
 
-from conftest import QUICK_XLA, TINY, cxrbench
+from conftest import QUICK_XLA, ROOT, TINY, cxrbench
 from cxrbench import platforms
 from cxrbench.config import Recipe
 from cxrbench.evidence import check_evidence
@@ -83,6 +86,13 @@ def test_each_change_left_out_costs_what_it_says(tmp_path, monkeypatch) -> None:
     assert ways["grid_sample"]["fallbacks"] == ["aten::grid_sampler_2d"]
     for way in ("no step barrier", "numbers as scalars", "host read in the step"):
         assert ways[way]["loss"] == pytest.approx(ways["as it is"]["loss"], rel=1e-3)
+
+
+def test_two_processes_are_refused_before_they_meet() -> None:
+    load = "from cxrbench import platforms; platforms.load('xla_cpu', 1, 'fp32')"
+    two = os.environ | {"WORLD_SIZE": "2", "RANK": "0", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", load], env=two, capture_output=True, text=True)
+    assert "platform xla_cpu cannot run in 2 processes, only in 1; change limits.processes" in done.stderr
 
 
 def test_the_listing_has_every_marked_change() -> None:

@@ -25,7 +25,7 @@ def start(job, folder: Path, **environment: str) -> subprocess.Popen:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "study.json").write_text(json.dumps(study))
     words = ["train", job.cell, "--study", folder / "study.json", "--packed", job.packed / "manifest.json"]
-    words += ["--out", folder / "out/record.json", "--work", job.work]
+    words += ["--out", folder / "out/record.json", "--work", job.work.parents[3]]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | environment
     command = [sys.executable, "-m", "cxrbench", *map(str, words)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

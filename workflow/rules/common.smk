@@ -19,10 +19,11 @@ from cxrbench.report import FIGURES
 from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan
 
+RECORDED = Path("data/recorded")
 try:
     STUDY = parse_study(dict(config), "config")
-    PLAN = Plan(STUDY, recorded=Path("data/recorded"))
-    NEEDS = JobNeeds(STUDY, recorded=Path("data/recorded"))
+    PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
+    NEEDS = JobNeeds(STUDY, recorded=RECORDED)
 except UserError as error:
     raise WorkflowError(str(error))
 
@@ -67,7 +68,7 @@ def evidence_of(wildcards):
         origin = PLAN.origin(cell_of(wildcards))
     except UserError as error:
         sys.exit(f"cxrbench: {error}")  # an exception here would be shown with a traceback
-    root = "<results>/runs" if origin == "fresh" else "<recorded>"
+    root = "<results>/runs" if origin == "fresh" else RECORDED
     return f"{root}/{cell_of(wildcards)}/record.json"
 
 

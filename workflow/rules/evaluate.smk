@@ -46,7 +46,7 @@ rule cells:
     conda:
         "../../environment.yml"
     shell:
-        "python -m cxrbench report cells --study {input.study} --out {output} 2> {log}"
+        "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
 
 
 rule statistics:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from cxrbench.audit.facts import Facts, Setting, facts_of
 from cxrbench.errors import UserError
-from cxrbench.evidence import write_sums
+from cxrbench.evidence import updated_sums
 from cxrbench.files import write_csv
 
 FILE = Path("audit/audit.csv")
@@ -39,8 +39,8 @@ def record_audit(table: pd.DataFrame, recorded: Path) -> Path:
         new = set(table[KEY].itertuples(index=False, name=None))
         keep = [key not in new for key in before[KEY].itertuples(index=False, name=None)]
         table = pd.concat([before[keep], table], ignore_index=True)
-    write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, True, True, True]))
-    write_sums(recorded)
+    with updated_sums(recorded):
+        write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, True, True, True]))
     return recorded / FILE
 
 

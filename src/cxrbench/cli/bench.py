@@ -167,11 +167,11 @@ def bench_record(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Keep this machine's measurements under data/recorded/bench/<host>/."""
-    from cxrbench.evidence import write_sums
+    from cxrbench.evidence import updated_sums
     from cxrbench.files import write_text
     from cxrbench.training.host import folder_name
 
-    for path in sorted(source.glob("*.json")):
-        write_text(recorded / "bench" / folder_name() / path.name, path.read_text(encoding="utf-8"))
-        say(f"recorded {path.name} of {folder_name()}")
-    write_sums(recorded)
+    with updated_sums(recorded):
+        for path in sorted(source.glob("*.json")):
+            write_text(recorded / "bench" / folder_name() / path.name, path.read_text(encoding="utf-8"))
+            say(f"recorded {path.name} of {folder_name()}")

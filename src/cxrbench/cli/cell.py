@@ -33,7 +33,7 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
     from cxrbench.study import Plan
 
     one, config = Cell.parse(cell), read_study(study)
-    plan = Plan(config.model_copy(update={"run": [cell]}), recorded)
+    plan = Plan(config.model_copy(update={"run": [str(one)]}), recorded)
     plan.must_be_known(one)
     if reason := plan.why_not_here(one):
         say(f"{one} cannot be trained here: {reason}")
@@ -45,6 +45,8 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
         else:
             say("nobody has recorded it either")
         raise typer.Exit(CANNOT_RUN)
+    if not (one.folder(recorded) / RECORD).exists():
+        say(f"nobody has recorded {one}: it is trained and scored, and there is nothing to compare it with")
 
 
 @app.command("compare")

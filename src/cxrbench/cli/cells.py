@@ -31,16 +31,21 @@ def train(
     packed: Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")] = None,
     out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
     work: Annotated[
-        Path | None, typer.Option(help="Folder of checkpoints; kept until the record is.")
+        Path | None, typer.Option(help="Where the cell has a folder for checkpoints, until its record is.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
 ) -> None:
     """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
+    from cxrbench import platforms
     from cxrbench.training.job import INTERRUPTED
     from cxrbench.training.runner import Interrupted, run
 
     one = Cell.parse(cell)
     out = out or one.folder(RESULTS / "runs") / "record.json"
+    if out.name != "record.json":
+        raise UserError(f"--out {out}: a cell's evidence is record.json and what lies beside it; name that")
+    if reason := platforms.unavailable(one.platform):
+        raise UserError(f"platform {one.platform} cannot run here: {reason}")
     job = job_of(one, study, packed, work or _work_beside(out, one))
     try:
         record = run(job, out.parent)
@@ -59,7 +64,10 @@ def train(
 
 
 def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
-    """What is to be trained for ``cell`` of ``study``, on the packed dataset of a manifest.json."""
+    """What is to be trained for ``cell`` of ``study``, on the packed dataset of a manifest.json.
+
+    ``work`` has a folder for each cell; the cell's own is removed in the end.
+    """
     from cxrbench.config import read_study
     from cxrbench.training.job import Job
 
@@ -70,19 +78,15 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
         recipe=recipe,
         limits=config.limits,
         packed=packed.parent if packed else PACKED / cell.dataset,
-        work=work,
+        work=cell.folder(work),
         micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
     )
 
 
 def _work_beside(out: Path, cell: Cell) -> Path:
-    """``results/checkpoints/<cell>`` for ``results/runs/<cell>/record.json``, else beside the record."""
+    """``results/checkpoints`` for ``results/runs/<cell>/record.json``, else a folder beside the record."""
     runs = out.parent.as_posix().removesuffix(str(cell))
-    return (
-        cell.folder(Path(runs).parent / "checkpoints")
-        if runs != out.parent.as_posix()
-        else out.parent / "work"
-    )
+    return Path(runs).parent / "checkpoints" if runs != out.parent.as_posix() else out.parent / "work"
 
 
 def adopt(cell: CellArgument, source: Path, target: Path) -> None:
@@ -99,13 +103,15 @@ def record(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Promote fresh evidence, made here or brought from another machine, to recorded evidence."""
-    from cxrbench.evidence import check_evidence, copy_evidence, write_sums
+    from cxrbench.evidence import check_evidence, copy_evidence, updated_sums
 
-    for cell in map(Cell.parse, cells):
+    named = [Cell.parse(cell) for cell in cells]
+    for cell in named:
         check_evidence(cell.folder(runs), cell)
-        copy_evidence(cell.folder(runs), cell.folder(recorded))
-        say(f"recorded {cell}")
-    write_sums(recorded)
+    with updated_sums(recorded):
+        for cell in named:
+            copy_evidence(cell.folder(runs), cell.folder(recorded))
+            say(f"recorded {cell}")
 
 
 def verify(recorded: RecordedOption = RECORDED) -> None:

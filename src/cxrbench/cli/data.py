@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cxrbench.cli.words import PACKED, RESULTS, STUDY, StudyOption, say
+from cxrbench.errors import UserError
 
 if TYPE_CHECKING:
     from cxrbench.datasets.download import Patience
@@ -136,6 +137,10 @@ def data_pack(
     from cxrbench.datasets.packed import pack
 
     folder = out.parent if out else PACKED / name
+    if out and (out.name, folder.name) != ("manifest.json", name):
+        raise UserError(
+            f"--out {out}: a packed dataset is a folder of its name; write FOLDER/{name}/manifest.json"
+        )
     config = read_study(study).dataset(name)
     manifest = pack(name, config, folder.parent, workers, say)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")

@@ -16,13 +16,13 @@ def precompile(
     cell: CellArgument,
     study: StudyOption = STUDY,
     packed: Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")] = None,
-    work: Annotated[Path | None, typer.Option(help="The folder that `cxrbench train` will work in.")] = None,
+    work: Annotated[Path | None, typer.Option(help="As `cxrbench train` will have it.")] = None,
 ) -> None:
     """Compile all graphs of a Neuron cell side by side, so that training finds them in the cache."""
     from cxrbench.training.precompile import precompile as run
 
     one = Cell.parse(cell)
-    done = run(job_of(one, study, packed, work or one.folder(RESULTS / "checkpoints")))
+    done = run(job_of(one, study, packed, work or RESULTS / "checkpoints"))
     if done["graphs"] is None:
         say(f"{one}: no new graph in {done['seconds']:.0f} s: the cache has them")
         return

@@ -28,8 +28,10 @@ def report_metrics(
 
 @app.command("cells")
 def report_cells(
+    records: Annotated[
+        list[Path] | None, typer.Argument(help="The record of each cell that has one.")
+    ] = None,
     study: StudyOption = STUDY,
-    cells: Annotated[Path, typer.Option(help="Folder of adopted evidence.")] = RESULTS / "cells",
     recorded: RecordedOption = RECORDED,
     out: Annotated[Path, typer.Option(help="CSV to write.")] = RESULTS / "tables/cells.csv",
 ) -> None:
@@ -38,7 +40,7 @@ def report_cells(
     from cxrbench.files import write_csv
     from cxrbench.report.cells import cells_table
 
-    write_csv(out, cells_table(read_study(study), cells, recorded))
+    write_csv(out, cells_table(read_study(study), records or [], recorded))
 
 
 @app.command("statistics")

@@ -60,7 +60,7 @@ def choose_rows(
         if (need := chosen.count(split)) > images[split]:
             raise UserError(
                 f"phantom images: {split} has {images[split]} images, but {min_patients} patients for each "
-                f"of the 14 findings take {need}; give {split} at least {need}, or lower min_patients"
+                f"of the 14 findings take {need}; give {split} at least {need}"
             )
     for finding in rarest_first:
         for split in SPLITS:

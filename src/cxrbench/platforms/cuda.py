@@ -61,7 +61,8 @@ class CudaPlatform(Platform):
             import pynvml
 
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+            facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{facts.uuid}")  # its index may be another one's
             return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
         except Exception:  # whatever fails in telemetry must not end a training run
             return None

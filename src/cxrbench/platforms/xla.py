@@ -83,7 +83,7 @@ class XlaPlatform(Platform):
         super().restore_optimizer(optimizer, state)
         # (3) as well: copied one by one, equal counts of steps would become one value, and another graph.
         weights = optimizer.state.values()
-        steps = xm.send_cpu_data_to_device([weight["step"].cpu() for weight in weights], self.device)
+        steps: Any = xm.send_cpu_data_to_device([weight["step"].cpu() for weight in weights], self.device)
         for weight, step in zip(weights, steps, strict=True):
             weight["step"] = step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,23 @@ COLUMNS = [
 ]
 
 
-def cells_table(study: Study, adopted: Path, recorded: Path) -> pd.DataFrame:
-    """One row per cell of ``study`` in its order; cells without evidence have status 'not run'."""
+def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.DataFrame:
+    """One row per cell of ``study`` in its order; ``records``: the adopted record.json of those that ran."""
     evidence = Recorded(recorded)
-    rows = [_row(cell, study.recipe(cell.dataset).hash(), adopted, evidence) for cell in study.all_cells()]
+    adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
+    rows = [
+        _row(cell, study.recipe(cell.dataset).hash(), adopted.get(cell), evidence)
+        for cell in study.all_cells()
+    ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(cell: Cell, recipe: str, adopted: Path, evidence: Recorded) -> dict[str, Any]:
+def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
-    path = cell.folder(adopted) / RECORD
-    trained_here = _same(path, cell.folder(adopted.parent / "runs") / RECORD)
+    trained_here = path is not None and _same(path, cell.folder(path.parents[5] / "runs") / RECORD)
     if not trained_here and (reason := evidence.refused(cell)):
         return row | {"origin": REFUSED, "failure": reason}
-    if not path.exists():
+    if path is None:
         return row
     record = read_record(path)
     if record.recipe_hash != recipe:  # adopted before the study's recipe changed

@@ -16,7 +16,6 @@ import numpy as np
 from scipy import stats
 
 from cxrbench.cells import Cell
-from cxrbench.errors import UserError
 from cxrbench.evidence import PREDICTIONS, RECORD, Record, check_evidence, read_predictions
 from cxrbench.metrics.estimates import CellEstimate, estimate_cell
 
@@ -51,9 +50,9 @@ class Comparison:
 
 def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
     """The evidence of ``cell`` in its folder ``fresh`` against that under the root of recorded evidence."""
-    if not (cell.folder(recorded) / RECORD).exists():
-        raise UserError(f"{cell} has no recorded evidence under {recorded}: there is nothing to compare with")
     mine = check_evidence(fresh, cell)
+    if not (cell.folder(recorded) / RECORD).exists():
+        return _alone(mine, fresh)
     theirs = check_evidence(cell.folder(recorded), cell)
     notes = _changes(mine, theirs)
     if mine.status != "ok" or theirs.status != "ok":
@@ -64,6 +63,16 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
     seeds = [_estimate(one.folder(recorded)) for one in _seeds(cell, recorded)]
     lines = [_score(name, a.keys.index(key), a, b, seeds) for key, name in _SCORES.items()]
     return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(cell, recorded))])
+
+
+def _alone(mine: Record, fresh: Path) -> Comparison:
+    """The scores of a cell that nobody has recorded."""
+    notes = [f"status {mine.status}; nothing is recorded of it, so nothing is judged"]
+    if mine.status != "ok":
+        return Comparison(notes, [])
+    a = _estimate(fresh)
+    values = {name: float(a.estimate.value[a.keys.index(key)]) for key, name in _SCORES.items()}
+    return Comparison(notes, [Line(name, value, np.nan, None, "", None) for name, value in values.items()])
 
 
 def readable(found: Comparison) -> str:

@@ -39,7 +39,7 @@ def main(words: list[str] | None = None) -> int:
     if None in places:
         return 1
     packed, kept = (Path(str(place)) for place in places)
-    work = (CHECKPOINTS if CHECKPOINTS.is_dir() else Path(tempfile.mkdtemp())) / asked.cell
+    work = CHECKPOINTS if CHECKPOINTS.is_dir() else Path(tempfile.mkdtemp())
     os.environ.update(_environment())
     study = json.loads((HERE / "study.json").read_text(encoding="utf-8"))
     limits = study["limits"]  # the bundle writes all of a study, its defaults too
@@ -47,7 +47,7 @@ def main(words: list[str] | None = None) -> int:
     common = ["--packed", str(packed / "manifest.json"), "--work", str(work)]
     if asked.precompile == "yes":
         command = [*_cxrbench("precompile", asked.cell, study), *common]
-        limits["hours"] = _compiled_ahead(command, limits["hours"], work)
+        limits["hours"] = _compiled_ahead(command, limits["hours"], work / asked.cell)
     out = kept / asked.cell / "record.json"
     # The same process goes on, so that SageMaker's SIGTERM reaches `cxrbench train` itself.
     os.execv(sys.executable, [*_cxrbench("train", asked.cell, study), *common, "--out", str(out)])

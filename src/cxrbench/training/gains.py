@@ -1,7 +1,7 @@
 """What each way of running a step gains on a device: added one after the other, measured in pairs.
 
-A way is kept by the platforms when its median gain exceeds 3 % (issue: the training engine). The table is
-evidence for that choice; the platforms' code is where it is made.
+A way is kept by the platforms when its median gain exceeds 3 %. The table is evidence for that choice; the
+platforms' code is where it is made.
 """
 
 from __future__ import annotations

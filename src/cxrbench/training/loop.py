@@ -92,6 +92,7 @@ class Trainer:
         self.progress = Progress()
         self.loss_sum = self.fresh_loss()
         self.saved_at = time.monotonic()
+        self.resumed = False
         if platform.size > 1:
             # The weights are equal on all processes; what they drop at random must not be.
             platform.seed(job.seed + 1_000_003 * platform.rank)
@@ -225,6 +226,8 @@ class Trainer:
         timing.images_per_second = self.progress.images_per_second
         timing.how = _HOW
         joules, reason = platform.energy_joules()
+        if self.resumed and joules is not None:
+            joules, reason = None, "the energy of the attempts before the last one was not kept"
         peak = platform.peak_memory_mib()
         event(
             "facts",
@@ -354,6 +357,7 @@ class Trainer:
         self.platform.restore_generator(own["generators"])
         self.loss_sum = self.platform.to_device(own["loss_sum"])
         self.progress = Progress.restore(state["progress"])
+        self.resumed = True
         self._say(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
 
     def _say(self, text: str) -> None:

@@ -34,7 +34,12 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
         options["img_size"] = pixels  # networks that fix their input size can be built for another
     if recipe.drop_path:
         options["drop_path_rate"] = recipe.drop_path
-    network: Any = timm.create_model(architecture, **options)
+    try:
+        network: Any = timm.create_model(architecture, **options)
+    except TypeError as error:
+        if not recipe.drop_path or "drop_path_rate" not in str(error):
+            raise
+        raise UserError(f"{architecture} has no stochastic depth; set drop_path to 0 in its recipe") from None
     if recipe.activation_checkpointing:
         network.set_grad_checkpointing(True)
     if recipe.prior_bias:
