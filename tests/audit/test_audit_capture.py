@@ -112,7 +112,7 @@ def second_step(network: nn.Module, platform) -> Graph:
     for step in (1, 2):
         images, labels = platform.to_device(torch.rand(4, 1, 32, 32)), platform.to_device(torch.ones(4, 14))
         for group in optimizer.param_groups:
-            group["lr"] = 1e-3 * step
+            group["lr"] = platform.number(1e-3 * step)
         optimizer.zero_grad(set_to_none=True)
         loss = binary_cross_entropy_with_logits(network(images), labels)
         loss.backward()

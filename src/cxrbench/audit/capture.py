@@ -67,6 +67,8 @@ def capture(
     modules = _modules(network)
     network = platform.network(network.train())
     optimizer = platform.optimizer(parameter_groups(network, 0.05), 1e-3, 0.05)
+    for group in optimizer.param_groups:
+        group["lr"] = platform.number(1e-3)
     _as_after_a_step(network, optimizer)
     images = platform.to_device(torch.zeros(setting.batch, channels, setting.pixels, setting.pixels))
     targets = platform.to_device(torch.zeros(setting.batch, labels))
@@ -136,11 +138,9 @@ def _as_after_a_step(network: nn.Module, optimizer: torch.optim.Optimizer) -> No
             weight.copy_(weight.detach())  # no instruction, but torch_xla makes views of written weights anew
     for group in optimizer.param_groups:
         for weight in group["params"]:
-            moments = [create_placeholder_tensor(weight.shape, weight.dtype) for _ in range(2)]
             optimizer.state[weight] = {
-                "step": torch.tensor(1.0),
-                "exp_avg": moments[0],
-                "exp_avg_sq": moments[1],
+                name: create_placeholder_tensor(shape, torch.float32)
+                for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape))
             }
 
 
