@@ -32,6 +32,7 @@ from cxrbench.report.results import Results
 PRICES, STUDY = ROOT / "data/prices.csv", ROOT / "config/config.yaml"
 CELL = Path("nih128-64px/resnet18/cpu/seed0")
 NEW = "g7.xlarge"
+RECORDS = "*/*/*/*/record.json"
 ROWS = (
     f"{NEW},us-east-1,on_demand,0.5,L4,1,24,1,4,32,a test,2026-11-01,\n"
     f"{NEW},us-east-1,spot,0.4,L4,1,24,1,4,32,a test,2026-11-01,\n"
@@ -64,7 +65,9 @@ def built(folder: Path) -> Results:
     (recorded / "audit").mkdir(parents=True)
     (recorded / "audit/audit.csv").write_text(AUDIT + "resnet18,64,32,,0.149,12\nresnet50,64,32,boom,0,0\n")
     write_cost_report(folder / "results", study, prices, recorded)
-    write_csv(folder / "results/tables/cells.csv", cells_table(read_study(study), cells, recorded))
+    write_csv(
+        folder / "results/tables/cells.csv", cells_table(read_study(study), cells.glob(RECORDS), recorded)
+    )
     read = {field.name: pd.DataFrame() for field in fields(Results)}
     read |= {"folder": folder / "results", "study": read_study(study)}
     read |= {"cells": pd.read_csv(folder / "results/tables/cells.csv", keep_default_na=False, na_values=[""])}

@@ -33,7 +33,7 @@ CELL = "nih128-64px/resnet18/cpu/seed0"
 FAILED = "nih128-64px/resnet18/cpu/seed101"  # seeds that no study has
 CHANGED = "nih128-64px/resnet18/cpu/seed102"
 HOSTILE = "<script>window.hacked = 1</script> \\input{/etc/passwd} 100% a_b <img src=x onerror=hack()> \" ' &"
-NETWORK = "<b onclick=hack()>%_net"
+NETWORK = "broken_net"
 
 
 # -- evidence --------------------------------------------------------------------------------------
@@ -87,8 +87,9 @@ def hostile(built: Path, module_patch: pytest.MonkeyPatch) -> str:
     study["cells"] += [study["cells"][0] | {"architectures": [NETWORK]}, real | {"seeds": [101, 102]}]
     (built / results / "study.json").write_text(json.dumps(study))
     module_patch.chdir(built)
-    where = ["--study", f"{results}/study.json", "--cells", f"{results}/cells"]
-    CliRunner().invoke(app, ["report", "cells", *where, "--out", f"{results}/tables/cells.csv"])
+    records = [str(path) for path in results.glob("cells/*/*/*/*/record.json")]
+    where = ["--study", f"{results}/study.json", "--out", f"{results}/tables/cells.csv"]
+    assert CliRunner().invoke(app, ["report", "cells", *records, *where]).exit_code == 0
     edit(built / results / "tables/claims.csv", "says", HOSTILE)
     edit(built / results / "tables/table_auroc.csv", "Finding", HOSTILE)
     return make(built, module_patch, results)
@@ -234,7 +235,7 @@ def test_hostile_text_is_shown_as_it_is_and_does_nothing(hostile: str) -> None:
     assert not [a for _, one in read.elements for a in one if a.startswith("on") or a == "style"]
     assert not [one for one in read.all("img") if not (one["src"] or "").startswith("data:image/svg+xml;")]
     assert read.words.count(HOSTILE) >= 7  # claim, table, failure twice, its lines, a version, the log
-    assert NETWORK in read.words and f"make cell CELL='phantom-32px/{NETWORK}/cpu/seed0'" in read.words
+    assert f"make cell CELL=phantom-32px/{NETWORK}/cpu/seed0" in read.words
     assert "<i>c</i>" in read.words and "uncommitted changes" in read.words
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", hostile)
     assert "root:" not in read.words

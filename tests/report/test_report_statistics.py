@@ -18,6 +18,7 @@ from cxrbench.report.evaluation import gather
 from cxrbench.report.statistics import write_statistics
 
 GROUP = "phantom-32px/resnet18"
+RECORDS = "*/*/*/*/record.json"
 
 
 def kinds_of_parity(folder: Path, images_per_pass: int) -> set[str]:
@@ -33,7 +34,7 @@ def kinds_of_parity(folder: Path, images_per_pass: int) -> set[str]:
     cells = {"dataset": dataset, "architectures": [architecture], "platforms": ["cpu", "xla_cpu"]}
     cells |= {"seeds": [0, 1]}
     (folder / "study.yaml").write_text(yaml.safe_dump(study | {"cells": [cells]}))
-    table = cells_table(read_study(folder / "study.yaml"), adopted, recorded)
+    table = cells_table(read_study(folder / "study.yaml"), adopted.glob(RECORDS), recorded)
     write_csv(folder / "results/tables/cells.csv", table)
     gather([], folder / "results/tables/metrics.csv")
     write_statistics(folder / "results", folder / "study.yaml", ROOT / "data/baselines.csv")
