@@ -95,7 +95,8 @@ class Plan:
         """Whether the study's dataset says that its parts have other sizes than those of the record."""
         dataset = self.study.dataset(cell.dataset)
         said = getattr(dataset, "images", None) or getattr(dataset, "expect_images", None)
-        return bool(said and record["dataset"] and record["dataset"]["images"] != said)
+        made_of = record.get("dataset")  # none: it failed before its images were read
+        return bool(said and made_of and made_of["images"] != said)
 
     def _recorded(self, cell: Cell) -> bool:
         """Whether there is recorded evidence that belongs to this study."""
