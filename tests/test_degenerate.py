@@ -54,7 +54,7 @@ def paper(clone: Path) -> str:
 def test_one_seed_only(tmp_path: Path) -> None:
     text = paper(one_cell(tmp_path))
     assert "one seed was trained, so the spread over seeds is unknown" in text
-    assert "The only network yet on real radiographs is resnet18" in text and "picked" not in text
+    assert "The only network yet on nih128-64px is resnet18" in text and "picked" not in text
     assert "No pair of platforms can be compared on real radiographs" in text
     assert not re.search(r"\bnan\b", text, flags=re.I)
 

@@ -566,7 +566,8 @@ def sixty(built: Path) -> Path:
         (folder / "record.json").write_text(record.model_copy(update={"cell": cell, **sums}).to_json())
         rows.append(metrics.assign(cell=cell, **parts))
     pd.concat(rows).to_csv(built / results / "tables/metrics.csv", index=False)
-    where = ["--study", built / results / "study.json", "--cells", built / results / "cells"]
-    done = cxrbench("report", "cells", *where, "--out", built / results / "tables/cells.csv", cwd=built)
+    records = (built / results).glob("cells/*/*/*/*/record.json")
+    where = ["--study", built / results / "study.json", "--out", built / results / "tables/cells.csv"]
+    done = cxrbench("report", "cells", *records, *where, cwd=built)
     assert done.returncode == 0, done.stderr
     return results
