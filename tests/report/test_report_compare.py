@@ -97,6 +97,21 @@ def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(runs, t
     assert compare(CELL, tmp_path / "mine", root).lines[0].tolerance == pytest.approx(expected)
 
 
+def test_the_spread_of_speed_is_that_of_one_machine(runs, tmp_path) -> None:
+    for seed, speed, cpu in ((0, 100.0, "A"), (1, 104.0, "A"), (2, 300.0, "B")):
+        one = Cell("phantom-32px", TINY, "cpu", seed)
+        copy_evidence(CELL.folder(runs), one.folder(tmp_path))
+        record = json.loads((one.folder(tmp_path) / "record.json").read_text())
+        timing, host = record["timing"] | {"images_per_second": speed}, record["host"] | {"cpu": cpu}
+        change(one.folder(tmp_path), cell=str(one), timing=timing, host=host)
+    speed = compare(CELL, CELL.folder(tmp_path), tmp_path).lines[-1]
+    assert speed.tolerance == pytest.approx(12.7062 * np.std([100, 104], ddof=1) * 2**0.5)
+    assert speed.origin == "spread of 2 recorded seeds on this machine"
+    alone = Cell("phantom-32px", TINY, "cpu", 2)
+    speed = compare(alone, alone.folder(tmp_path), tmp_path).lines[-1]
+    assert "one recorded seed on this machine" in speed.origin
+
+
 def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:
     copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
     folder = CELL.folder(tmp_path)

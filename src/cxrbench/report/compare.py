@@ -62,7 +62,7 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
     a, b = _estimate(fresh), _estimate(cell.folder(recorded))
     seeds = [_estimate(one.folder(recorded)) for one in _seeds(cell, recorded)]
     lines = [_score(name, a.keys.index(key), a, b, seeds) for key, name in _SCORES.items()]
-    return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(cell, recorded))])
+    return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(theirs, recorded))])
 
 
 def _alone(mine: Record, fresh: Path) -> Comparison:
@@ -103,9 +103,8 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
     for name in sorted(mine.versions.keys() | theirs.versions.keys()):
         if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
             said.append(f"{name}: {here} here, {there} recorded")
-    machines = [f"{record.host.device}, {record.host.cpu}" for record in (mine, theirs)]
-    if machines[0] != machines[1]:
-        said.append(f"trained on {machines[0]}; recorded on {machines[1]}")
+    if _machine(mine) != _machine(theirs):
+        said.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
     return said
 
 
@@ -119,9 +118,16 @@ def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
     return sorted(Cell.parse(path.parent.relative_to(recorded).as_posix()) for path in found)
 
 
-def _speeds(cell: Cell, recorded: Path) -> list[float]:
-    records = [check_evidence(one.folder(recorded), one) for one in _seeds(cell, recorded)]
-    return [one.timing.images_per_second for one in records if one.timing.images_per_second]
+def _speeds(theirs: Record, recorded: Path) -> list[float]:
+    """Of the recorded seeds that ran on the machine of ``theirs``: another machine is no spread."""
+    seeds = _seeds(Cell.parse(theirs.cell), recorded)
+    records = (check_evidence(one.folder(recorded), one) for one in seeds)
+    alike = [one for one in records if _machine(one) == _machine(theirs)]
+    return [one.timing.images_per_second for one in alike if one.timing.images_per_second]
+
+
+def _machine(record: Record) -> str:
+    return f"{record.host.device}, {record.host.cpu}"
 
 
 def _score(name: str, k: int, a: CellEstimate, b: CellEstimate, seeds: list[CellEstimate]) -> Line:
@@ -142,14 +148,14 @@ def _speed(mine: Record, theirs: Record, speeds: list[float]) -> Line:
     name, why = "images per second", ""
     if yours is None or recorded is None:
         return Line(name, yours or np.nan, recorded or np.nan, None, "not reached: not judged", None)
-    if (mine.host.cpu, mine.host.device) != (theirs.host.cpu, theirs.host.device):
+    if _machine(mine) != _machine(theirs):
         why = "another machine: not judged"
     elif len(speeds) < 2:
-        why = "one recorded seed, so its spread is unknown: not judged"
+        why = "one recorded seed on this machine, so its spread is unknown: not judged"
     if why:
         return Line(name, yours, recorded, None, why, None)
     tolerance = _of_two(speeds)
-    origin = f"spread of {len(speeds)} recorded seeds"
+    origin = f"spread of {len(speeds)} recorded seeds on this machine"
     return Line(name, yours, recorded, tolerance, origin, abs(yours - recorded) <= tolerance)
 
 
