@@ -455,48 +455,65 @@ def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_o
         assert one.source not in ("cloudroute", "cloudexpat") or "as_of" not in str(one.inputs), one.id
 
 
-@pytest.mark.parametrize(
-    ("name", "here", "others"),
-    [
-        (
-            "P08",
-            ("neuron", "trn1.2xlarge", "g5.xlarge"),
-            [("trn2.48xlarge", "g5.xlarge"), ("trn1.2xlarge", "p5.4xlarge")],
-        ),
-        (
-            "D04",
-            ("torchneuron", "trn2.3xlarge", "p5.48xlarge"),
-            [("trn1.2xlarge", "p5.48xlarge"), ("trn2.3xlarge", "g5.xlarge")],
-        ),
-    ],
-)
-def test_a_claim_about_instances_is_tested_on_those_only(prices, name, here, others):
-    platform, trainium, gpu = here
-
-    def tested(trainium, gpu):
-        common = {
-            "dataset": "nih128-64px",
-            "architecture": "resnet50",
-            "seed": 0,
-            "status": "ok",
-            "kind": "measured",
-        }
+def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only(prices):
+    def tested(trainium, gpu, status="ok"):
+        common = {"dataset": "nih128-64px", "architecture": "resnet50", "seed": 0, "kind": "measured"}
         rows = [
-            common
-            | {"platform": platform, "instance": trainium, "usd_total": 4, "usd_per_million_images": 10},
-            common | {"platform": "cuda", "instance": gpu, "usd_total": 1, "usd_per_million_images": 14},
+            common | {"platform": "neuron", "instance": trainium, "status": status, "cost_to_usable": 4},
+            common | {"platform": "cuda", "instance": gpu, "status": "ok", "cost_to_usable": 1},
         ]
         ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows).assign(cell="c")))
-        return ledger.set_index("id").loc[name]
+        return ledger.set_index("id").loc["P08"]
 
-    assert tested(trainium, gpu)["computed_low"] == pytest.approx(4 if name == "P08" else 40)
-    for pair in others:
-        row = tested(*pair)
+    assert tested("trn1.2xlarge", "g5.xlarge")["computed_low"] == pytest.approx(4)
+    for case in (
+        ("trn2.48xlarge", "g5.xlarge"),
+        ("trn1.2xlarge", "p5.4xlarge"),
+        ("trn1.2xlarge", "g5.xlarge", "compile_failed"),
+    ):
+        row = tested(*case)
         assert row["verdict"] == "not testable here" and " on " in row["why"]
 
 
+@pytest.mark.parametrize(
+    ("statuses", "verdict"),
+    [
+        (["compile_failed", "load_failed"], "confirmed"),
+        (["compile_failed", "out_of_memory"], "confirmed"),
+        (["compile_failed", "ok"], "contradicted"),
+        (["out_of_memory", "timed_out"], "not testable here"),
+    ],
+)
+def test_a_cell_that_crashed_shows_neither_that_it_compiles_nor_that_it_does_not(prices, statuses, verdict):
+    common = {"dataset": "d", "architecture": "convnext_tiny", "platform": "neuron", "kind": "proxy"}
+    common |= {"instance": "trn1.2xlarge"}
+    rows = [common | {"cell": str(seed), "status": status} for seed, status in enumerate(statuses)]
+    ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows)))
+    assert ledger.set_index("id").loc["P10", "verdict"] == verdict
+
+
+def test_tolerances_are_half_a_unit_of_what_is_printed_or_say_why():
+    text = CLAIMS.read_text().split("\nclaims:")[1]
+    for one in text.split("\n  - id: ")[1:]:
+        stated = re.search(r"\n    stated: (.*)", one)
+        tolerance = re.search(r"\n    tolerance: (.*)", one)
+        if stated is None or tolerance is None or tolerance[1] == "0":
+            continue
+        printed = re.findall(r"\d[\d.]*", stated[1])
+        whole = [number for number in printed if "." not in number]
+        zeros = max((len(number) - len(number.rstrip("0")) for number in whole), default=0)
+        decimals = min(len(number.partition(".")[2]) for number in printed)
+        widest = 0.5 * 10.0 ** (zeros if whole else -decimals)
+        says = re.search(r"\n    says: (.*)", one)[1]
+        told = re.search(r"\n    note: .*Tolerance, ", one) or re.search(
+            r"\b(about|up to)\b", says, flags=re.I
+        )
+        share = tolerance[1].endswith("%")
+        assert told or (not share and float(tolerance[1]) <= widest), one.splitlines()[0]
+
+
 def test_no_claim_about_hardware_that_was_not_run_has_a_number(ledger):
-    for name in ("P08", "P09", "P10", "D04"):
+    for name in ("P08", "P09", "P10", "D04", "D06"):
         assert ledger.loc[name, "verdict"] == "not testable here" and pd.isna(
             ledger.loc[name, "computed_low"]
         )

@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "R2",
-        "A convolution with fewer than 128 input channels under-fills the partition axis",
+        "An ungrouped convolution with fewer than 128 input channels under-fills the partition axis",
         "arithmetic",
         f"{_NKI}; a small CNN reached 1.2% of peak: scttfrdmn/aws-trainium-tutorial-for-research",
         _narrow,
@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         "In compilers of 2023 and 2024 a program may not have more than 5,000,000 machine instructions; "
         "tiles are our lower estimate of the tensor engine's share",
         "reported",
-        f"{_CODES}/EBVF030, EXTP004, EVRF007 (no number); {_SDK} issues 819, 987, 1003 (the number)",
+        f"{_CODES}/EBVF030, EXTP004, EVRF007 (no number); {_SDK} issues 801, 819, 987, 1003 (the number)",
         _instructions,
     ),
     Rule(

@@ -135,10 +135,17 @@ def cost_value(entry: Mapping[str, Any], context: Context) -> Value:
 
 
 def share_value(entry: Mapping[str, Any], context: Context) -> Value:
-    """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses."""
-    rows = _rows(context, context.cost, _keys(entry["share"], COST_KEYS), "cost.csv")
-    share = float(rows["status"].isin(_listed(entry["of"])).mean())
-    return Value(share, share, EVIDENCE, f"{share:g} of {len(rows)} cells")
+    """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
+    them and those that are ok: a cell that crashed or timed out shows neither. NotHere where all did."""
+    wanted = _keys(entry["share"], COST_KEYS)
+    rows, of = _rows(context, context.cost, wanted, "cost.csv"), _listed(entry["of"])
+    judged = rows[rows["status"].isin([*of, "ok"])]
+    if judged.empty:
+        raise NotHere(
+            f"{_cells(wanted)}: {', '.join(sorted(set(rows['status'])))}; neither ok nor {' or '.join(of)}"
+        )
+    share = float(judged["status"].isin(of).mean())
+    return Value(share, share, EVIDENCE, f"{share:g} of {len(judged)} cells")
 
 
 def count_value(entry: Mapping[str, Any], context: Context) -> Value:

@@ -310,6 +310,7 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/spot comparisons": str(len(spot)),
         "cost/decisions": str(len(decided)),
         "cost/projected": str(projection.loc[projection["why_not"].isna(), "architecture"].nunique()),
+        "cost/projection assumptions": _assumptions(projection["assumptions"].dropna()),
         "cost/not audited": str(projection["why_not"].fillna("").str.startswith(NOT_AUDITED).sum()),
     }
     for verdict in ("port", "stay", "depends"):
@@ -317,6 +318,16 @@ def cost_values(read: Results) -> dict[str, str]:
     target = read.cost["target_auroc"].dropna()
     values["cost/target"] = f"{target.iloc[0]:g}" if len(target) else r"\emph{none}"
     return values
+
+
+def _assumptions(told: pd.Series) -> str:
+    """What projections assume, each once; a limit that differs from row to row in general words."""
+    each = dict.fromkeys(
+        "at most what the documented memory bandwidth lets through" if one.startswith("at most ") else one
+        for row in told
+        for one in row.split("; ")
+    )
+    return escape("; ".join(each), 1000) if each else r"\emph{none}"
 
 
 def _price_sources(prices: pd.DataFrame) -> str:
