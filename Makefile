@@ -2,6 +2,8 @@
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
 #   PYTHON=python3.12       another Python to make the environment with
 
+# As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
+SHELL := /bin/bash
 VENV ?= .venv
 PYTHON ?= python3
 export PATH := $(abspath $(VENV))/bin:$(PATH)
@@ -38,7 +40,7 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 	@python -m cxrbench expected
 
 # What the last build here was to train; where there was none, what is recorded.
-RAN = python -c 'import json; print(json.load(open("results/study.json"))["run"])' 2>/dev/null || echo "[]"
+RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"])' 2>/dev/null || echo "[]"
 
 # The crate's tools have an environment of their own: they need older libraries than everything else.
 $(CRATE)/.cxrbench-crate: requirements/crate.lock

@@ -36,9 +36,12 @@ rule all:
     input:
         paper="<paper>",
         summary="<results>/summary.txt",
+        study=STUDY_FILE,
     log:
         "<logs>/all.log",
     conda:
         "environment.yml"
+    params:
+        built=lambda wildcards, input: Path(input.study).with_name("built.json"),
     shell:
-        "cat {input.summary} 2> {log}"
+        "cp {input.study} {params.built} 2> {log} && cat {input.summary} 2>> {log}"

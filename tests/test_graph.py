@@ -101,6 +101,40 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
     assert re.search(r"^total\s+1$", done.stdout + done.stderr, flags=re.M), done.stdout
 
 
+@pytest.mark.parametrize(
+    ("changed", "again", "kept"),
+    [
+        ("src/cxrbench/metrics/f1.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/report/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate"]),
+        ("src/cxrbench/training/loop.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
+    ],
+)
+def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, changed, again, kept) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(built, clone)
+    with open(clone / changed, "a") as file:
+        file.write("# changed\n")
+    done = graph(clone, "-n")
+    assert done.returncode == 0, done.stderr[-3000:]
+    planned = set(re.findall(r"^(?:local)?rule (\w+):", done.stdout + done.stderr, flags=re.M))
+    assert set(again) <= planned and not planned & set(kept)
+
+
+def test_a_cell_that_is_recorded_meanwhile_is_recorded_in_the_next_build(built: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(built, clone)
+    recorded_here(built, clone)
+    assert graph(clone, "results/tables/cells.csv").returncode == 0
+    assert pd.read_csv(clone / "results/tables/cells.csv")["origin"].iloc[0] == "recorded"
+
+
+def test_reading_the_graph_does_not_change_what_the_last_build_was(built: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(built, clone)
+    assert graph(clone, "-n", "--config", "run=[]").returncode == 0
+    assert json.loads((clone / "results/built.json").read_text())["run"] == ["phantom-32px/*/cpu/*"]
+
+
 def test_recorded_evidence_is_adopted_where_nothing_is_trained(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
     recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
@@ -116,7 +150,8 @@ def test_recorded_evidence_is_adopted_where_nothing_is_trained(built: Path, tmp_
 
 def test_recorded_evidence_of_another_recipe_is_left_out_and_said(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
-    assert cxrbench("record", CELL, "--runs", built / "results/runs", "--recorded", clone / "data/recorded")
+    recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
+    assert cxrbench("record", CELL, *recorded).returncode == 0
     change = ("--config", "run=[]", "recipes={fast: {epochs: 3}}")
     done = graph(clone, "results/tables/cells.csv", *change)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,5 +1,6 @@
 """What the rules ask about the study. The answers are cxrbench's; here is only the glue."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -13,27 +14,49 @@ os.environ.update(PYTHONPATH=SOURCE)
 
 from cxrbench.cells import Cell
 from cxrbench.config import parse_study
+from cxrbench.datasets.split import file_of
 from cxrbench.errors import UserError
 from cxrbench.files import write_if_changed
 from cxrbench.report import FIGURES
 from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan
+from cxrbench.yaml_keys import refuse_repeated_keys_in
 
 RECORDED = Path("data/recorded")
+SUMS = [path for path in [RECORDED / "SHA256SUMS"] if path.exists()]  # what is recorded, as one file
 try:
+    for file in workflow.configfiles:  # Snakemake would keep the last of two equal keys
+        refuse_repeated_keys_in(file)
     STUDY = parse_study(dict(config), "config")
     PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
     NEEDS = JobNeeds(STUDY, recorded=RECORDED)
 except UserError as error:
     raise WorkflowError(str(error))
 
-for reason in filter(None, map(PLAN.left_out, STUDY.all_cells())):
+LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
+for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)
 
 # The study as resolved (overlays, --config) for the commands below. It is written here and not by a rule,
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+
+
+def code_of(*packages):
+    """Changes when the code does that a rule runs: Snakemake itself looks at commands and data only."""
+    modules = [*Path(SOURCE, "cxrbench").glob("*.py")]
+    for one in packages:
+        found = Path(SOURCE, "cxrbench", one).rglob("*.*")
+        modules += [path for path in found if "__pycache__" not in path.parts]
+    hashed = hashlib.sha256()
+    for path in sorted(modules):
+        hashed.update(path.relative_to(SOURCE).as_posix().encode() + path.read_bytes())
+    return hashed.hexdigest()[:16]
+
+
+SCORING = code_of("metrics")
+REPORTING = code_of("audit", "claims", "cli", "cost", "metrics", "platforms", "report")
 
 
 def wanted_evidence(wildcards):

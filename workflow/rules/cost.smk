@@ -28,6 +28,7 @@ rule cost:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         target=0.65,  # macro AUROC on validation images; declared, not tuned
         runs=10,  # that share a compilation
     shell:
@@ -50,6 +51,7 @@ rule cost_report:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
@@ -69,6 +71,7 @@ rule claims:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         tables=lambda wildcards, output: Path(output[0]).parent,
     shell:
         "python -m cxrbench claims --file {input.claims} --prices {input.prices}"

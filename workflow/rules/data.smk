@@ -1,8 +1,17 @@
 """Data: one uint8 array and its index per dataset."""
 
 
+def split_file(wildcards):
+    """The file that a split is read from, where the study names one."""
+    dataset = STUDY.dataset(wildcards.dataset)
+    found = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
+    return [found] if found else []
+
+
 rule pack:
     """Decode, resize and split the images of a dataset in one pass."""
+    input:
+        split_file,
     output:
         "<packed>/{dataset}/manifest.json",
     log:
@@ -11,7 +20,7 @@ rule pack:
         "../../environment.yml"
     threads: workflow.cores
     params:
-        study=STUDY_FILE,
+        study=lambda wildcards, output: STUDY_FILE,  # its name is no reason to pack again: studies share images
         config=lambda wildcards: STUDY.dataset(wildcards.dataset).model_dump(mode="json", exclude={"recipe"}),
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"
@@ -27,6 +36,7 @@ rule data_tables:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         out=lambda wildcards, output: Path(output[0]).parent,
     shell:
         "python -m cxrbench data tables --out {params.out} 2> {log}"

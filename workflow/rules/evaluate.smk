@@ -16,6 +16,8 @@ rule evaluate:
         "<logs>/evaluate/{dataset}/{architecture}/{platform}/seed{seed}.log",
     conda:
         "../../environment.yml"
+    params:
+        code=SCORING,
     shell:
         "python -m cxrbench evaluate {input} --out {output} 2> {log}"
 
@@ -30,6 +32,8 @@ rule metrics:
         "<logs>/metrics.log",
     conda:
         "../../environment.yml"
+    params:
+        code=SCORING,
     shell:
         "python -m cxrbench report metrics {input} --out {output} 2> {log}"
 
@@ -39,12 +43,16 @@ rule cells:
     input:
         study=STUDY_FILE,
         records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+        recorded=SUMS,
     output:
         "<results>/tables/cells.csv",
     log:
         "<logs>/cells.log",
     conda:
         "../../environment.yml"
+    params:
+        code=REPORTING,
+        left_out=LEFT_OUT,
     shell:
         "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
 
@@ -66,6 +74,7 @@ rule statistics:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench report statistics --results {params.results} --study {input.study}"

@@ -32,6 +32,7 @@ rule tables:
     input:
         TABLES,
         MEASURED,
+        SUMS,
         "data/reported.csv",
         "data/claims.yaml",
         "data/criteria.csv",
@@ -43,6 +44,7 @@ rule tables:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         results=lambda wildcards, input: Path(input.study).parent,
         out=lambda wildcards, output: Path(output[0]).parent,
     shell:
@@ -62,6 +64,7 @@ rule figures:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         results=lambda wildcards, input: Path(input.study).parent,
         out=lambda wildcards, output: Path(output[0]).parent,
     shell:
@@ -84,6 +87,7 @@ rule report:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench report html --results {params.results} --study {input.study}"
@@ -103,6 +107,7 @@ rule paper:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         generated=lambda wildcards, input: Path(input.macros).parent,
         figures=lambda wildcards, input: Path(input.figures[0]).parent,
     shell:
@@ -124,6 +129,7 @@ rule summary:
     conda:
         "../../environment.yml"
     params:
+        code=REPORTING,
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench report summary --results {params.results} --paper {input.paper} > {output} 2> {log}"

@@ -57,7 +57,7 @@ def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict
     record = read_record(path)
     if record.recipe_hash != recipe:  # adopted before the study's recipe changed
         return row
-    same = _same(path, cell.folder(evidence.root) / RECORD)
+    same = _same(path, cell.folder(evidence.root) / RECORD) and not evidence.refused(cell)
     timing = record.timing
     seconds = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
     accelerated = cell.platform in ACCELERATED
