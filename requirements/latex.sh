@@ -8,7 +8,8 @@ packages="latexmk texlive-latex-recommended texlive-latex-extra texlive-science 
 if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     echo "setup: installing LaTeX with apt-get" >&2
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends $packages >/dev/null
+    apt-get update -qq >&2 || true # one bad repository among others need not matter
+    apt-get install -y -qq --no-install-recommends $packages >/dev/null
     exit 0
 fi
 python -c 'from cxrbench.report.typeset import NO_LATEX; print(NO_LATEX)' >&2

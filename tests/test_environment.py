@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -61,4 +62,23 @@ def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
         capture_output=True,
         text=True,
     )
-    assert found.stdout == ""
+    assert (found.returncode, found.stdout) == (1, ""), found.stderr  # 1: searched, and nothing found
+
+
+@pytest.mark.parametrize(("script", "package"), [("slurm", "slurm-wlm"), ("chromium", "chromium-driver")])
+def test_one_bad_repository_does_not_keep_system_packages_away(
+    script: str, package: str, tmp_path: Path
+) -> None:
+    """apt-get update fails as a whole when one of many sources does."""
+    tools = {"id": "echo 0", "apt-get": f'echo "$@" >> {tmp_path}/asked; test "$1" != update || exit 100'}
+    for name, body in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", ROOT / f"requirements/{script}.sh"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert package in (tmp_path / "asked").read_text()
