@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,9 @@ from bad_server import (
 )
 
 from conftest import ROOT, cxrbench
-from cxrbench.datasets.download import Patience, part_of
+from cxrbench.datasets.download import Download, Patience, part_of
 from cxrbench.datasets.fetch import download, inspect, mend
+from cxrbench.datasets.progress import Reporter
 from cxrbench.datasets.registry import RemoteFile, read_registry
 from cxrbench.errors import UserError
 
@@ -188,12 +190,37 @@ def test_room_is_checked_before_the_first_byte(server, data, tmp_path) -> None:
     assert server.sent == 0 and server.requests == []
 
 
-def test_a_size_nobody_wrote_down_is_asked_for(server, data, tmp_path) -> None:
+def test_a_size_nobody_wrote_down_is_asked_for(server, data, tmp_path, monkeypatch) -> None:
     server.files[NAME] = data
     files = read_registry(write_registry(tmp_path / "r.csv", server, sizes=False))
     server.faults[NAME] = [status(500), cut(1_000_000)]
     fetch(files, tmp_path / "raw")
     assert (tmp_path / "raw" / NAME).read_bytes() == data
+    full = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(UserError, match=r"need 2,999,\d+ bytes more|need 3,000,000 bytes more"):
+        fetch(files, tmp_path / "elsewhere")
+
+
+def test_a_size_from_a_bad_copy_is_not_held_against_the_next_source(server, data, tmp_path) -> None:
+    server.files[NAME] = data
+    files = read_registry(write_registry(tmp_path / "r.csv", server, sizes=False))
+    (tmp_path / "copies").mkdir()
+    (tmp_path / "copies" / NAME).write_bytes(data[:100_000])
+    fetch(files, tmp_path / "raw", str(tmp_path / "copies"))
+    assert (tmp_path / "raw" / NAME).read_bytes() == data
+
+
+def test_what_comes_to_stand_there_meanwhile_is_not_taken_for_whole(server, files, data, tmp_path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / NAME).write_bytes(data[:5])  # somebody copies it while we fetch
+    one = Download(files[0], raw, QUICK, Reporter(lambda count: None, lambda text: None), threading.Event())
+    with pytest.raises(UserError, match="came to stand there meanwhile"):
+        one.run([files[0].url])
+    (raw / NAME).write_bytes(data)
+    one.run([files[0].url])
+    assert server.requests == []
 
 
 def test_verify_tells_present_from_missing_and_damaged_and_mends_only_that(server, data, tmp_path) -> None:

@@ -139,6 +139,20 @@ def test_an_empty_or_missing_folder_says_what_to_put_there(tmp_path: Path) -> No
         packed_from(tmp_path / "none", tmp_path)
 
 
+def test_a_download_that_is_not_finished_is_not_packed(folder: Path, tmp_path: Path) -> None:
+    (folder / ".images_002.tar.gz.part").write_bytes(b"the first of 4 GB")
+    with pytest.raises(UserError, match=r"\.images_002\.tar\.gz\.part: a download that is not finished"):
+        packed_from(folder, tmp_path)
+
+
+def test_a_linked_folder_is_looked_into_and_one_that_leads_back_is_not(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/nih").symlink_to(folder)
+    (folder / "again").symlink_to(tmp_path / "raw")
+    linked, direct = packed_from(tmp_path / "raw", tmp_path / "a"), packed_from(folder, tmp_path / "b")
+    assert linked.manifest["packed"] == direct.manifest["packed"]
+
+
 def test_counts_that_are_expected_are_asserted(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is the folder complete"):
         packed_from(folder, tmp_path, expect_images={"train": 1, "val": 1, "test": 1})

@@ -25,7 +25,7 @@ from PIL import Image
 from conftest import ROOT, cxrbench
 from cxrbench.config import NihSource
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.packed import pack, read_packed
+from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.errors import UserError
 
 RECORDED = "a7584e3f228e06ff85c318a2734ddd7a78d7de22c0f96a39b763d4085d5c2449"  # of nih128-64px's evidence
@@ -199,6 +199,41 @@ def test_a_full_disk_keeps_what_was_made(many: Path, truth: dict, tmp_path: Path
 def test_two_processes_do_not_pack_into_each_other(many: Path, tmp_path: Path) -> None:
     with FileLock(tmp_path / ".d.lock"), pytest.raises(UserError, match="d: another process is packing it"):
         pack("d", source(many), tmp_path)
+
+
+def test_a_link_in_place_of_a_packed_dataset_is_refused_before_the_work(many: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "d").symlink_to(tmp_path / "disk")
+    with pytest.raises(UserError, match="is a link, which packing would replace"):
+        pack("d", source(many), tmp_path)
+    assert (tmp_path / "d").is_symlink()
+
+
+def test_packing_again_replaces_what_was_there(many: Path, truth: dict, tmp_path: Path) -> None:
+    pack("d", source(many, split="seeded-3"), tmp_path)
+    assert same(pack("d", source(many), tmp_path), truth)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("images.npy", b""), ("manifest.json", b"[]"), ("manifest.json", b"{}")]
+)
+def test_a_damaged_packed_dataset_is_a_mistake_and_no_result(
+    name: str, content: bytes, many: Path, tmp_path: Path
+) -> None:
+    pack("d", source(many), tmp_path)
+    (tmp_path / "d" / name).write_bytes(content)
+    with pytest.raises(UserError, match=r"damaged .*; run `cxrbench data pack d`"):
+        read_packed(tmp_path / "d")
+
+
+def test_what_was_packed_from_another_config_is_not_trained_on(many: Path, tmp_path: Path) -> None:
+    pack("d", source(many), tmp_path)
+    must_be_packed_from(source(many), tmp_path / "d")
+    for change in ({"pixels": 17}, {"split": "seeded-3"}):
+        (key, wanted), *_ = change.items()
+        with pytest.raises(UserError, match=f"packed with {key} .*, the study says {wanted}"):
+            must_be_packed_from(source(many, **change), tmp_path / "d")
 
 
 GOOD = "00000001_000.png"

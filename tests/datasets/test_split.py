@@ -85,6 +85,15 @@ def test_a_wrong_file_is_named_with_line_and_image(change, message: str, tmp_pat
         assign_split(table(), write(tmp_path, rows))
 
 
+@pytest.mark.parametrize(
+    "content", [b"", "image,split\nM\xfcller,test\n".encode("latin-1"), b'image,split\n"a,test\n']
+)
+def test_what_is_no_table_is_a_message(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_bytes(content)
+    with pytest.raises(UserError, match=r"my\.csv: not a readable table"):
+        assign_split(table(), str(tmp_path / "my.csv"))
+
+
 def test_an_unknown_split_names_the_published_ones() -> None:
     with pytest.raises(UserError, match="did you mean 'official'"):
         assign_split(table(), "offical")

@@ -8,6 +8,7 @@ import typer
 
 from cxrbench.cells import Cell
 from cxrbench.cli.words import (
+    CANNOT_RUN,
     PRICES,
     RECORDED,
     RESULTS,
@@ -21,7 +22,6 @@ from cxrbench.cli.words import (
 from cxrbench.errors import UserError
 
 app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
-CANNOT_RUN = 3
 
 
 @app.command("check")

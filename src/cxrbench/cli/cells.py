@@ -9,6 +9,7 @@ import typer
 
 from cxrbench.cells import Cell
 from cxrbench.cli.words import (
+    CANNOT_RUN,
     PACKED,
     RECORDED,
     RESULTS,
@@ -45,7 +46,8 @@ def train(
     if out.name != "record.json":
         raise UserError(f"--out {out}: a cell's evidence is record.json and what lies beside it; name that")
     if reason := platforms.unavailable(one.platform):
-        raise UserError(f"platform {one.platform} cannot run here: {reason}")
+        complain(f"platform {one.platform} cannot run here: {reason}")
+        raise typer.Exit(CANNOT_RUN)
     job = job_of(one, study, packed, work or _work_beside(out, one))
     try:
         record = run(job, out.parent)
@@ -69,15 +71,17 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     ``work`` has a folder for each cell; the cell's own is removed in the end.
     """
     from cxrbench.config import read_study
+    from cxrbench.datasets.packed import must_be_packed_from
     from cxrbench.training.job import Job
 
     config = read_study(study)
-    recipe = config.recipe(cell.dataset)
+    recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset
+    must_be_packed_from(config.dataset(cell.dataset), folder)
     return Job(
         **vars(cell),
         recipe=recipe,
         limits=config.limits,
-        packed=packed.parent if packed else PACKED / cell.dataset,
+        packed=folder,
         work=cell.folder(work),
         micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
     )

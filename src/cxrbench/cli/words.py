@@ -16,6 +16,7 @@ CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform
 RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
 PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
 PRICES = Path("data/prices.csv")
+CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 STUDY, PACKED, RECORDED, RESULTS = (
     Path("config/config.yaml"),
     Path("data/packed"),

@@ -39,8 +39,12 @@ class Found(NamedTuple):
 
 def found_in(folder: Path) -> list[Path]:
     """Tarballs, then loose PNG files below ``folder``, each sorted by path; hidden ones are left out."""
-    paths = []
-    for root, folders, names in os.walk(folder):
+    paths, seen = [], set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(root)) in seen:  # a link led back here
+            folders.clear()
+            continue
+        seen.add(real)
         folders.sort()
         for name in sorted(names):
             path = Path(root) / name

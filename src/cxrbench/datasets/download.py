@@ -80,7 +80,7 @@ class Download:
         """
         with self._alone():
             if self.path.exists():
-                self.tell.gained(self.path.stat().st_size)
+                self._must_be_the_file()
                 return  # another process brought it while this one waited
             self._take_up()
             complaints = []
@@ -95,6 +95,17 @@ class Download:
             raise UserError(
                 f"{self.file.name}: no source gave it{''.join(complaints)}\n  run the same command again to "
                 f"go on{kept}, or name a copy with --mirror (an address or a folder)"
+            )
+
+    def _must_be_the_file(self) -> None:
+        """UserError when what stands under the name is not the registry's file, or not yet."""
+        if (
+            not self.path.is_file()
+            or digest_of(self.path, self.file.algorithm, self.tell.gained) != self.file.digest
+        ):
+            raise UserError(
+                f"{self.path}: came to stand there meanwhile and is not the registry's file; wait for "
+                "whoever writes it, or move it away, and run the same command again"
             )
 
     @contextmanager
@@ -155,7 +166,7 @@ class Download:
 
     def _append(self, source: str) -> None:
         """One request: append what comes to the part, until the file is whole."""
-        if self.size and self.size == self.file.size:
+        if self.size and self.digest.hexdigest() == self.file.digest:
             return  # all there: a kill came between the last byte and the check
         with opened(self.session, source, self.size, self.patience.timeout) as stream:
             if self.file.size is not None and stream.total not in (None, self.file.size):

@@ -68,9 +68,9 @@ def download(
                 "--mend"
             )
     missing = [state.file for state in states if state.state == "missing"]
-    sized = [_with_size(file, mirrors, patience.timeout) for file in missing]
-    _must_have_room(sized, folder)
-    _transfer(sized, folder, mirrors, jobs, patience)
+    # A size that a source states is good enough to ask for room, and never held against another source.
+    _must_have_room([_with_size(file, mirrors, patience.timeout) for file in missing], folder)
+    _transfer(missing, folder, mirrors, jobs, patience)
     return states
 
 

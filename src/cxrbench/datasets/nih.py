@@ -41,6 +41,11 @@ class NihImages:
             raise UserError(
                 f"{config.folder}: there is no such folder; put or link NIH's images there (data/README.md)"
             )
+        if unfinished := sorted(config.folder.rglob(".*.part")):
+            raise UserError(
+                f"{unfinished[0]}: a download that is not finished; go on with it (cxrbench data download), "
+                "or delete this file to pack what is there"
+            )
         if not self.paths:
             raise UserError(f"{config.folder}: no PNG file and no tarball below it; put NIH's images there")
 

@@ -45,6 +45,8 @@ def pack(
     failed is continued by the next one from where it had last secured its work.
     """
     root.mkdir(parents=True, exist_ok=True)
+    if (root / name).is_symlink():
+        raise UserError(f"{root / name}: is a link, which packing would replace; link {root} itself instead")
     with _alone(root / f".{name}.lock", name):
         source = source_of(config, workers)
         partial = Partial(root / f".{name}.part", config.pixels, source.key())
@@ -52,8 +54,7 @@ def pack(
             partial.resume(source.keep)
             _make_images(partial, source, say)
             manifest = _complete(name, config, source, partial)
-            shutil.rmtree(root / name, ignore_errors=True)
-            partial.folder.rename(root / name)
+            _put_in_place(partial.folder, root / name)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
@@ -64,6 +65,16 @@ def pack(
             if partial.folder.exists() and (kept := partial.abandon()):
                 say(f"{kept:,} finished images are kept; the next run goes on from there")
     return manifest
+
+
+def _put_in_place(folder: Path, target: Path) -> None:
+    """Rename ``folder`` to ``target``; what was there goes when the new one stands."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    folder.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -182,11 +193,13 @@ def read_packed(folder: Path | str) -> Packed:
     folder = Path(folder)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if not {"source", "pixels", "packed", "images", "sha256"} <= manifest.keys():
+            raise ValueError(f"{MANIFEST} is not one that packing wrote")
         images = np.load(folder / IMAGES, mmap_mode="r")
         index = pd.read_parquet(folder / INDEX)
     except FileNotFoundError as error:
         raise UserError(f"{error.filename}: not packed yet; run `cxrbench data pack {folder.name}`") from None
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, AttributeError) as error:
         raise UserError(f"{folder}: damaged ({error}); run `cxrbench data pack {folder.name}`") from None
     if len(images) != len(index):
         raise UserError(
@@ -194,3 +207,17 @@ def read_packed(folder: Path | str) -> Packed:
             f"run `cxrbench data pack {folder.name}` again"
         )
     return Packed(folder, manifest, images, index)
+
+
+def must_be_packed_from(config: Dataset, folder: Path) -> None:
+    """UserError when the packed dataset in ``folder``, if there is one, was made of another config."""
+    if not (folder / MANIFEST).exists():
+        return  # whoever reads it says so
+    manifest = read_packed(folder).manifest
+    for key in ("source", "pixels", "seed", *(["split"] if isinstance(config, NihSource) else [])):
+        wanted = getattr(config, key, None)
+        if wanted is not None and manifest.get(key) != wanted:
+            raise UserError(
+                f"{folder}: packed with {key} {manifest.get(key)}, the study says {wanted}; "
+                f"run `cxrbench data pack {folder.name}`"
+            )

@@ -23,6 +23,7 @@ from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom_drawing import Row, draw_one
 from cxrbench.datasets.phantom_scene import read_lungs, textures
 from cxrbench.errors import UserError
+from cxrbench.files import written_aside
 
 PREFIX = "phantom_"  # of every image name, so that a phantom is never taken for NIH's image
 VIEWS = ("PA", "AP")
@@ -235,6 +236,6 @@ def contact_sheet(path: Path, pixels: int = 256, seed: int = 0) -> None:
         x, y = number % columns * pixels, number // columns * (pixels + caption_height)
         sheet.paste(Image.fromarray(picture), (x, y + caption_height))
         write.text((x + 4, y + 3), caption, fill=0)
-    sheet.point(lambda grey: grey & 0xFC | grey >> 6).save(
-        path, optimize=True
-    )  # 64 greys: noise hardly compresses
+    few = sheet.point(lambda grey: grey & 0xFC | grey >> 6)  # 64 greys: noise hardly compresses
+    with written_aside(path) as aside:
+        few.save(aside, format="PNG", optimize=True)

@@ -37,6 +37,8 @@ def read_registry(path: Path) -> list[RemoteFile]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); restore it with git") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error}); restore it with git") from None
     rows = list(csv.reader(text.splitlines()))
     if not rows or rows[0] != COLUMNS:
         raise UserError(f"{path}, line 1: the columns are {','.join(COLUMNS)}; restore it with git")

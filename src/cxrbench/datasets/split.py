@@ -89,11 +89,17 @@ def _uniform(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
-def _find(split: str, folder: Path | None) -> Path:
+def file_of(split: str, folder: Path | None) -> Path | None:
+    """The file that ``split`` names; None for a published or seeded one, or where there is no such file."""
+    if split in PUBLISHED or _SEEDED.fullmatch(split):
+        return None
     candidates = [Path(split)] if folder is None else [folder / split, Path(split)]
-    for path in candidates:
-        if path.is_file():
-            return path
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _find(split: str, folder: Path | None) -> Path:
+    if (path := file_of(split, folder)) is not None:
+        return path
     raise UserError(
         f"split '{split}': neither a published split{nearest(split, (*PUBLISHED, 'seeded-0'))} nor a file; "
         f"use {', '.join(PUBLISHED)}, seeded-N, or the path of a CSV with columns image,split"
@@ -101,7 +107,10 @@ def _find(split: str, folder: Path | None) -> Path:
 
 
 def _from_file(path: Path, present: set[str]) -> pd.Series:
-    table = pd.read_csv(path, dtype=str)
+    try:
+        table = pd.read_csv(path, dtype=str, index_col=False)
+    except (OSError, ValueError) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
+        raise UserError(f"{path}: not a readable table ({error}); a split file has image,split") from None
     if list(table.columns) != ["image", "split"]:
         raise UserError(f"{path}: columns are {list(table.columns)}; a split file has image,split")
     if len(bad := table[~table["split"].isin(SPLITS)]):

@@ -57,7 +57,7 @@ def _counts() -> pd.DataFrame:
         "Images with several findings": int((findings > 1).sum()),
         "Patients with one image": int((per_patient == 1).sum()),
         "Most images of one patient": int(per_patient.max()),
-        "Median age in years": int(table["age"].median()),
+        "Median age in years, over images": int(table["age"].median()),
         "Oldest in years": int(table["age"].max()),
     }
     return pd.DataFrame({"What": list(rows), "How many": [f"{count:,}" for count in rows.values()]})
