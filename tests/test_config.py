@@ -49,6 +49,15 @@ def test_the_study_is_valid_and_lists_each_cell_once() -> None:
             ["datasets.nih.pixles", "'pixels'"],
         ),
         (lambda v: v.update(pathvars={"recorded": "elsewhere"}), ["pathvars.recorded", "'packed'"]),
+        (lambda v: v.update(pathvars={"packed": "/my disk/packed"}), ["pathvars.packed", "without blanks"]),
+        (
+            lambda v: v["datasets"].update(demo=v["datasets"]["phantom-32px"]),
+            ["datasets.demo", "begins with 'phantom'"],
+        ),
+        (
+            lambda v: v["datasets"].update({"phantom-nih": v["datasets"]["nih128-64px"]}),
+            ["datasets.phantom-nih", "begins with 'phantom'"],
+        ),
         (lambda v: v["cells"][0].update(platforms=["gpu"]), ["cells.0.platforms", "cuda"]),
         (lambda v: v["datasets"]["nih128-64px"].update(recipe="fp32"), ["nih128-64px.recipe", "fp32"]),
         (
@@ -72,6 +81,17 @@ def test_a_missing_or_broken_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("cells: [")
     with pytest.raises(UserError, match=r"broken\.yaml: not YAML"):
         read_study(tmp_path / "broken.yaml")
+    (tmp_path / "broken.yaml").write_bytes("run: [Lungenr\xf6ntgen]".encode("latin-1"))
+    with pytest.raises(UserError, match=r"broken\.yaml: not UTF-8"):
+        read_study(tmp_path / "broken.yaml")
+
+
+def test_a_key_given_twice_is_refused_and_not_the_last_one_taken(tmp_path: Path) -> None:
+    text = STUDY.read_text()
+    (tmp_path / "study.yaml").write_text(text + "\ncells:\n  - {dataset: none}\n")
+    line = len(text.splitlines()) + 2
+    with pytest.raises(UserError, match=rf"study\.yaml:{line}:1: key 'cells' is given twice; keep one"):
+        read_study(tmp_path / "study.yaml")
 
 
 def test_an_unknown_dataset_names_the_nearest() -> None:

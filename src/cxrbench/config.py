@@ -6,6 +6,7 @@ from it (``python -m cxrbench schema``) and a test fails when the two drift apar
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from cxrbench.cells import Cell, matches
 from cxrbench.errors import UserError, nearest, suggestion
 from cxrbench.files import sha256_json
 from cxrbench.platform_names import PLATFORMS
+from cxrbench.yaml_keys import refuse_repeated_keys
 
 if TYPE_CHECKING:
     Platform = str
@@ -203,7 +205,16 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Study:
+        for what, where in self.pathvars.items():
+            if not re.fullmatch(r"[\w./+\-]+", where):
+                raise ValueError(
+                    f"pathvars.{what}: '{where}': the graph's commands need a path without blanks"
+                )
         for name, dataset in self.datasets.items():
+            if name.startswith("phantom") != (dataset.source == "phantom"):
+                raise ValueError(
+                    f"datasets.{name}: drawn images, and only they, have a name that begins with 'phantom'"
+                )
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
@@ -255,7 +266,10 @@ def read_study(path: Path | str) -> Study:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name a study with --study") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from None
     try:
+        refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader), path)
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not YAML: {error}") from None

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from cxrbench.errors import UserError
+from cxrbench.yaml_keys import refuse_repeated_keys
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Keys = tuple[str | int, ...]  # the way to a value: keys of mappings, numbers in lists
@@ -22,8 +23,7 @@ class Document:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._root, self.value = _load(self.path)
-        if self._root is not None:
-            _refuse_repeated_keys(self._root, self.path)
+        refuse_repeated_keys(self._root, self.path)
 
     def at(self, *keys: str | int, offset: int = 0) -> str:
         """file:line:column of the value below ``keys``, or of the nearest one above that exists."""
@@ -64,18 +64,3 @@ def _below(node: yaml.Node | None, key: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
         return node.value[key]
     return None
-
-
-def _refuse_repeated_keys(node: yaml.Node, path: Path) -> None:
-    """YAML would silently keep the last of two equal keys."""
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for name, value in node.value:
-            if name.value in seen:
-                at = f"{path}:{name.start_mark.line + 1}:{name.start_mark.column + 1}"
-                raise UserError(f"{at}: key '{name.value}' is given twice; keep one")
-            seen.add(name.value)
-            _refuse_repeated_keys(value, path)
-    elif isinstance(node, yaml.SequenceNode):
-        for one in node.value:
-            _refuse_repeated_keys(one, path)
