@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, cxrbench
 from cxrbench.cells import find_cells
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.evidence import LABELS, SCORES, Host, Record, write_predictions, write_sums
+from cxrbench.evidence import LABELS, SCORES, Host, Record, sums_of, write_predictions, write_sums
 from cxrbench.files import sha256_file
 from cxrbench.verify import verify_recorded
 
@@ -76,6 +76,23 @@ def rewrite(recorded: Path, change) -> None:
 def test_intact_evidence_passes(recorded: Path) -> None:
     done = cxrbench("verify", "--recorded", recorded)
     assert (done.returncode, done.stdout) == (0, "1 recorded cells are intact\n"), done.stderr
+
+
+def test_nothing_to_check_is_not_intact(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "recroded"):
+        done = cxrbench("verify", "--recorded", folder)
+        assert done.returncode == 1 and "nothing is recorded there" in done.stderr
+
+
+def test_leftovers_of_others_are_no_cells_and_damaged_sums_are_told(recorded: Path) -> None:
+    (recorded / CELL / ".record.json.x.part").write_text("{")
+    assert ".part" not in sums_of(recorded)
+    shutil.copytree(recorded / CELL, recorded / f"{CELL}.bak")
+    assert [str(cell) for cell in find_cells(recorded)] == [CELL]
+    sums = recorded / "SHA256SUMS"
+    sums.write_bytes(b"\xff" + sums.read_bytes()[1:])
+    done = cxrbench("verify", "--recorded", recorded)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "seed0.bak" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])

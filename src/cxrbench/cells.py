@@ -49,9 +49,9 @@ class Cell:
 def find_cells(root: Path | str) -> list[Cell]:
     """The cells with a record.json below ``root``, sorted."""
     root = Path(root)
-    return sorted(
-        Cell.parse(path.parent.relative_to(root).as_posix()) for path in root.glob("*/*/*/seed*/record.json")
-    )
+    found = (path.parent for path in root.glob("*/*/*/seed*/record.json"))
+    cells = (folder for folder in found if folder.name.removeprefix("seed").isdigit())  # no seed0.bak
+    return sorted(Cell.parse(folder.relative_to(root).as_posix()) for folder in cells)
 
 
 def expand_braces(pattern: str) -> list[str]:

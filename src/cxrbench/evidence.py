@@ -248,7 +248,7 @@ def copy_evidence(source: Path, target: Path) -> None:
 
 def sums_of(root: Path) -> str:
     """The text of SHA256SUMS for every recorded file below ``root``, sorted by path."""
-    files = sorted(p for p in root.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
+    files = sorted(p for p in root.rglob("[!.]*") if p.is_file() and p.name != "SHA256SUMS")
     return "".join(f"{sha256_file(p)}  {p.relative_to(root).as_posix()}\n" for p in files)
 
 
@@ -259,7 +259,7 @@ def updated_sums(root: Path) -> Iterator[None]:
     Otherwise damage to a file that nobody has touched would get a sum of its own.
     """
     path = root / "SHA256SUMS"
-    listed = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    listed = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     there = set(sums_of(root).splitlines())
     if changed := [line[66:] for line in listed if line not in there]:
         raise UserError(

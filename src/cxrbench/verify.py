@@ -14,9 +14,13 @@ from cxrbench.evidence import LABELS, PREDICTIONS, Record, check_evidence, read_
 
 
 def verify_recorded(root: Path) -> tuple[list[Cell], list[str]]:
-    """The cells below ``root`` and everything that is wrong with them, one message a problem."""
-    cells = find_cells(root) if root.is_dir() else []
-    problems = _changed_files(root) if root.is_dir() and any(root.iterdir()) else []
+    """The cells below ``root`` and everything that is wrong with them, one message a problem.
+
+    UserError when there is nothing to check: a wrong folder is not intact evidence.
+    """
+    if not root.is_dir() or not any(root.iterdir()):
+        raise UserError(f"{root}: nothing is recorded there; name the folder with --recorded")
+    cells, problems = find_cells(root), _changed_files(root)
     for cell in cells:
         try:
             verify_cell(cell.folder(root), cell)
@@ -39,7 +43,7 @@ def _changed_files(root: Path) -> list[str]:
     path = root / "SHA256SUMS"
     if not path.exists():
         return [f"{path}: missing; `cxrbench record` writes it"]
-    listed = set(path.read_text(encoding="utf-8").splitlines())
+    listed = set(path.read_text(encoding="utf-8", errors="replace").splitlines())
     found = set(sums_of(root).splitlines())
     problems = []
     for line in sorted(listed ^ found, key=lambda line: line[66:]):

@@ -281,6 +281,12 @@ def test_a_cell_that_works_against_a_pattern_is_accepted_too(tmp_path: Path) -> 
     assert "d/a/neuron/*,compile_failed,reported" in path.read_text()
 
 
+def test_accepting_one_cell_changes_what_no_other_should_be(tmp_path: Path) -> None:
+    path = table(tmp_path, "d/*/neuron/*,compile_failed,reported\n*/b/neuron/*,ok,tried")
+    accept(path, {"d/a/cpu/seed0": "crashed"}, "looked at the log")
+    assert expected_status("d/b/neuron/seed0", read_expected(path)) == "ok"
+
+
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="line 2: unknown status 'failed'"):
         read_expected(table(tmp_path, "d/b/cpu/seed0,failed,x"))

@@ -39,7 +39,7 @@ Check all recorded evidence, then see what follows from it:
 """
 EPILOG = """Tables go to standard output (--json: the same rows), messages to standard error.
 Exit codes: 0 done; 1 wrong input, or outside its tolerance; 2 wrong command
-line; 3 cannot be trained here; 75 interrupted, call again."""
+line; 3 cannot be trained here; 75 training interrupted, call again."""
 # The order in which a user meets them: panels and, inside each, commands.
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "1. Data: download, check, pack": {"data": data.app},

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
+from cxrbench.errors import UserError
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
@@ -20,12 +21,12 @@ BENCH = RESULTS / "bench"
 def bench_train(
     architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
     platform: Annotated[str, typer.Option(help="cpu, cuda or xla_cpu.")] = "cpu",
-    pixels: Annotated[int, typer.Option(help="Side of the images.")] = 64,
-    batch: Annotated[int, typer.Option(help="Images per step.")] = 32,
+    pixels: Annotated[int, typer.Option(min=16, help="Side of the images.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Images per step.")] = 32,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
-    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
-    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
-    steps: Annotated[int, typer.Option(help="Timed steps per block.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2,
+    blocks: Annotated[int, typer.Option(min=1, help="Paired blocks.")] = 15,
+    steps: Annotated[int, typer.Option(min=1, help="Timed steps per block.")] = 3,
     out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "train.json",
 ) -> None:
     """Our loop, timm's with its defaults and with channels last, and the device's limit, interleaved."""
@@ -50,10 +51,10 @@ def bench_train(
 def bench_gains(
     architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
     platform: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    pixels: Annotated[int, typer.Option(help="Side of the images.")] = 64,
-    batch: Annotated[int, typer.Option(help="Images per step.")] = 32,
-    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
-    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 15,
+    pixels: Annotated[int, typer.Option(min=16, help="Side of the images.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Images per step.")] = 32,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2,
+    blocks: Annotated[int, typer.Option(min=1, help="Paired blocks.")] = 15,
     out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "gains.json",
 ) -> None:
     """What channels_last, fused AdamW and torch.compile gain, added one after the other."""
@@ -85,7 +86,7 @@ def bench_steps(
     architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
     platforms: Annotated[str, typer.Option(help="Platforms held against the CPU, with commas.")] = "xla_cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16, on those platforms.")] = "fp32",
-    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 20,
     out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "steps.json",
 ) -> None:
     """The same steps on several platforms: how far loss, gradients and weights drift apart."""
@@ -144,11 +145,11 @@ def bench_of_the_graph(
 
 @app.command("pack")
 def bench_packing(
-    images: Annotated[int, typer.Option(help="Files.")] = 500,
-    drawn: Annotated[int, typer.Option(help="Different phantoms among them.")] = 100,
-    pixels: Annotated[int, typer.Option(help="Side of the result.")] = 64,
-    workers: Annotated[int, typer.Option(help="0: one per core.")] = 0,
-    blocks: Annotated[int, typer.Option(help="Paired blocks.")] = 7,
+    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
+    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
+    pixels: Annotated[int, typer.Option(min=16, help="Side of the result.")] = 64,
+    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
+    blocks: Annotated[int, typer.Option(min=1, help="Paired blocks.")] = 7,
     out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "pack.json",
 ) -> None:
     """Packing against decoding alone and against torchvision's ImageFolder, in turns."""
@@ -171,7 +172,11 @@ def bench_record(
     from cxrbench.files import write_text
     from cxrbench.training.host import folder_name
 
+    if not (measured := sorted(source.glob("*.json"))):
+        raise UserError(
+            f"{source}: nothing was measured there; run a `cxrbench bench` first, or name --source"
+        )
     with updated_sums(recorded):
-        for path in sorted(source.glob("*.json")):
+        for path in measured:
             write_text(recorded / "bench" / folder_name() / path.name, path.read_text(encoding="utf-8"))
             say(f"recorded {path.name} of {folder_name()}")

@@ -14,7 +14,7 @@ def evaluate(
     source: Annotated[Path, typer.Argument(help="predictions.parquet, or the record.json beside it.")],
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
-    replicates: Annotated[int, typer.Option(help="Bootstrap replicates.")] = 2000,
+    replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,
 ) -> None:
     """Score predictions: AUROC, F1 in every definition and more, with intervals clustered by patient."""
     from cxrbench.report.evaluation import evaluate_cell, evaluate_file, readable
