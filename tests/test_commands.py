@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from conftest import ROOT, cxrbench
 
@@ -49,6 +50,15 @@ def test_refresh_without_credentials_is_one_line(monkeypatch, tmp_path) -> None:
 def test_the_ledger_prints_a_computed_verdict_for_every_claim() -> None:
     rows = json.loads(cxrbench("claims", "--json").stdout)
     assert len(rows) > 70 and all(row["verdict"] for row in rows)
+
+
+def test_a_platform_that_is_not_here_and_a_folder_without_measurements_are_told(tmp_path: Path) -> None:
+    if not Path("/dev/neuron0").exists():
+        done = cxrbench("train", "nih128-64px/resnet18/neuron/seed0", "--out", tmp_path / "record.json")
+        assert done.returncode == 3 and "platform neuron cannot run here" in done.stderr
+    done = cxrbench("bench", "record", "--source", tmp_path, "--recorded", tmp_path / "recorded")
+    assert done.returncode == 1 and f"{tmp_path}: nothing was measured there" in done.stderr
+    assert not (tmp_path / "recorded").exists()
 
 
 def test_help_names_every_command() -> None:

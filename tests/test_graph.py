@@ -105,6 +105,13 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
     ("changed", "again", "kept"),
     [
         ("src/cxrbench/metrics/f1.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/report/evaluation.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        (
+            "src/cxrbench/datasets/split.py",
+            ["data_tables", "tables", "paper"],
+            ["train", "adopt", "evaluate"],
+        ),
+        ("src/cxrbench/report/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
         ("src/cxrbench/report/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate"]),
         ("src/cxrbench/training/loop.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
     ],

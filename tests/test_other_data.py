@@ -45,3 +45,10 @@ def test_another_folder_of_images_is_a_dataset(packed: Path, tmp_path: Path) -> 
     assert read_packed(clone / "data/packed/other-48px").images.shape == (1920, 48, 48)
     assert (clone / "paper/paper.pdf").stat().st_size > 50_000
     assert "other-48px" in (clone / "results/tables/table_dataset.csv").read_text()
+    again = graph(clone, "-n", "--config", "pathvars={results: elsewhere}")
+    assert again.returncode == 0 and "rule pack" not in again.stdout + again.stderr, (
+        "another study, same images"
+    )
+    split.iloc[::-1].to_csv(clone / "data/raw/other.csv", index=False)
+    again = graph(clone, "-n")
+    assert again.returncode == 0 and "rule pack" in again.stdout + again.stderr

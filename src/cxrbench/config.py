@@ -206,9 +206,9 @@ class Study(Strict):
     @model_validator(mode="after")
     def _names_exist(self) -> Study:
         for what, where in self.pathvars.items():
-            if not re.fullmatch(r"[\w./+\-]+", where):
+            if not re.fullmatch(r"[\w./+\-<>@~,:=]+", where):
                 raise ValueError(
-                    f"pathvars.{what}: '{where}': the graph's commands need a path without blanks"
+                    f"pathvars.{what}: '{where}': the graph's commands need a path without blanks and quotes"
                 )
         for name, dataset in self.datasets.items():
             if name.startswith("phantom") != (dataset.source == "phantom"):

@@ -248,7 +248,7 @@ def copy_evidence(source: Path, target: Path) -> None:
 
 def sums_of(root: Path) -> str:
     """The text of SHA256SUMS for every recorded file below ``root``, sorted by path."""
-    files = sorted(p for p in root.rglob("[!.]*") if p.is_file() and p.name != "SHA256SUMS")
+    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith((".", "SHA256SUMS")))
     return "".join(f"{sha256_file(p)}  {p.relative_to(root).as_posix()}\n" for p in files)
 
 

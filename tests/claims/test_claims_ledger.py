@@ -481,6 +481,7 @@ def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only
         (["compile_failed", "load_failed"], "confirmed"),
         (["compile_failed", "out_of_memory"], "confirmed"),
         (["compile_failed", "ok"], "contradicted"),
+        (["compile_failed", "diverged"], "contradicted"),
         (["out_of_memory", "timed_out"], "not testable here"),
     ],
 )

@@ -86,7 +86,13 @@ def test_a_wrong_file_is_named_with_line_and_image(change, message: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "content", [b"", "image,split\nM\xfcller,test\n".encode("latin-1"), b'image,split\n"a,test\n']
+    "content",
+    [
+        b"",
+        "image,split\nM\xfcller,test\n".encode("latin-1"),
+        b'image,split\n"a,test\n',
+        b"image,split\na,test,val\n",
+    ],
 )
 def test_what_is_no_table_is_a_message(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_bytes(content)

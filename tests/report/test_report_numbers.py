@@ -47,6 +47,12 @@ def test_failed_and_refused_cells_are_counted_once(read: Results) -> None:
     assert sum(int(values[f"cells/{name}/run"]) for name in platforms) == after["ok"] + after["failed"]
 
 
+def test_no_claims_number_is_printed_with_an_exponent(read: Results) -> None:
+    printed = {name: text for name, text in numbers(read).items() if name.startswith("claim/")}
+    assert printed["claim/O14"] == "14,400"
+    assert [name for name, text in printed.items() if re.search(r"\de[+-]?\d", text)] == []
+
+
 def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> None:
     here = read.cells["platform"].isin(["cpu", "xla_cpu"])
     done = read.cells[~here | (read.cells["status"] == "ok")]

@@ -43,20 +43,19 @@ STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
 
 
-def code_of(*packages):
+def code_of(*patterns):
     """Changes when the code does that a rule runs: Snakemake itself looks at commands and data only."""
-    modules = [*Path(SOURCE, "cxrbench").glob("*.py")]
-    for one in packages:
-        found = Path(SOURCE, "cxrbench", one).rglob("*.*")
-        modules += [path for path in found if "__pycache__" not in path.parts]
-    hashed = hashlib.sha256()
-    for path in sorted(modules):
-        hashed.update(path.relative_to(SOURCE).as_posix().encode() + path.read_bytes())
+    package, hashed = Path(SOURCE, "cxrbench"), hashlib.sha256()
+    for path in sorted({path for one in ("*.py", *patterns) for path in package.glob(one)}):
+        name = path.relative_to(SOURCE)
+        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)  # caches, an editor's files
+        if path.is_file() and not hidden:
+            hashed.update(name.as_posix().encode() + path.read_bytes())
     return hashed.hexdigest()[:16]
 
 
-SCORING = code_of("metrics")
-REPORTING = code_of("audit", "claims", "cli", "cost", "metrics", "platforms", "report")
+SCORING = code_of("metrics/*", "report/evaluation.py", "cli/results.py")
+REPORTING = code_of(*(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")), "platforms/*")
 
 
 def wanted_evidence(wildcards):

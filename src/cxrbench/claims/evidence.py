@@ -17,6 +17,7 @@ METRIC_KEYS = ("dataset", "architecture", "platform", "seed", "split", "label", 
 PARITY_KEYS = ("dataset", "architecture", "platforms", "label", "metric")
 COST_KEYS = ("dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis")
 _CELL_KEYS = METRIC_KEYS[:4]
+_TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
 _AGGREGATES: dict[str, Callable[[pd.Series], float]] = {
     "mean": pd.Series.mean,
     "min": pd.Series.min,
@@ -136,10 +137,10 @@ def cost_value(entry: Mapping[str, Any], context: Context) -> Value:
 
 def share_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
-    them and those that are ok: a cell that crashed or timed out shows neither. NotHere where all did."""
+    them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
     wanted = _keys(entry["share"], COST_KEYS)
     rows, of = _rows(context, context.cost, wanted, "cost.csv"), _listed(entry["of"])
-    judged = rows[rows["status"].isin([*of, "ok"])]
+    judged = rows[rows["status"].isin([*of, *_TRAINED])]
     if judged.empty:
         raise NotHere(
             f"{_cells(wanted)}: {', '.join(sorted(set(rows['status'])))}; neither ok nor {' or '.join(of)}"

@@ -39,6 +39,20 @@ class Found(NamedTuple):
 
 def found_in(folder: Path) -> list[Path]:
     """Tarballs, then loose PNG files below ``folder``, each sorted by path; hidden ones are left out."""
+    ours = (path for path in _files(folder) if path.name.lower().endswith((".png", *_TARBALLS)))
+    return sorted(
+        (path for path in ours if not path.name.startswith(".")), key=_is_png
+    )  # tarballs come first
+
+
+def unfinished_in(folder: Path) -> list[Path]:
+    """Parts of downloads below ``folder`` whose whole file is not there."""
+    parts = (path for path in _files(folder) if path.name.startswith(".") and path.suffix == ".part")
+    return [path for path in parts if not path.with_name(path.stem.removeprefix(".")).exists()]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Every file below ``folder``, sorted by path; links to folders are followed, each folder once."""
     paths, seen = [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(root)) in seen:  # a link led back here
@@ -46,11 +60,8 @@ def found_in(folder: Path) -> list[Path]:
             continue
         seen.add(real)
         folders.sort()
-        for name in sorted(names):
-            path = Path(root) / name
-            if not name.startswith(".") and name.lower().endswith((".png", *_TARBALLS)) and path.is_file():
-                paths.append(path)
-    return sorted(paths, key=_is_png)  # a stable sort: tarballs come first
+        paths += [path for name in sorted(names) if (path := Path(root) / name).is_file()]
+    return paths
 
 
 def _is_png(path: Path) -> bool:

@@ -69,8 +69,9 @@ def download(
             )
     missing = [state.file for state in states if state.state == "missing"]
     # A size that a source states is good enough to ask for room, and never held against another source.
-    _must_have_room([_with_size(file, mirrors, patience.timeout) for file in missing], folder)
-    _transfer(missing, folder, mirrors, jobs, patience)
+    sized = [_with_size(file, mirrors, patience.timeout) for file in missing]
+    _must_have_room(sized, folder)
+    _transfer(missing, folder, mirrors, jobs, patience, total=sum(file.size or 0 for file in sized))
     return states
 
 
@@ -129,9 +130,13 @@ def _bytes(count: int) -> str:
 
 
 def _transfer(
-    files: list[RemoteFile], folder: Path, mirrors: tuple[str, ...], jobs: int, patience: Patience
+    files: list[RemoteFile],
+    folder: Path,
+    mirrors: tuple[str, ...],
+    jobs: int,
+    patience: Patience,
+    total: int,
 ) -> None:
-    total = sum(file.size or 0 for file in files)
     stop, failures = threading.Event(), []
     with progress("fetching", total) as tell, ThreadPoolExecutor(jobs) as pool:
         running = {

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cxrbench.config import NihSource
 from cxrbench.cores import cores
-from cxrbench.datasets.archives import Found, found_in, read_images, stamp
+from cxrbench.datasets.archives import Found, found_in, read_images, stamp, unfinished_in
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.png import decode_grey
 from cxrbench.datasets.sources import Chunks, Made
@@ -41,7 +41,7 @@ class NihImages:
             raise UserError(
                 f"{config.folder}: there is no such folder; put or link NIH's images there (data/README.md)"
             )
-        if unfinished := sorted(config.folder.rglob(".*.part")):
+        if unfinished := unfinished_in(config.folder):
             raise UserError(
                 f"{unfinished[0]}: a download that is not finished; go on with it (cxrbench data download), "
                 "or delete this file to pack what is there"

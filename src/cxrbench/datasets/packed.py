@@ -210,7 +210,7 @@ def read_packed(folder: Path | str) -> Packed:
 
 
 def must_be_packed_from(config: Dataset, folder: Path) -> None:
-    """UserError when the packed dataset in ``folder``, if there is one, was made of another config."""
+    """UserError when what is packed in ``folder``, if anything, has another source, size, seed or split."""
     if not (folder / MANIFEST).exists():
         return  # whoever reads it says so
     manifest = read_packed(folder).manifest
@@ -219,5 +219,5 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
         if wanted is not None and manifest.get(key) != wanted:
             raise UserError(
                 f"{folder}: packed with {key} {manifest.get(key)}, the study says {wanted}; "
-                f"run `cxrbench data pack {folder.name}`"
+                f"run `cxrbench data pack {manifest['dataset']}`"
             )

@@ -38,7 +38,7 @@ def progress(what: str, total: int) -> Iterator[Reporter]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(what, total=total or None)  # none: not known, so no end is promised
         say: Callable[[str], None] = (
             (lambda text: console.print(text, markup=False))
             if console.is_terminal

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
+import warnings
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -108,8 +109,14 @@ def _find(split: str, folder: Path | None) -> Path:
 
 def _from_file(path: Path, present: set[str]) -> pd.Series:
     try:
-        table = pd.read_csv(path, dtype=str, index_col=False)
-    except (OSError, ValueError) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # fields too many would be dropped
+            table = pd.read_csv(path, dtype=str, index_col=False)
+    except (
+        OSError,
+        ValueError,
+        pd.errors.ParserWarning,
+    ) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: not a readable table ({error}); a split file has image,split") from None
     if list(table.columns) != ["image", "split"]:
         raise UserError(f"{path}: columns are {list(table.columns)}; a split file has image,split")

@@ -9,13 +9,13 @@ interval of the recorded score stands in, and the row says so. No tolerance depe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
-from cxrbench.cells import Cell
+from cxrbench.cells import Cell, find_cells
 from cxrbench.evidence import PREDICTIONS, RECORD, Record, check_evidence, read_predictions
 from cxrbench.metrics.estimates import CellEstimate, estimate_cell
 
@@ -114,8 +114,8 @@ def _estimate(folder: Path) -> CellEstimate:
 
 def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
     """The recorded cells that differ from ``cell`` in their seed alone, itself included."""
-    found = cell.folder(recorded).parent.glob(f"seed*/{PREDICTIONS}")
-    return sorted(Cell.parse(path.parent.relative_to(recorded).as_posix()) for path in found)
+    alike = [one for one in find_cells(recorded) if replace(one, seed=cell.seed) == cell]
+    return [one for one in alike if (one.folder(recorded) / PREDICTIONS).exists()]
 
 
 def _speeds(theirs: Record, recorded: Path) -> list[float]:

@@ -174,11 +174,16 @@ def _claim_numbers(read: Results) -> dict[str, str]:
             (f"claim/{row.id}/now", row.now_low, row.now_high),
         ):
             if low != "":
-                ends = [f"{float(end):,.3g}".replace("-", "$-$") for end in (low, high)]
+                ends = [_three_digits(float(end)).replace("-", "$-$") for end in (low, high)]
                 values[key] = ends[0] if ends[0] == ends[1] else " to ".join(ends)
                 values[f"{key}/size"] = values[key].replace("$-$", "")
         values[f"claim/{row.id}/verdict"] = escape(row.verdict)
     return values
+
+
+def _three_digits(value: float) -> str:
+    short = float(f"{value:.3g}")
+    return f"{short:,.0f}" if abs(short) >= 1000 else f"{short:g}"
 
 
 def _throughput_numbers(read: Results) -> dict[str, str]:
