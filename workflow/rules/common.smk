@@ -48,14 +48,19 @@ def code_of(*patterns):
     package, hashed = Path(SOURCE, "cxrbench"), hashlib.sha256()
     for path in sorted({path for one in ("*.py", *patterns) for path in package.glob(one)}):
         name = path.relative_to(SOURCE)
-        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)  # caches, an editor's files
+        hidden = any(
+            part.startswith((".", "__pycache__")) for part in name.parts
+        )  # caches, an editor's files
         if path.is_file() and not hidden:
             hashed.update(name.as_posix().encode() + path.read_bytes())
     return hashed.hexdigest()[:16]
 
 
 SCORING = code_of("metrics/*", "report/evaluation.py", "cli/results.py")
-REPORTING = code_of(*(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")), "platforms/*")
+REPORTING = code_of(
+    *(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")),
+    "platforms/*",
+)
 
 
 def wanted_evidence(wildcards):
