@@ -44,7 +44,7 @@ write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
 
 
 def code_of(*patterns):
-    """Changes when the code does that a rule runs: Snakemake itself looks at commands and data only."""
+    """Changes with the code behind a command. Snakemake itself looks at commands and data only."""
     package, hashed = Path(SOURCE, "cxrbench"), hashlib.sha256()
     for path in sorted({path for one in ("*.py", *patterns) for path in package.glob(one)}):
         name = path.relative_to(SOURCE)
@@ -61,6 +61,13 @@ REPORTING = code_of(
     *(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")),
     "platforms/*",
 )
+
+
+def split_file(wildcards):
+    """The file that a split is read from, where the study names one."""
+    dataset = STUDY.dataset(wildcards.dataset)
+    found = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
+    return [found] if found else []
 
 
 def wanted_evidence(wildcards):

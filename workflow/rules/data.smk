@@ -1,13 +1,6 @@
 """Data: one uint8 array and its index per dataset."""
 
 
-def split_file(wildcards):
-    """The file that a split is read from, where the study names one."""
-    dataset = STUDY.dataset(wildcards.dataset)
-    found = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
-    return [found] if found else []
-
-
 rule pack:
     """Decode, resize and split the images of a dataset in one pass."""
     input:
