@@ -456,23 +456,21 @@ def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_o
 
 
 def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only(prices):
-    def tested(trainium, gpu, status="ok"):
+    def tested(trainium, gpu, usd=4.0):
         common = {"dataset": "nih128-64px", "architecture": "resnet50", "seed": 0, "kind": "measured"}
         rows = [
-            common | {"platform": "neuron", "instance": trainium, "status": status, "cost_to_usable": 4},
+            common | {"platform": "neuron", "instance": trainium, "status": "ok", "cost_to_usable": usd},
             common | {"platform": "cuda", "instance": gpu, "status": "ok", "cost_to_usable": 1},
         ]
         ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows).assign(cell="c")))
         return ledger.set_index("id").loc["P08"]
 
     assert tested("trn1.2xlarge", "g5.xlarge")["computed_low"] == pytest.approx(4)
-    for case in (
-        ("trn2.48xlarge", "g5.xlarge"),
-        ("trn1.2xlarge", "p5.4xlarge"),
-        ("trn1.2xlarge", "g5.xlarge", "compile_failed"),
-    ):
-        row = tested(*case)
+    for pair in (("trn2.48xlarge", "g5.xlarge"), ("trn1.2xlarge", "p5.4xlarge")):
+        row = tested(*pair)
         assert row["verdict"] == "not testable here" and " on " in row["why"]
+    none = tested("trn1.2xlarge", "g5.xlarge", usd=float("nan"))  # what charge_failures says where all failed
+    assert none["verdict"] == "not testable here" and "no cost_to_usable" in none["why"]
 
 
 @pytest.mark.parametrize(
