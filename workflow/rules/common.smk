@@ -48,9 +48,8 @@ def code_of(*patterns):
     package, hashed = Path(SOURCE, "cxrbench"), hashlib.sha256()
     for path in sorted({path for one in ("*.py", *patterns) for path in package.glob(one)}):
         name = path.relative_to(SOURCE)
-        hidden = any(
-            part.startswith((".", "__pycache__")) for part in name.parts
-        )  # caches, an editor's files
+        # Neither caches nor an editor's own files.
+        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
         if path.is_file() and not hidden:
             hashed.update(name.as_posix().encode() + path.read_bytes())
     return hashed.hexdigest()[:16]
