@@ -131,7 +131,8 @@ RULES: tuple[Rule, ...] = (
         "R2",
         "An ungrouped convolution with fewer than 128 input channels under-fills the partition axis",
         "arithmetic",
-        f"{_NKI}; a small CNN reached 1.2% of the bf16 peak, its precision not stated: scttfrdmn/aws-trainium-tutorial-for-research",
+        f"{_NKI}; a small CNN reached 1.2% of the bf16 peak, its precision not stated: "
+        "scttfrdmn/aws-trainium-tutorial-for-research",
         _narrow,
     ),
     Rule(
