@@ -71,6 +71,25 @@ def test_a_platform_without_an_instance_says_what_to_add(prices, make_record):
         cost_of_cell(make_record("nih128-64px/resnet18/neuron/seed0"), prices, Pricing())
 
 
+def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_from_theirs(prices, make_record):
+    """SageMaker's instance has a price of another basis, trn2's of another region."""
+    cell = "nih128-64px/resnet18/{}/seed0"
+    on_sagemaker = make_record(cell.format("neuron"), instance="ml.trn1.32xlarge")
+    on_trn2 = make_record(cell.format("torchneuron"), instance="trn2.3xlarge")
+    (row,) = cost_of_cell(on_sagemaker, prices, NEURON)
+    assert (row["kind"], row["instance"]) == ("proxy", "trn1.32xlarge")
+    with pytest.raises(
+        UserError, match=r"no price of trn2\.3xlarge \(us-east-1, on_demand\), which it ran on"
+    ):
+        cost_of_cell(on_trn2, prices, NEURON)
+    named = Pricing(instances=NEURON.instances | {"torchneuron": "trn1.2xlarge"})
+    (row,) = cost_of_cell(on_trn2, prices, named)
+    assert (row["kind"], row["instance"]) == ("proxy", "trn1.2xlarge")
+    hours = pd.DataFrame([hours_of(record) for record in (on_sagemaker, on_trn2)])
+    table = regimes(hours, prices, named.instances, [Regime("on_demand"), Regime("sagemaker")])
+    assert table["instance"].tolist() == ["trn1.32xlarge", "trn1.2xlarge"]
+
+
 def test_an_undated_price_is_called_undated(prices, make_record):
     (row,) = cost_of_cell(make_record(), prices, Pricing(basis="spot"))
     assert row["as_of"] == "undated"

@@ -149,19 +149,15 @@ def cost_table(
 ) -> pd.DataFrame:
     """Cost rows (:data:`COST_COLUMNS`) of all ``records``, failed attempts charged, sorted by cell.
 
-    A record is priced as the instance it ran on (measured); where that is unknown or has no price, as
-    the instance that the config declares for its platform (proxy). UserError when there is neither.
+    A record is priced as the instance it ran on (measured); where that is unknown or has no such price, as
+    another (proxy): see :func:`priced_as`. UserError when there is neither.
     """
     hours = pd.DataFrame([hours_of(record, target_auroc) for record in records])
     if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
-    chosen = priced_as(hours, prices, pricing.instances)
+    chosen = priced_as(hours, prices, pricing.instances, pricing.region, pricing.basis)
     if chosen.isna().any():
-        first = hours[chosen.isna()].iloc[0]
-        raise UserError(
-            f"config: prices.instances names no instance for platform '{first['platform']}' "
-            f"({first['cell']}); add one, for example '{first['platform']}: trn1.2xlarge'"
-        )
+        raise _no_instance(hours[chosen.isna()].iloc[0], pricing)
     row_of = {
         instance: price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
         for instance in dict.fromkeys(chosen)
@@ -173,11 +169,36 @@ def cost_table(
     ).reset_index(drop=True)
 
 
-def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, instances: Mapping[Any, str]) -> pd.Series:
-    """The instance that each row of ``hours`` is priced as: the one it ran on, where that has any price;
-    else the one that ``instances`` gives its platform (a proxy), or NaN."""
+def _no_instance(hours: pd.Series, pricing: Pricing) -> UserError:
+    """The message for a row of hours that nothing prices."""
+    own, where = hours["host_instance"], f"{pricing.region}, {pricing.basis}"
+    unpriced = (
+        f", and prices.csv has no price of {own} ({where}), which it ran on: add a row there, or"
+        if own
+        else ":"
+    )
+    platform = hours["platform"]
+    return UserError(
+        f"config: prices.instances names no instance for platform '{platform}' ({hours['cell']}){unpriced} "
+        f"add one to the config, for example '{platform}: trn1.2xlarge'"
+    )
+
+
+def priced_as(
+    hours: pd.DataFrame,
+    prices: pd.DataFrame,
+    instances: Mapping[Any, str],
+    region: str = "us-east-1",
+    basis: str = "on_demand",
+) -> pd.Series:
+    """The instance that each row of ``hours`` is priced as: the one it ran on, where ``region`` and ``basis``
+    have a price of it. Else a proxy: the EC2 instance of a SageMaker one (ml.*), then the one that
+    ``instances`` gives its platform, or NaN."""
+    here = prices[(prices["region"] == region) & (prices["basis"] == basis)]["instance"]
     ran_on = hours["host_instance"]
-    return ran_on.where(ran_on.isin(prices["instance"]), hours["platform"].map(dict(instances)))
+    on_ec2 = ran_on.str.removeprefix("ml.")
+    proxy = on_ec2.where(on_ec2.isin(here), hours["platform"].map(dict(instances)))
+    return ran_on.where(ran_on.isin(here), proxy)
 
 
 def amortised(usd_once: float, usd_each: float, runs: float) -> float:

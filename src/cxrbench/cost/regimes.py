@@ -44,14 +44,15 @@ def regimes(
     instances: Mapping[Any, str],
     wanted: Iterable[Regime],
     region: str = "us-east-1",
+    basis: str = "on_demand",
 ) -> pd.DataFrame:
     """Cost rows of every cell of ``hours`` under every regime, with a column ``regime`` in front.
 
-    A cell is priced as the instance it ran on, else as that of its platform in ``instances`` (see
-    :func:`~cxrbench.cost.cells.priced_as`). A cell without a price under a regime (or without an
-    instance) has no row there: nothing is filled in.
+    A cell is the same instance in all of them, the one that :func:`~cxrbench.cost.cells.priced_as` finds in
+    ``region`` and ``basis``: a regime can then turn a ranking only through prices. A cell without a price
+    under a regime (or without an instance) has no row there: nothing is filled in.
     """
-    hours = hours.assign(priced_as=priced_as(hours, prices, instances))
+    hours = hours.assign(priced_as=priced_as(hours, prices, instances, region, basis))
     tables = []
     for regime in wanted:
         rows = newest(prices, regime.as_of, region, [regime.basis], hours["priced_as"])

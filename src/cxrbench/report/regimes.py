@@ -46,10 +46,11 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
     """
     if hours.empty:
         return pd.DataFrame(columns=["regime"])
-    named = {*pricing.instances.values(), *priced_as(hours, prices, pricing.instances)}
-    wanted = available(prices, named, pricing.region)
+    where = (pricing.region, pricing.basis)
+    chosen = priced_as(hours, prices, pricing.instances, *where)
+    wanted = available(prices, {*pricing.instances.values(), *chosen.dropna()}, pricing.region)
     try:
-        return regimes(hours, prices, pricing.instances, wanted, pricing.region)
+        return regimes(hours, prices, pricing.instances, wanted, *where)
     except UserError:  # cells of platforms without an instance or a price
         return pd.DataFrame(columns=["regime"])
 
