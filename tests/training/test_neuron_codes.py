@@ -50,6 +50,17 @@ def test_the_reason_counts_more_than_the_last_word() -> None:
     )
     assert classify(log)[2] == "XTP002"
     assert classify(log.splitlines()[1])[1] == "no reason given (Neuron compiler)"
+    ending = "RuntimeError: Bad StatusOr access: INTERNAL: neuronx-cc compilation failed.\n"
+    assert classify(log + ending)[2] == "XTP002"
+
+
+def test_a_disk_that_is_full_says_nothing_about_the_network() -> None:
+    # The shape of the release notes' OSError, with the default cache path, whose name has "compile" in it.
+    line = (
+        "RuntimeError: Bad StatusOr access: INVALID_ARGUMENT: RunNeuronCCImpl: error condition !(error != 400"
+        "): <class 'OSError'>: [Errno 28] No space left on device: '/var/tmp/neuron-compile-cache/model.neff'"
+    )
+    assert classify(line)[::2] == ("crashed", "OSError")
 
 
 def test_a_log_cut_in_the_middle_of_a_line_is_still_read() -> None:

@@ -43,8 +43,8 @@ PATTERNS = (
     _pattern(
         "compile_failed",
         "instruction limit (Neuron compiler)",
-        r"(?P<code>NCC_EBVF030|NCC_EXTP004|NCC_EVRF007|XTP002|LUR015)\b",
-        f"{_CODES}; {_SDK}/issues/987 and /801",
+        r"(?P<code>NCC_EBVF030|NCC_EXTP004|NCC_EVRF007|XTP00[23]|LUR015)\b",
+        f"{_CODES}; {_SDK}/issues/987, /1003 and /801",
     ),
     _pattern(
         "compile_failed",
@@ -90,12 +90,21 @@ PATTERNS = (
         f"{_SDK}/issues/706; {_TROUBLE} (failed compilation results)",
     ),
     _pattern(
+        "crashed",
+        "not the graph: files or tools (while Neuron compiles)",
+        r"RunNeuronCCImpl: .*<class '(?!subprocess\.CalledProcessError')(?P<error>[\w.]+)'>",
+        "Neuron SDK release notes, torch-neuronx (S3 throttling; the cache on FSx)",
+    ),
+    _pattern(
         "compile_failed",
         "no reason given (Neuron compiler)",
         r"(?P<code>Got a cached failed neff)|(?P<tool>neuronx-cc)\b.*non-zero exit status"
-        r"|(?P<wrapper>Failed compilation with) \[|(?P<failed>neuronx-cc failed with \d+)",
-        "Neuron SDK, neuron-caching.rst; github.com/aws-neuron/aws-neuron-samples/issues/94; "
-        f"{_SDK}/issues/690",
+        r"|(?P<wrapper>Failed compilation with) \[|(?P<failed>neuronx-cc failed with \d+)"
+        r"|(?P<plugin>neuronx-cc compilation failed(?: with \d+)?)"
+        r"|(?P<retried>Compilation failed for) \S+ after"
+        r"|(?P<runtime>RunNeuronCCImpl): .*CalledProcessError",
+        "Neuron SDK, neuron-caching.rst and release notes; github.com/aws-neuron/aws-neuron-samples/issues/94"
+        f"; {_SDK}/issues/690, /749, /798 and /1369",
         weak=True,
     ),
     # Neuron's runtime.
@@ -170,6 +179,7 @@ PATTERNS = (
         r"(UNIMPLEMENTED|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): .*(ustom call|ompil|HLO)"
         r"|No (registered implementation for (untyped )?custom call|FFI handler registered for)",
         "openxla/xla, service/cpu; seen with torch_xla 2.9.0 on its CPU device",
+        weak=True,  # it also ends what Neuron's compiler has given a reason for
     ),
     # PyTorch and the host.
     _pattern(
