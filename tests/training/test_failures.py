@@ -115,6 +115,23 @@ def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path, monkeyp
     assert not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
 
 
+ORPHANS = """import os, signal, subprocess
+        compiler = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        open(os.environ["COMPILER"], "w").write(str(compiler.pid))
+        os.kill(os.getpid(), signal.SIGKILL)"""
+
+
+def test_a_compiler_whose_trainer_was_killed_does_not_keep_the_cell_waiting(
+    make_job, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", ORPHANS))
+    monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
+    record = run(make_job(architecture="broken_net", limits=Limits(hours=120 / 3600)), tmp_path / "out")
+    assert (record.status, record.failure.signal) == ("crashed", "SIGKILL")
+    compiler = int((tmp_path / "compiler").read_text())
+    assert not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
+
+
 def test_only_the_cells_own_folder_is_removed_in_the_end(make_job, tmp_path) -> None:
     path = custom_network(tmp_path / "site", "raise ValueError('odd size')")
     job = make_job(architecture="broken_net")

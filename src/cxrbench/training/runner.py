@@ -15,20 +15,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-import psutil
-
 from cxrbench.cores import cores
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.files import sha256_file, write_json, write_text, written_aside
-from cxrbench.training import failures, host, torchrun
+from cxrbench.training import failures, family, host, torchrun
 from cxrbench.training.job import PRECOMPILED, Job, checkpoints, heard
 from cxrbench.training.progress import Display
 from cxrbench.training.spot import watching
@@ -108,11 +106,14 @@ def run(job: Job, target: Path) -> Record:
 def _start_trainer(job: Job, seconds_before: float) -> _End:
     """Start the trainer once, follow it to its end, append its output to the log."""
     write_text(job.work / "job.json", job.model_dump_json(indent=1))
-    threads = str(job.recipe.threads)
+    threads, mark = str(job.recipe.threads), family.new_mark()
     environment = os.environ | {
+        **mark,
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "PYTHONUNBUFFERED": "1",
+        # Neuron's compiler lies beside an interpreter that may have been called by its path.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
     }
     command = [sys.executable, *torchrun.launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
     end = _End(returncode=0)
@@ -129,9 +130,10 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
             encoding="utf-8",
             errors="replace",
         ) as child,
-        _stops(child, end) as stop,
+        family.ended_with(child, mark),
+        _stops(child, mark, end) as stop,
         watching(job.limits.spot_notice, stop),
-        _deadline(child, job.limits.hours * 3600 - seconds_before, end),
+        _deadline(mark, job.limits.hours * 3600 - seconds_before, end),
     ):
         assert child.stdout is not None
         end.log_from = log.tell()
@@ -182,7 +184,7 @@ def _take(event: dict[str, Any], end: _End, display: Display) -> None:
 
 
 @contextmanager
-def _stops(child: subprocess.Popen[str], end: _End) -> Iterator[Callable[[], None]]:
+def _stops(child: subprocess.Popen[str], mark: dict[str, str], end: _End) -> Iterator[Callable[[], None]]:
     """Pass SIGINT and SIGTERM on to the trainer as a polite SIGTERM; the third one kills it.
 
     Ctrl-C in a graph arrives twice (from the terminal and from Snakemake): that must stay polite.
@@ -194,7 +196,7 @@ def _stops(child: subprocess.Popen[str], end: _End) -> Iterator[Callable[[], Non
         if end.asked_to_stop < 3:
             child.terminate()
         else:
-            _kill(child)
+            family.kill(mark)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -205,12 +207,12 @@ def _stops(child: subprocess.Popen[str], end: _End) -> Iterator[Callable[[], Non
 
 
 @contextmanager
-def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterator[None]:
+def _deadline(mark: dict[str, str], seconds: float, end: _End) -> Iterator[None]:
     """Kill the trainer when its time is over."""
 
     def over() -> None:
         end.timed_out = True
-        _kill(child)
+        family.kill(mark)
 
     timer = threading.Timer(max(0.0, seconds), over)
     timer.daemon = True
@@ -219,16 +221,6 @@ def _deadline(child: subprocess.Popen[str], seconds: float, end: _End) -> Iterat
         yield
     finally:
         timer.cancel()
-
-
-def _kill(child: subprocess.Popen[str]) -> None:
-    """End the trainer and all that it has started: a compiler left over would hold its output open."""
-    with suppress(psutil.NoSuchProcess):
-        family = psutil.Process(child.pid).children(recursive=True)
-        os.killpg(child.pid, signal.SIGKILL)
-        for one in family:  # torchrun puts its processes into groups of their own
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
 
 
 def _goes_on(job: Job, end: _End, attempts: _Attempts) -> bool:
@@ -338,9 +330,10 @@ def _judge(job: Job, end: _End) -> tuple[Status, Failure | None]:
 
 def _host(job: Job, device: dict[str, Any]) -> Host:
     per_process = device.pop("devices_per_process", 1)  # trn2 joins two physical cores into a logical one
+    asked = job.limits.processes * per_process
     return Host(
         **device,
-        devices_used=min(job.limits.processes * per_process, max(1, device["device_count"])),
+        devices_used=min(asked, device["device_count"] or asked),  # 0: not told, by the device or in time
         cpu=host.cpu_name(),
         cores=cores(),
         cores_used=min(job.recipe.threads * job.limits.processes, cores()),
