@@ -149,6 +149,17 @@ def test_graphs_that_were_found_and_not_tried_are_an_error(machine, make_job) ->
         precompile.precompile(make_job(platform="neuron"))
 
 
+def test_what_earlier_tries_took_is_kept(machine, make_job) -> None:
+    job = make_job(platform="neuron")
+    write_text(job.work / "precompile.json", '{"seconds": 3600.0, "graphs": 2, "succeeded": 0, "failed": 0}')
+    machine(SUMMARY.replace("graphs: 2", "graphs: 0").replace("compilations: 2", "compilations: 0"))
+    with pytest.raises(UserError, match="compiled none"):
+        precompile.precompile(job)
+    failed = json.loads((job.work / "precompile.json").read_text())["seconds"]
+    machine()
+    assert precompile.precompile(job)["seconds"] >= failed >= 3600
+
+
 def test_no_new_graph_is_no_error(machine, make_job) -> None:
     machine(NONE_NEW)
     assert precompile.precompile(make_job(platform="neuron"))["graphs"] is None

@@ -75,9 +75,11 @@ def _compiled_ahead(command: list[str], hours: float, work: Path) -> float:
 
 def _charge(work: Path, seconds: float) -> None:
     """Leave what a stopped `cxrbench precompile` did not live to write: the record has its seconds."""
-    counts = dict.fromkeys(("graphs", "succeeded", "failed"))
+    kept = work / "precompile.json"
     work.mkdir(parents=True, exist_ok=True)
-    (work / "precompile.json").write_text(json.dumps({"seconds": seconds, **counts}), encoding="utf-8")
+    before = json.loads(kept.read_text(encoding="utf-8"))["seconds"] if kept.exists() else 0.0
+    counts = dict.fromkeys(("graphs", "succeeded", "failed"))
+    kept.write_text(json.dumps({"seconds": before + seconds, **counts}), encoding="utf-8")
 
 
 def _place(name: str) -> str | None:

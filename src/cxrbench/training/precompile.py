@@ -6,6 +6,7 @@ in Neuron's cache (Neuron SDK, pytorch-neuron-parallel-compile.rst), where the c
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -33,8 +34,9 @@ _TOTALS = {
 def precompile(job: Job) -> dict[str, Any]:
     """Compile the graphs of ``job``'s cell; writes and returns work/precompile.json.
 
-    Keys: ``seconds`` (wall time), ``graphs``, ``succeeded``, ``failed`` (None when no graph was new). A graph
-    that does not compile is no error here: training meets it again and records why.
+    Keys: ``seconds`` (wall time, of earlier tries too: all are paid), ``graphs``, ``succeeded``, ``failed``
+    (None when no graph was new). A graph that does not compile is no error here: training meets it again
+    and records why.
     UserError when the platform, the tool or the trial is missing or wrong, or when no graph was tried.
     """
     if job.platform != "neuron":
@@ -53,11 +55,13 @@ def precompile(job: Job) -> dict[str, Any]:
             command(trial), env=_environment(job), stdout=output, stderr=subprocess.STDOUT, check=False
         )
     said = log.read_text(encoding="utf-8", errors="replace")
-    result = {"seconds": round(time.monotonic() - started, 1), **totals(said)}
+    kept = job.work / PRECOMPILED
+    before = json.loads(kept.read_text(encoding="utf-8"))["seconds"] if kept.exists() else 0.0
+    result = {"seconds": round(before + time.monotonic() - started, 1), **totals(said)}
+    write_json(kept, result)
     shutil.rmtree(trial.work)
     if reason := _reason(done.returncode, said):
         raise UserError(f"{job.cell}: {reason} (see {log})")
-    write_json(job.work / PRECOMPILED, result)
     return result
 
 
