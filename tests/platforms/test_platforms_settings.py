@@ -75,6 +75,18 @@ def test_rounding_and_its_seed_are_explicit() -> None:
         assert settings.as_found(told)["stochastic_rounding"] == {"enabled": False, "seed": "0"}
 
 
+@pytest.mark.parametrize(
+    ("compiler", "given", "said"),
+    [
+        (Compiler(optlevel=1), {}, "recipe's `compiler` is for platform neuron"),
+        (Compiler(), {"NEURON_CC_FLAGS": "--auto-cast=all"}, "NEURON_CC_FLAGS is set"),
+    ],
+)
+def test_torchneuron_refuses_what_it_would_not_tell_its_compiler(compiler, given, said) -> None:
+    with pytest.raises(UserError, match=said):
+        settings.environment("torchneuron", "fp32", compiler, given)
+
+
 @pytest.fixture
 def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mount table as Linux writes it: NFS 4 (as EFS is mounted) and Lustre (FSx) beside local disks."""

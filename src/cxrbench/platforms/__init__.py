@@ -68,7 +68,8 @@ def load(name: str, threads: int, precision: str, compiler: Compiler | None = No
     if name in NEURON_PLATFORMS:
         from cxrbench.platforms import neuron_settings
 
-        # Compiler and runtime read these when torch_xla or torch_neuronx is first imported.
+        # torch_xla's compiler and runtime read these when it is first imported. TorchNeuron may have been
+        # imported with torch before (docs/neuron.md): its documented default is the one that is set here.
         wanted = compiler or Compiler()
         os.environ.update(neuron_settings.environment(name, precision, wanted, os.environ))
     module = importlib.import_module(f"cxrbench.platforms.{STATED[name].module}")

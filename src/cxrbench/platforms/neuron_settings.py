@@ -43,12 +43,27 @@ def environment(
         "NEURON_PROCESS_TAG": TAG,
     }
     if platform == "torchneuron":  # it has its own cache, and no documented flags for the compiler
+        _must_tell_nothing(compiler, given)
         # A graph that does not compile must fail, not run eagerly without anybody noticing.
         return common | {"TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": "1"}
     flags = compiler_flags(precision, compiler, given.get("NEURON_CC_FLAGS", ""))
     cache = cache_location(flags, given)
     check_cache(cache)
     return common | {"NEURON_CC_FLAGS": shlex.join(flags), "NEURON_COMPILE_CACHE_URL": cache}
+
+
+def _must_tell_nothing(compiler: Compiler, given: Mapping[str, str]) -> None:
+    """UserError where a recipe or the environment tells the compiler what TorchNeuron has no way for."""
+    if compiler != Compiler():
+        raise UserError(
+            "the recipe's `compiler` is for platform neuron: TorchNeuron documents no flags for its compiler;"
+            " use a recipe without it"
+        )
+    if flags := given.get("NEURON_CC_FLAGS"):
+        raise UserError(
+            f"NEURON_CC_FLAGS is set ({flags}): TorchNeuron documents no flags for its compiler, and one may "
+            "change the precision that the recipe names; unset it"
+        )
 
 
 def as_found(given: Mapping[str, str]) -> dict[str, Any]:
