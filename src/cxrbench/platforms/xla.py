@@ -1,7 +1,7 @@
 """torch_xla: what XLA asks of an ordinary PyTorch loop.
 
-XLA records operations and compiles them when the graph is cut. Seven things follow, marked (1) to (7); the
-last two are rules that the loop keeps on every platform. The rest answers what the loop asks each platform.
+XLA records operations and compiles them when the graph is cut. Eight things follow, marked (1) to (8); the
+last three are rules that the loop keeps on every platform. The rest answers what the loop asks each platform.
 """
 
 from __future__ import annotations
@@ -95,12 +95,14 @@ class XlaPlatform(Platform):
         torch_xla.sync()
 
     def number(self, value: float) -> float | torch.Tensor:
-        # (5) Numbers that change are tensors, in (3) as well: where a scalar meets another, or one, the
-        # graph is another.
+        # (5) Numbers that change are tensors, in (3) and in the loop's sum of losses as well: where a scalar
+        # meets another, zero or one, the graph is another.
         return self.to_device(torch.tensor([value]))
 
     # (6) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
     # (7) No host reads inside the step: training/loop.py reads the loss between steps.
+    # (8) One graph scores: training/loop.py calls the network with the averaged weights, and never fills it
+    # with them.
 
     def synchronise(self) -> None:
         # (1) as well: every sync moves the generator on, and a reading of the clock must not.

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cxrbench.report.figures import COLOURS, DASHES, WIDTH, no_evidence
+from cxrbench.thresholds import STEP_TOLERANCE, TESTED_STEPS
 
 
 def step_parity(rows: pd.DataFrame) -> Figure:
@@ -31,6 +32,7 @@ def step_parity(rows: pd.DataFrame) -> Figure:
                 color=COLOURS[platforms.index(platform) % len(COLOURS)],
                 label=f"{platform}, {network}",
             )
+        one.plot((1, TESTED_STEPS), 2 * (STEP_TOLERANCE[rows["precision"].iloc[0]],), ":", color="grey")
         one.set(title=title, xlabel="optimizer step", yscale="log")
     axes[0].set_ylim(bottom=1e-9)  # shared: after all are drawn
     axes[0].set_ylabel("relative difference from cpu")

@@ -11,9 +11,9 @@ import pandas as pd
 from cxrbench.report.latex import escape
 from cxrbench.report.provenance import COLUMN, of_files
 from cxrbench.report.results import Results, Table, listed
+from cxrbench.thresholds import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
 
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
-_KEPT_ABOVE = 0.03  # the platforms' rule, see training/gains.py
 
 
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def gains(read: Results) -> Table:
                 "Added to": listed(some["added_to"]),
                 "Gain by network": by_network,
                 "Median": f"{median:+.1%}",
-                "Kept": "yes" if median > _KEPT_ABOVE else "no",
+                "Kept": "yes" if median > KEPT_ABOVE else "no",
                 COLUMN: of_files(read.recorded, "gains", host),
             }
         )
@@ -86,7 +86,10 @@ def measurement_values(read: Results) -> dict[str, str]:
         for platform, some in last.groupby("platform"):
             key = f"steps/{platform}".replace(", ", " ")
             values[f"{key}/loss"] = _power(some["loss_difference"].max())
+            values[f"{key}/gradient"] = _power(some["gradient_norm_difference"].max())
             values[f"{key}/weights"] = _power(some["weights_difference"].max())
+        values["steps/tested"] = f"{TESTED_STEPS}"
+        values |= {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
     return values
 
 

@@ -20,11 +20,11 @@ from cxrbench.config import Recipe
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
+from cxrbench.thresholds import KEPT_ABOVE
 from cxrbench.training import host
 from cxrbench.training.bench import Contender, Setting, paired_blocks
 from cxrbench.training.network import build_network, parameter_groups
 
-KEPT_ABOVE = 0.03
 _EAGER = ("plain", "channels_last", "fused AdamW")
 WAYS = {  # each is added to the ones before it
     "cpu": (*_EAGER, "torch.compile"),  # bf16 is left out: some processors die of it (docs/decisions.md)

@@ -199,7 +199,7 @@ class Trainer:
             raise Interrupted
 
     def fresh_loss(self) -> torch.Tensor:
-        """A fresh sum of losses. One element, because torch_xla makes a scalar zero a constant to compile."""
+        """A fresh sum of losses: one element, no scalar (platforms/xla.py, 5)."""
         return self.platform.to_device(torch.zeros(1))
 
     def _tell(self) -> float:
@@ -297,7 +297,7 @@ class Trainer:
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
         for batch in self.batches.over(rows, self.job.micro_batch):
             with self.platform.autocast():
-                # Called with these weights, not filled with them: a lazy device compiles one graph.
+                # Called with these weights, not filled with them (platforms/xla.py, 8).
                 logits = functional_call(self.network, weights, (batch.images,))
             parts.append((logits.float(), batch.valid))
             self.platform.end_step()

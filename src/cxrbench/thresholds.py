@@ -1,0 +1,9 @@
+"""Lines drawn before measuring, which code that trains and code that reports must draw alike."""
+
+# A way of running a training step is kept when it gains more than this (paired median, docs/decisions.md).
+KEPT_ABOVE = 0.03
+
+# Largest relative difference of loss, gradient norm and weights from the CPU over the first TESTED_STEPS
+# steps, by precision; later steps may drift further, because differences grow from step to step.
+STEP_TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2}
+TESTED_STEPS = 10
