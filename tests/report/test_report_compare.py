@@ -58,7 +58,7 @@ def score(folder: Path, skill: float, seed: int) -> None:
 def test_the_same_training_is_inside_even_with_one_recorded_seed(runs, tmp_path) -> None:
     copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
     found = compare(CELL, CELL.folder(runs), tmp_path)
-    assert found.inside and found.notes == []
+    assert found.verdict == "inside the tolerance" and found.notes == []
     auroc, _, speed = found.lines
     assert auroc.yours == auroc.recorded and "one recorded seed" in auroc.origin
     assert speed.inside is None and "not judged" in readable(found)
@@ -75,7 +75,7 @@ def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(runs,
     found = compare(CELL, mine, tmp_path / "recorded")
     assert not found.inside and found.lines[0].inside is False
     assert found.lines[0].origin == "spread of 2 recorded seeds"
-    assert "OUTSIDE" in readable(found)
+    assert "OUTSIDE" in readable(found) and found.verdict == "OUTSIDE the tolerance"
     recorded = compare(CELL, CELL.folder(tmp_path / "recorded"), tmp_path / "recorded")
     assert [line.tolerance for line in recorded.lines[:2]] == [line.tolerance for line in found.lines[:2]]
 
@@ -125,6 +125,7 @@ def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:
 def test_without_recorded_evidence_it_says_so(runs, tmp_path) -> None:
     found = compare(CELL, CELL.folder(runs), tmp_path)
     assert found.inside and "nothing is recorded of it" in found.notes[0]
+    assert found.verdict == "nothing was judged"
     scored = compare(CELL, CELL.folder(runs), runs)
     assert [line.yours for line in found.lines] == [line.yours for line in scored.lines[:-1]]
     assert "not judged" in readable(found)

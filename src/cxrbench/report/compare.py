@@ -47,6 +47,13 @@ class Comparison:
         """Whether nothing that is judged lies outside its tolerance."""
         return all(line.inside is not False for line in self.lines)
 
+    @property
+    def verdict(self) -> str:
+        """In words; that nothing could be judged is no agreement."""
+        if all(line.inside is None for line in self.lines):
+            return "nothing was judged"
+        return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
+
 
 def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
     """The evidence of ``cell`` in its folder ``fresh`` against that under the root of recorded evidence."""
