@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,29 @@ def test_the_small_lock_has_the_same_versions_and_no_torch() -> None:
     }
     assert not {"torch", "torchvision", "torch-xla", "timm", "triton"} & set(paper)
     assert not [name for name in paper if name.startswith("nvidia-")]
+
+
+def other_python(path: Path, version: str) -> Path:
+    """A Python that says it is of another ``version``."""
+    code = f"import sys; sys.version_info = ({version}, 0, 'final', 0); exec(sys.argv.pop(1))"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nshift\nexec "{sys.executable}" -c "{code}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_another_python_than_the_locks_is_one_sentence(tmp_path: Path) -> None:
+    def setup(python: Path | str, venv: Path) -> subprocess.CompletedProcess[str]:
+        words = ["sh", "requirements/setup.sh", python, venv, "requirements/base.lock", venv / "stamp"]
+        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+
+    for version, said in (("3, 10", "is not Python 3.11 or newer"), ("3, 12", "is locked for Python 3.11")):
+        done = setup(other_python(tmp_path / "python", version), tmp_path / "venv")
+        assert done.returncode == 1 and said in done.stderr and "PYTHON=python3.11" in done.stderr
+    other_python(tmp_path / "old/bin/python", "3, 12")
+    done = setup(sys.executable, tmp_path / "old")
+    assert done.returncode == 1 and "has another Python than 3.11" in done.stderr
+    assert not (tmp_path / "old/stamp").exists() and not (tmp_path / "venv").exists()
 
 
 @pytest.mark.parametrize("name", ["base.lock", "paper.lock", "crate.lock"])
