@@ -1,6 +1,6 @@
 # The doors of the project. `make paper` and `make test` set up all they need.
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
-#   PYTHON=python3.12       another Python to make the environment with
+#   PYTHON=python3.11       another Python to make the environment with
 
 # As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
 SHELL := /bin/bash

@@ -231,7 +231,7 @@ def cost_decide(
     prices: PricesOption = PRICES,
     as_json: JsonOption = False,
 ) -> None:
-    """Port to Trainium or stay? Five numbers in, the arithmetic out."""
+    """Port to Trainium or stay? Five answers in, the arithmetic out."""
     from cxrbench.cost.breakeven import decide
     from cxrbench.report.decision import ratio_for
 

@@ -9,9 +9,14 @@ import typer
 
 from cxrbench.cli.words import PRICES, RESULTS, PricesOption, complain, say
 
+SOURCE = (
+    "Predictions as Parquet, or a record.json beside them. Columns: image; label_NAME (0 or 1) and score_NAME"
+    " (0 to 1) for each of the fourteen findings; patient and split (train, val, test) if known."
+)
+
 
 def evaluate(
-    source: Annotated[Path, typer.Argument(help="predictions.parquet, or the record.json beside it.")],
+    source: Annotated[Path, typer.Argument(help=SOURCE)],
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
     replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,

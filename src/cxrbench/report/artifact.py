@@ -56,13 +56,13 @@ class Artifact:
         return cls(file, ours, read_criteria(), read_study(study), study, recorded)
 
     def claims(self) -> pd.DataFrame:
-        """C1 to Cn: what we say and where, expected value and tolerance, verdict, experiment."""
+        """C1 to Cn with their ids in the ledger: what we say and where, expectation, verdict, experiment."""
         rows = []
         for number, claim in enumerate(self.file.ours, start=1):
             row = self.ledger.loc[claim.id]
             rows.append(
                 {
-                    "": f"C{number}",
+                    "": f"C{number} ({claim.id})",
                     "Claim": claim.says,
                     "Section": claim.where,
                     "Expected": _expected(row),
