@@ -100,10 +100,16 @@ def test_memory_that_ends_in_other_words_is_out_of_memory(line: str) -> None:
     assert classify(line)[0] == "out_of_memory"
 
 
+# A compiler in the trainer's group, one in a session of its own, one that is told nothing of the trainer's.
 HANGS = """import os, subprocess, time
-        compiler = subprocess.Popen(["sleep", "1000"])
-        open(os.environ["COMPILER"], "w").write(str(compiler.pid))
+        ways = {}, {"start_new_session": True}, {"env": {"PATH": os.environ["PATH"]}}
+        compilers = [subprocess.Popen(["sleep", "1000"], **how) for how in ways]
+        open(os.environ["COMPILER"], "w").write(" ".join(str(one.pid) for one in compilers))
         time.sleep(1000)"""
+
+
+def ended(process: int) -> bool:
+    return not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path, monkeypatch) -> None:
@@ -111,8 +117,7 @@ def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path, monkeyp
     monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
     record = run(make_job(architecture="broken_net", limits=Limits(hours=15 / 3600)), tmp_path / "out")
     assert (record.status, record.phase) == ("timed_out", "train")
-    compiler = int((tmp_path / "compiler").read_text())
-    assert not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
+    assert [ended(int(word)) for word in (tmp_path / "compiler").read_text().split()] == [True] * 3
 
 
 ORPHANS = """import os, signal, subprocess
@@ -128,8 +133,7 @@ def test_a_compiler_whose_trainer_was_killed_does_not_keep_the_cell_waiting(
     monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
     record = run(make_job(architecture="broken_net", limits=Limits(hours=120 / 3600)), tmp_path / "out")
     assert (record.status, record.failure.signal) == ("crashed", "SIGKILL")
-    compiler = int((tmp_path / "compiler").read_text())
-    assert not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE
+    assert ended(int((tmp_path / "compiler").read_text()))
 
 
 def test_only_the_cells_own_folder_is_removed_in_the_end(make_job, tmp_path) -> None:

@@ -24,9 +24,9 @@ def precompile(
     one = Cell.parse(cell)
     done = run(job_of(one, study, packed, work or RESULTS / "checkpoints"))
     if done["graphs"] is None:
-        say(f"{one}: no new graph in {done['seconds']:.0f} s: the cache has them")
+        say(f"{one}: no new graph ({done['seconds']:.0f} s in all tries): the cache has them")
         return
     say(
-        f"{one}: {done['succeeded']} of {done['graphs']} graphs compiled in {done['seconds']:.0f} s; "
-        f"{done['failed']} did not" + (": training will record why" if done["failed"] else "")
+        f"{one}: {done['succeeded']} of {done['graphs']} graphs compiled ({done['seconds']:.0f} s in all "
+        f"tries); {done['failed']} did not" + (": training will record why" if done["failed"] else "")
     )

@@ -1,11 +1,13 @@
-"""All processes of one start of the trainer, found by a mark in their environment.
+"""All processes of one start of the trainer: its group, its descendants, and those that carry its mark.
 
-Neither a tree of parents nor a group has them all: torchrun puts its processes into sessions of their own,
-and a compiler whose process was killed has lost its parent.
+None of the three has them all: torchrun puts its processes into sessions of their own, a compiler whose
+process was killed has lost its parent, and a tool may be started with another environment.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -24,15 +26,25 @@ def new_mark() -> dict[str, str]:
     return {_MARK: uuid4().hex}
 
 
-def kill(mark: dict[str, str]) -> None:
-    """End every process that carries ``mark``."""
+def kill(child: subprocess.Popen[str], mark: dict[str, str]) -> None:
+    """End ``child``, the leader of its group, and all that it has started with ``mark``."""
+    family: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        family = psutil.Process(child.pid).children(recursive=True)
+    if child.returncode is None:
+        _kill_group(child.pid)
     for _ in range(_ROUNDS):
-        if not (family := [one for one in psutil.process_iter() if _carries(one, mark)]):
-            return
         for one in family:
             with suppress(psutil.Error):
                 one.kill()
+        if not (family := [one for one in psutil.process_iter() if _carries(one, mark)]):
+            return
         time.sleep(_PAUSE)  # not psutil.wait_procs: it takes the exit code that subprocess waits for
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _carries(process: psutil.Process, mark: dict[str, str]) -> bool:
@@ -48,7 +60,8 @@ def ended_with(child: subprocess.Popen[str], mark: dict[str, str]) -> Iterator[N
 
     def follow() -> None:
         child.wait()
-        kill(mark)
+        _kill_group(child.pid)  # the number is the group's as long as it has a member
+        kill(child, mark)
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()

@@ -21,6 +21,7 @@ from cxrbench.files import write_json, write_text
 from cxrbench.platforms import neuron_settings
 from cxrbench.training import failures
 from cxrbench.training.job import PRECOMPILED, Job, heard
+from cxrbench.training.torchrun import environment as surroundings
 from cxrbench.training.torchrun import launcher, without_last_words
 
 TOOL = "neuron_parallel_compile"
@@ -35,15 +36,16 @@ def precompile(job: Job) -> dict[str, Any]:
     """Compile the graphs of ``job``'s cell; writes and returns work/precompile.json.
 
     Keys: ``seconds`` (wall time, of earlier tries too: all are paid), ``graphs``, ``succeeded``, ``failed``
-    (None when no graph was new). A graph that does not compile is no error here: training meets it again
-    and records why.
+    (of the last try that had new graphs; None when none had). A graph that does not compile is no error
+    here: training meets it again and records why.
     UserError when the platform, the tool or the trial is missing or wrong, or when no graph was tried.
     """
     if job.platform != "neuron":
         raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
     if reason := platforms.unavailable(job.platform):
         raise UserError(f"platform neuron cannot run here: {reason}")
-    if shutil.which(TOOL) is None:
+    environment = _environment(job)
+    if shutil.which(TOOL, path=environment["PATH"]) is None:
         raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
     trial = job.model_copy(update={"work": job.work / "trial"})
     shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
@@ -52,12 +54,13 @@ def precompile(job: Job) -> dict[str, Any]:
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         done = subprocess.run(
-            command(trial), env=_environment(job), stdout=output, stderr=subprocess.STDOUT, check=False
+            command(trial), env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
         )
     said = log.read_text(encoding="utf-8", errors="replace")
     kept = job.work / PRECOMPILED
-    before = json.loads(kept.read_text(encoding="utf-8"))["seconds"] if kept.exists() else 0.0
-    result = {"seconds": round(before + time.monotonic() - started, 1), **totals(said)}
+    before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
+    found = {name: count if count is not None else before.get(name) for name, count in totals(said).items()}
+    result = {"seconds": round(before["seconds"] + time.monotonic() - started, 1), **found}
     write_json(kept, result)
     shutil.rmtree(trial.work)
     if reason := _reason(done.returncode, said):
@@ -94,9 +97,8 @@ def _environment(job: Job) -> dict[str, str]:
     """The cell's settings, so that the cache's keys agree; and one retry, for want of host memory on trn1."""
     recipe = job.recipe
     settings = neuron_settings.environment(job.platform, recipe.precision, recipe.compiler, os.environ)
-    threads = str(recipe.threads)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
-    return retries | os.environ | settings | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return retries | os.environ | settings | surroundings(job)
 
 
 def totals(log: str) -> dict[str, int | None]:

@@ -106,15 +106,8 @@ def run(job: Job, target: Path) -> Record:
 def _start_trainer(job: Job, seconds_before: float) -> _End:
     """Start the trainer once, follow it to its end, append its output to the log."""
     write_text(job.work / "job.json", job.model_dump_json(indent=1))
-    threads, mark = str(job.recipe.threads), family.new_mark()
-    environment = os.environ | {
-        **mark,
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "PYTHONUNBUFFERED": "1",
-        # Neuron's compiler lies beside an interpreter that may have been called by its path.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-    }
+    mark = family.new_mark()
+    environment = os.environ | torchrun.environment(job) | mark | {"PYTHONUNBUFFERED": "1"}
     command = [sys.executable, *torchrun.launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
     end = _End(returncode=0)
     with (
@@ -133,7 +126,7 @@ def _start_trainer(job: Job, seconds_before: float) -> _End:
         family.ended_with(child, mark),
         _stops(child, mark, end) as stop,
         watching(job.limits.spot_notice, stop),
-        _deadline(mark, job.limits.hours * 3600 - seconds_before, end),
+        _deadline(child, mark, job.limits.hours * 3600 - seconds_before, end),
     ):
         assert child.stdout is not None
         end.log_from = log.tell()
@@ -196,7 +189,7 @@ def _stops(child: subprocess.Popen[str], mark: dict[str, str], end: _End) -> Ite
         if end.asked_to_stop < 3:
             child.terminate()
         else:
-            family.kill(mark)
+            family.kill(child, mark)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -207,12 +200,14 @@ def _stops(child: subprocess.Popen[str], mark: dict[str, str], end: _End) -> Ite
 
 
 @contextmanager
-def _deadline(mark: dict[str, str], seconds: float, end: _End) -> Iterator[None]:
+def _deadline(
+    child: subprocess.Popen[str], mark: dict[str, str], seconds: float, end: _End
+) -> Iterator[None]:
     """Kill the trainer when its time is over."""
 
     def over() -> None:
         end.timed_out = True
-        family.kill(mark)
+        family.kill(child, mark)
 
     timer = threading.Timer(max(0.0, seconds), over)
     timer.daemon = True

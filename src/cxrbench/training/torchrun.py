@@ -1,4 +1,4 @@
-"""Several processes under torchrun: how they are started, and what it says of their end. Imports no torch.
+"""One process, or several under torchrun: how they start, and what it says of their end. Imports no torch.
 
 Its own exit code is 1 whatever ended a process, and also after SIGTERM, which it passes on and follows with
 SIGKILL thirty seconds later. How a process ended stands in the report that it prints last
@@ -7,7 +7,10 @@ SIGKILL thirty seconds later. How a process ended stands in the report that it p
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from pathlib import Path
 
 from cxrbench.training.job import Job
 
@@ -26,6 +29,14 @@ def launcher(job: Job) -> list[str]:
     if job.limits.processes == 1:
         return ["-m"]
     return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.limits.processes}", "-m"]
+
+
+def environment(job: Job) -> dict[str, str]:
+    """What the processes are told: their threads, and where the tools are that came with the interpreter."""
+    threads = str(job.recipe.threads)
+    # Neuron's compiler lies there, and the interpreter may have been called by its path.
+    places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": os.pathsep.join(places)}
 
 
 def killed(line: str) -> int | None:
