@@ -60,7 +60,12 @@ def test_a_disk_that_is_full_says_nothing_about_the_network() -> None:
         "RuntimeError: Bad StatusOr access: INVALID_ARGUMENT: RunNeuronCCImpl: error condition !(error != 400"
         "): <class 'OSError'>: [Errno 28] No space left on device: '/var/tmp/neuron-compile-cache/model.neff'"
     )
-    assert classify(line)[::2] == ("crashed", "OSError")
+    assert classify(line)[::2] == ("crashed", "No space left on device")
+    other = line.replace("[Errno 28] No space left on device", "[Errno 61] No data available")
+    assert classify(other)[::2] == ("crashed", "OSError")
+    memory = line.replace("[Errno 28] No space left on device", "[Errno 12] Cannot allocate memory")
+    assert classify(memory)[0] == "out_of_memory"
+    assert classify(f"[NCC_EBVF030] too many instructions\n{other}")[2] == "NCC_EBVF030"
 
 
 def test_a_log_cut_in_the_middle_of_a_line_is_still_read() -> None:

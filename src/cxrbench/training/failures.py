@@ -39,6 +39,14 @@ def _nrt(names: str, numbers: str) -> str:
 
 
 PATTERNS = (
+    # Before the compiler's codes: it gives some of these one of its own.
+    _pattern(
+        "crashed",
+        "not the graph: files or tools (host)",
+        r"(?P<disk>No space left on device)|(?P<library>error while loading shared libraries)"
+        r"|(?P<copy>boost::filesystem::\w+): |(?P<tool>neuronx-cc): (?:command )?not found",
+        f"errno ENOSPC; github.com/huggingface/optimum-neuron/issues/698; {_SDK}/issues/1063; POSIX shells",
+    ),
     # Neuron's compiler. Codes lost their NCC_ prefix in older releases: XTP002 is NCC_EXTP002's ancestor.
     _pattern(
         "compile_failed",
@@ -94,6 +102,7 @@ PATTERNS = (
         "not the graph: files or tools (while Neuron compiles)",
         r"RunNeuronCCImpl: .*<class '(?!subprocess\.CalledProcessError')(?P<error>[\w.]+)'>",
         "Neuron SDK release notes, torch-neuronx (S3 throttling; the cache on FSx)",
+        weak=True,
     ),
     _pattern(
         "compile_failed",
