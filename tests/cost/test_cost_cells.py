@@ -87,7 +87,12 @@ def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_fro
     assert (row["kind"], row["instance"]) == ("proxy", "trn1.2xlarge")
     hours = pd.DataFrame([hours_of(record) for record in (on_sagemaker, on_trn2)])
     table = regimes(hours, prices, named.instances, [Regime("on_demand"), Regime("sagemaker")])
-    assert table["instance"].tolist() == ["trn1.32xlarge", "trn1.2xlarge"]
+    found = list(table[["regime", "instance", "kind"]].itertuples(index=False, name=None))
+    assert found == [
+        ("on_demand", "trn1.32xlarge", "proxy"),
+        ("on_demand", "trn1.2xlarge", "proxy"),
+        ("sagemaker", "ml.trn1.32xlarge", "measured"),
+    ]
 
 
 def test_an_undated_price_is_called_undated(prices, make_record):

@@ -48,18 +48,24 @@ def regimes(
 ) -> pd.DataFrame:
     """Cost rows of every cell of ``hours`` under every regime, with a column ``regime`` in front.
 
-    A cell is the same instance in all of them, the one that :func:`~cxrbench.cost.cells.priced_as` finds in
-    ``region`` and ``basis``: a regime can then turn a ranking only through prices. A cell without a price
+    A cell is the same machine in all of them, the one that :func:`~cxrbench.cost.cells.priced_as` finds in
+    ``region`` and ``basis``, or SageMaker's of it (ml.*) where the cell ran on that and the regime prices it:
+    a regime can then turn a ranking only through prices. A cell without a price
     under a regime (or without an instance) has no row there: nothing is filled in.
     """
     hours = hours.assign(priced_as=priced_as(hours, prices, instances, region, basis))
     tables = []
     for regime in wanted:
-        rows = newest(prices, regime.as_of, region, [regime.basis], hours["priced_as"])
+        rows = newest(
+            prices, regime.as_of, region, [regime.basis], {*hours["priced_as"], *hours["host_instance"]}
+        )
         at = rows.set_index("instance", drop=False)
-        here = hours[hours["priced_as"].isin(at.index)]
-        if not here.empty:
-            costs = charge_failures(charge(here.drop(columns="priced_as"), at.loc[here["priced_as"]]))
+        own = hours["host_instance"]
+        same = own.isin(at.index) & (own.str.removeprefix("ml.") == hours["priced_as"])
+        at_regime = own.where(same, hours["priced_as"])
+        here = at_regime.isin(at.index)
+        if here.any():
+            costs = charge_failures(charge(hours[here].drop(columns="priced_as"), at.loc[at_regime[here]]))
             tables.append(costs.assign(regime=str(regime)))
     if not tables:
         raise UserError(f"no price in {region} under any of these regimes; add rows to prices.csv")

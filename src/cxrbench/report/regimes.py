@@ -48,7 +48,8 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
         return pd.DataFrame(columns=["regime"])
     where = (pricing.region, pricing.basis)
     chosen = priced_as(hours, prices, pricing.instances, *where)
-    wanted = available(prices, {*pricing.instances.values(), *chosen.dropna()}, pricing.region)
+    named = {*pricing.instances.values(), *chosen.dropna(), *hours["host_instance"]}
+    wanted = available(prices, named, pricing.region)
     try:
         return regimes(hours, prices, pricing.instances, wanted, *where)
     except UserError:  # cells of platforms without an instance or a price
