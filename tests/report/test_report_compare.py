@@ -14,7 +14,7 @@ from cxrbench.config import Limits
 from cxrbench.evidence import LABELS, SCORES, copy_evidence, read_predictions, write_predictions
 from cxrbench.files import sha256_file
 from cxrbench.metrics.evaluate import evaluate
-from cxrbench.report.compare import compare, readable
+from cxrbench.report.compare import Comparison, Line, compare, readable
 from cxrbench.training.job import Job
 from cxrbench.training.runner import run
 
@@ -125,10 +125,17 @@ def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:
 def test_without_recorded_evidence_it_says_so(runs, tmp_path) -> None:
     found = compare(CELL, CELL.folder(runs), tmp_path)
     assert found.inside and "nothing is recorded of it" in found.notes[0]
-    assert found.verdict == "nothing was judged"
+    assert found.verdict == "no score was judged"
     scored = compare(CELL, CELL.folder(runs), runs)
     assert [line.yours for line in found.lines] == [line.yours for line in scored.lines[:-1]]
     assert "not judged" in readable(found)
+
+
+def test_a_speed_alone_is_no_agreement() -> None:
+    score = Line("macro AUROC", 0.7, 0.7, None, "other images: not judged", None)
+    for inside, said in ((True, "no score was judged"), (False, "no score was judged, the speed is OUTSIDE")):
+        speed = Line("images per second", 90.0, 100.0, 12.0, "spread", inside)
+        assert Comparison([], [score, speed]).verdict == said
 
 
 def test_a_cell_that_cannot_run_here_is_one_sentence_and_an_unknown_one_has_a_nearest() -> None:

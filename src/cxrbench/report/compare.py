@@ -20,6 +20,7 @@ from cxrbench.evidence import PREDICTIONS, RECORD, Record, check_evidence, read_
 from cxrbench.metrics.estimates import CellEstimate, estimate_cell
 
 _Z = 1.96
+_SPEED = "images per second"
 _SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
 
 
@@ -49,9 +50,9 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In words; that nothing could be judged is no agreement."""
-        if all(line.inside is None for line in self.lines):
-            return "nothing was judged"
+        """In words; that no score could be judged is no agreement."""
+        if all(line.inside is None for line in self.lines if line.name != _SPEED):
+            return "no score was judged" if self.inside else "no score was judged, the speed is OUTSIDE"
         return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
 
 
@@ -89,7 +90,7 @@ def readable(found: Comparison) -> str:
     ]
     for line in found.lines:
         judged = "not judged" if line.inside is None else "inside" if line.inside else "OUTSIDE"
-        digits = 1 if line.name == "images per second" else 4
+        digits = 1 if line.name == _SPEED else 4
         numbers = (line.yours, line.recorded, line.tolerance)
         shown = ("-" if x is None or np.isnan(x) else f"{x:.{digits}f}" for x in numbers)
         rows.append((line.name, *shown, judged, line.origin))
@@ -152,7 +153,7 @@ def _score(name: str, k: int, a: CellEstimate, b: CellEstimate, seeds: list[Cell
 
 def _speed(mine: Record, theirs: Record, speeds: list[float]) -> Line:
     yours, recorded = mine.timing.images_per_second, theirs.timing.images_per_second
-    name, why = "images per second", ""
+    name, why = _SPEED, ""
     if yours is None or recorded is None:
         return Line(name, yours or np.nan, recorded or np.nan, None, "not reached: not judged", None)
     if _machine(mine) != _machine(theirs):
