@@ -19,7 +19,7 @@ def step_parity(rows: pd.DataFrame) -> Figure:
         "gradient_norm_difference": "gradient norm",
         "weights_difference": "weights",
     }
-    figure, axes = plt.subplots(1, 3, figsize=(WIDTH, 2.3), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(WIDTH, 2.0), sharex=True, sharey=True, layout="constrained")
     for (column, title), one in zip(parts.items(), axes, strict=True):
         groups = rows.groupby(["platform", "architecture"], sort=False)
         platforms = list(dict.fromkeys(rows["platform"]))
