@@ -269,7 +269,7 @@ def throughput(rows: pd.DataFrame) -> Figure:
         return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm, channels last", "timm": "timm, defaults"}
     names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.42 * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.36 * len(rows)), layout="constrained")
     offsets = np.linspace(-0.22, 0.22, len(contenders))
     for (name, label), offset, colour, marker in zip(
         contenders.items(), offsets, COLOURS, MARKERS, strict=False
