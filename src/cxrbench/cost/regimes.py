@@ -50,8 +50,8 @@ def regimes(
 
     A cell is the same machine in all of them, the one that :func:`~cxrbench.cost.cells.priced_as` finds in
     ``region`` and ``basis``, or SageMaker's of it (ml.*) where the cell ran on that and the regime prices it:
-    a regime can then turn a ranking only through prices. A cell without a price
-    under a regime (or without an instance) has no row there: nothing is filled in.
+    a regime can then turn a ranking only through prices. A cell without a price under a regime (or without an
+    instance) has no row there: nothing is filled in.
     """
     hours = hours.assign(priced_as=priced_as(hours, prices, instances, region, basis))
     tables = []
