@@ -29,9 +29,9 @@ def new_mark() -> dict[str, str]:
 def kill(child: subprocess.Popen[str], mark: dict[str, str]) -> None:
     """End ``child``, the leader of its group, and all that it has started with ``mark``."""
     family: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        family = psutil.Process(child.pid).children(recursive=True)
-    if child.returncode is None:
+    if child.returncode is None:  # else its number may be another process's
+        with suppress(psutil.Error):
+            family = psutil.Process(child.pid).children(recursive=True)
         _kill_group(child.pid)
     for _ in range(_ROUNDS):
         for one in family:
