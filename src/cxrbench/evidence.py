@@ -80,6 +80,11 @@ class Timing(Part):
     evaluate_seconds: float = 0.0
     images_per_second: float | None = Field(None, description="steady state; none if never reached")
     how: str = ""
+    others_share: float | None = Field(
+        None,
+        description="share of the machine's cores that other processes used during the training epochs; "
+        "none where it was not measured",
+    )
 
 
 class Energy(Part):

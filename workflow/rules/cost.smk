@@ -21,6 +21,7 @@ rule cost:
         study=STUDY_FILE,
         prices="data/prices.csv",
         records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+        recorded=SUMS,
     output:
         "<results>/tables/cost.csv",
     log:
@@ -31,9 +32,10 @@ rule cost:
         code=REPORTING,
         target=0.65,  # macro AUROC on validation images; declared, not tuned
         runs=10,  # that share a compilation
+        root=RECORDED,
     shell:
         "python -m cxrbench cost table {input.records} --exactly --study {input.study} --prices {input.prices}"
-        " --target-auroc {params.target} --runs {params.runs} --out {output} 2> {log}"
+        " --target-auroc {params.target} --runs {params.runs} --recorded {params.root} --out {output} 2> {log}"
 
 
 rule cost_report:

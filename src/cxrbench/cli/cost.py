@@ -61,6 +61,9 @@ def cost_of_records(
     exactly: Annotated[
         bool, typer.Option("--exactly", help="Only what is named, even when that is nothing.")
     ] = False,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Root of recorded evidence: its runs stand beside fresh ones.")
+    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,7 +72,7 @@ def cost_of_records(
 
     asked = Asked(region, basis, as_of, target_auroc, runs)
     named = records or ([] if exactly else [RECORDED])
-    table = cost_table(named, study, prices, asked)
+    table = cost_table(named, study, prices, asked, recorded)
     _give(table, readable(table), out, as_json)
 
 

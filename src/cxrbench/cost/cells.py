@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pandas as pd
 from cxrbench.cells import Cell
 from cxrbench.cost.prices import UNDATED, price
 from cxrbench.errors import UserError
+from cxrbench.machine import headline, is_busy, machine_of, processor_of
 from cxrbench.platform_names import ACCELERATED
 
 if TYPE_CHECKING:  # pydantic takes a third of a second; `cxrbench cost` must answer in one
@@ -29,13 +31,16 @@ COST_COLUMNS = (
     *(f"hours_{phase}" for phase in PHASES), "hours_total",
     *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores", "usd_per_epoch",
     "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
-    "note",
+    "note", "origin", "machine", "processor", "others_share", "busy", "headline",
 )  # fmt: skip
-_SAME_PRICE = ["dataset", "architecture", "platform", "instance", "region", "basis", "as_of"]
+_SAME_PRICE = [
+    "dataset", "architecture", "platform", "instance", "region", "basis", "as_of", "origin", "machine",
+    "busy",
+]  # fmt: skip
 
 
-def hours_of(record: Record, target_auroc: float | None = None) -> dict[str, Any]:
-    """What of a record its cost depends on: hours by phase, epochs, images, cores used, host.
+def hours_of(record: Record, target_auroc: float | None = None, origin: str = "recorded") -> dict[str, Any]:
+    """What of a record its cost depends on: hours by phase, epochs, images, cores used, host, its load.
 
     ``hours_to_auroc`` is set-up, compilation and every epoch up to the first whose validation AUROC
     reaches ``target_auroc``; NaN when none does. Hours include all attempts that led to the record.
@@ -59,9 +64,18 @@ def hours_of(record: Record, target_auroc: float | None = None) -> dict[str, Any
         "accelerated": cell.platform in ACCELERATED,
         "host_instance": host.instance or "",
         "host_device": host.device if cell.platform in ACCELERATED else host.cpu,
-        "target_auroc": math.nan if target_auroc is None else target_auroc,
+        "target_auroc": _or_nan(target_auroc),
         "hours_to_auroc": _hours_to(record, target_auroc),
+        "origin": origin,
+        "machine": machine_of(record, cell.platform),
+        "processor": processor_of(record),
+        "others_share": _or_nan(record.timing.others_share),
+        "busy": is_busy(record.timing.others_share),
     }
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _hours_to(record: Record, target: float | None) -> float:
@@ -105,6 +119,7 @@ def charge(hours: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     ok = table["status"] == "ok"
     table["cost_to_usable"] = table["usd_total"].where(ok)
     table["cost_to_auroc"] = table["usd_to_auroc"].where(ok)
+    table["headline"] = headline(table)
     return table[list(COST_COLUMNS)]
 
 
@@ -125,10 +140,10 @@ def _notes(table: pd.DataFrame, own: pd.Series) -> pd.Series:
 def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     """The same rows with what their group spent on each success: ``cost_to_usable``, ``cost_to_auroc``.
 
-    A group is one dataset, architecture and platform at one price, over all seeds. A usable model costs
-    all that was spent over the number of usable models. A model of the target AUROC costs what was spent
-    until each seed reached it, and all that was spent on seeds that failed or never did, over the number
-    that did. NaN where every attempt failed, because no sum of money bought a model there.
+    A group is one dataset, architecture and platform at one price on one machine, over all seeds. A usable
+    model costs all that was spent over the number of usable models. A model of the target AUROC costs what
+    was spent until each seed reached it, and all that was spent on seeds that failed or never did, over the
+    number that did. NaN where every attempt failed, because no sum of money bought a model there.
     """
     costs = costs.copy()
     ok = costs["status"] == "ok"
@@ -145,14 +160,25 @@ def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_table(
-    records: Iterable[Record], prices: pd.DataFrame, pricing: Pricing, target_auroc: float | None = None
+    records: Iterable[Record],
+    prices: pd.DataFrame,
+    pricing: Pricing,
+    target_auroc: float | None = None,
+    origins: Iterable[str] | None = None,
 ) -> pd.DataFrame:
     """Cost rows (:data:`COST_COLUMNS`) of all ``records``, failed attempts charged, sorted by cell.
+
+    ``origins`` says of each whether it is recorded or fresh; none: all are recorded.
 
     A record is priced as the instance it ran on (measured); where that is unknown or has no such price, as
     another (proxy): see :func:`priced_as`. UserError when there is neither.
     """
-    hours = pd.DataFrame([hours_of(record, target_auroc) for record in records])
+    known = (
+        zip(records, repeat("recorded"), strict=False)
+        if origins is None
+        else zip(records, origins, strict=True)
+    )
+    hours = pd.DataFrame([hours_of(record, target_auroc, origin) for record, origin in known])
     if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
     chosen = priced_as(hours, prices, pricing.instances, pricing.region, pricing.basis)
@@ -165,7 +191,7 @@ def cost_table(
     rows = pd.DataFrame([row_of[instance] for instance in chosen])
     table = charge_failures(charge(hours, rows))
     return table.sort_values(
-        ["dataset", "architecture", "platform", "seed", "instance"], kind="stable"
+        ["dataset", "architecture", "platform", "seed", "instance", "origin"], kind="stable"
     ).reset_index(drop=True)
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from cxrbench.cells import Cell
 from cxrbench.config import Study
 from cxrbench.evidence import RECORD, Record, read_record
+from cxrbench.machine import is_busy, machine_of, processor_of
 from cxrbench.platform_names import ACCELERATED
 from cxrbench.recorded import Recorded
 
@@ -33,6 +34,7 @@ COLUMNS = [
     ),
     *("instance", "cores_used", "commit", "dirty", "attempts", "parameters", "images_per_second"),
     *("train_seconds", "total_seconds", "recipe_hash", "packed", "torch", "train_images", "norm_images"),
+    *("machine", "processor", "others_share", "busy"),
 ]
 
 
@@ -81,6 +83,10 @@ def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict
         "torch": record.versions.get("torch"),
         "train_images": record.dataset.images["train"] if record.dataset else None,
         "norm_images": _norm_images(record),
+        "machine": machine_of(record, cell.platform),
+        "processor": processor_of(record),
+        "others_share": timing.others_share,
+        "busy": is_busy(timing.others_share),
     }
 
 

@@ -11,9 +11,10 @@ from cxrbench.cost.cells import hours_of
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import backtest
-from cxrbench.evidence import RECORD, Record, read_record
+from cxrbench.evidence import RECORD
 from cxrbench.files import write_csv, write_text
 from cxrbench.report.breakeven import break_even_table, decision_table
+from cxrbench.report.pricing import runs_of
 from cxrbench.report.projection import measured_speeds, projection_table
 from cxrbench.report.regimes import (
     price_table,
@@ -34,7 +35,8 @@ def write_cost_report(results: Path, study_path: Path, prices_path: Path, record
     """Write one CSV per name in ``TABLES``, and the ranking's sentences, into ``results``/tables."""
     study, prices = read_study(study_path), read_prices(prices_path)
     costs = pd.read_csv(results / "tables/cost.csv")
-    hours = pd.DataFrame([hours_of(record) for record in _records(results, costs)])
+    paths = [results / "cells" / cell / RECORD for cell in dict.fromkeys(costs["cell"])]
+    hours = pd.DataFrame([hours_of(run, origin=origin) for run, origin in runs_of(paths, recorded)])
     regimes = regime_table(hours, prices, study.prices)
     spot = Spot(interval=max(study.limits.checkpoint_minutes, 1) / 60, trials=2000)
     tables = {
@@ -55,11 +57,6 @@ def write_cost_report(results: Path, study_path: Path, prices_path: Path, record
         *ranking_sentences(regimes),
     ]
     write_text(results / "tables" / SENTENCES, "\n".join(sentences) + "\n")
-
-
-def _records(results: Path, costs: pd.DataFrame) -> list[Record]:
-    """The adopted records that cost.csv was made of."""
-    return [read_record(results / "cells" / cell / RECORD) for cell in dict.fromkeys(costs["cell"])]
 
 
 def peak_table() -> pd.DataFrame:

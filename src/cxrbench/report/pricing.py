@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.cells import Cell
 from cxrbench.config import Pricing, read_study
 from cxrbench.cost import cells as cost
 from cxrbench.cost.prices import BASES, REGIONS, read_prices
 from cxrbench.errors import UserError, suggestion
 from cxrbench.evidence import RECORD, Record, read_record
+from cxrbench.recorded import Recorded
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,10 @@ class Asked:
     runs: float | None = None  # share the compilation between so many runs
 
 
-def cost_table(paths: list[Path], study: Path, prices: Path, asked: Asked | None = None) -> pd.DataFrame:
-    """cost.csv for the records in ``paths`` (record.json files, or folders that hold them).
+def cost_table(
+    paths: list[Path], study: Path, prices: Path, asked: Asked | None = None, recorded: Path | None = None
+) -> pd.DataFrame:
+    """cost.csv for the runs in ``paths`` (see :func:`runs_of`).
 
     With ``asked.runs`` two columns more: ``usd_amortised``, one run's USD when that many share its
     compilation, and ``amortised_over``.
@@ -36,11 +40,38 @@ def cost_table(paths: list[Path], study: Path, prices: Path, asked: Asked | None
     if asked.target_auroc is not None and not 0 <= asked.target_auroc <= 1:
         raise UserError(f"target AUROC is {asked.target_auroc}: it lies between 0 and 1")
     pricing = pricing_of(study, asked)
-    table = cost.cost_table(read_records(paths), read_prices(prices), pricing, asked.target_auroc)
+    records, origins = zip(*runs, strict=True) if (runs := runs_of(paths, recorded)) else ((), ())
+    table = cost.cost_table(records, read_prices(prices), pricing, asked.target_auroc, origins)
     if asked.runs is not None:
         table["usd_amortised"] = cost.amortised_compile(table, asked.runs)
         table["amortised_over"] = asked.runs
     return table
+
+
+def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
+    """The runs in ``paths`` with their origin: ``recorded`` or ``fresh``.
+
+    Without ``recorded`` all count as recorded. With it, a record that differs from that root's is fresh, and
+    the recorded run of the same cell, recipe and images follows it: a run on this machine stands beside
+    recorded speed and cost and never replaces them.
+    """
+    if recorded is None:
+        return [(record, "recorded") for record in read_records(paths)]
+    evidence, runs = Recorded(recorded), []
+    for record in read_records(paths):
+        cell = Cell.parse(record.cell)
+        kept = cell.folder(recorded) / RECORD
+        theirs = read_record(kept) if kept.exists() and not evidence.refused(cell) else None
+        runs.append((record, "recorded" if record == theirs else "fresh"))
+        if theirs is not None and record != theirs and _same_work(record, theirs):
+            runs.append((theirs, "recorded"))
+    return runs
+
+
+def _same_work(record: Record, other: Record) -> bool:
+    """Whether two runs of one cell did the same work: their recipe and, where known, their images."""
+    images = {run.dataset.packed for run in (record, other) if run.dataset}
+    return record.recipe_hash == other.recipe_hash and len(images) < 2
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:

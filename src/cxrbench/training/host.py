@@ -6,6 +6,8 @@ import os
 import platform
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -45,6 +47,34 @@ def operating_system() -> str:
     library, version = platform.libc_ver()
     release = ".".join(platform.release().split(".")[:2])
     return f"{platform.system()} {release}" + (f", {library} {version}" if library else "")
+
+
+class CoreUse:
+    """Core-seconds of the machine since this object was made, and how many other processes used."""
+
+    def __init__(self) -> None:
+        self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
+        """(core-seconds there were, core-seconds that other processes used).
+
+        ``gather`` collects a value from all processes of the trainer: none of them is an other.
+        """
+        there = (time.monotonic() - self._wall) * (psutil.cpu_count() or 1)
+        busy = _busy_seconds() - self._busy
+        return there, max(0.0, busy - sum(gather(_own_seconds() - self._own)))
+
+
+def _busy_seconds() -> float:
+    """Core-seconds in use on the machine; what a hypervisor takes away counts as use by others."""
+    times = psutil.cpu_times()
+    named = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is part of user
+    return float(sum(getattr(times, name, 0.0) for name in named))
+
+
+def _own_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def instance_type() -> str | None:

@@ -19,6 +19,7 @@ from cxrbench.evidence import EpochStats, Timing
 from cxrbench.platforms.base import Platform
 from cxrbench.training import augment, checkpoint
 from cxrbench.training.batches import Batch, Batches
+from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
 from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
 
@@ -50,6 +51,8 @@ class Progress:
     epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
     steady_images: int = 0
     steady_seconds: float = 0.0
+    core_seconds: float = 0.0  # of the machine while whole epochs were trained, or the rest of one
+    others_seconds: float = 0.0  # the part of them that other processes used
 
     @property
     def images_per_second(self) -> float | None:
@@ -152,6 +155,7 @@ class Trainer:
         first = progress.step - progress.epoch * self.steps_per_epoch
         micro_batches = self.epoch_batches(progress.epoch, first)
         self.network.train()
+        use = CoreUse()
         self.clock.restart()
         for _ in range(first, self.steps_per_epoch):
             self.step(micro_batches)
@@ -159,6 +163,10 @@ class Trainer:
             self.clock.steps += 1
             self._after_step()
         self.clock.read()
+        there, others = use.others(self.platform.gather)
+        progress.core_seconds += there
+        progress.others_seconds += others
+        progress.timing.others_share = round(progress.others_seconds / progress.core_seconds, 3)
 
     def step(self, micro_batches: Iterator[Batch]) -> None:
         """One optimizer step: gradients summed over the micro-batches, no host read."""
