@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.cost.prices import BASES, COLUMNS, REGIONS, newest, price, read_prices
+from cxrbench.cost.prices import BASES, COLUMNS, REGIONS, NoPrice, newest, price, read_prices
 from cxrbench.errors import UserError
 
 HEADER = ",".join(COLUMNS)
@@ -202,3 +202,17 @@ def test_pricing_needs_neither_torch_nor_what_is_slow_to_import():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (("p3.2xlarge", "us-east-1", "spot"), "no price for p3.2xlarge in us-east-1 with basis 'spot'"),
+        (("p4d.24xlarge", "us-east-1", "on_demand", "2025-04-27"), "no price of p4d.24xlarge (us-east-1, on"),
+    ],
+)
+def test_a_missing_price_carries_its_reason_apart_from_the_remedy(prices, wanted, reason):
+    with pytest.raises(NoPrice) as caught:
+        price(prices, *wanted)
+    assert caught.value.reason.startswith(reason) and "prices.csv" not in caught.value.reason
+    assert str(caught.value).startswith(caught.value.reason + ": ") and "prices.csv" in str(caught.value)

@@ -40,6 +40,16 @@ REGIONS = (
     "us-west-1", "us-west-2",
 )  # fmt: skip
 UNDATED = "undated"
+
+
+class NoPrice(UserError):
+    """The table has no row for what was asked; ``reason`` says so in a few words, without what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}")
+        self.reason = reason
+
+
 _INSTANCE = re.compile(r"^(ml\.)?[a-z][a-z0-9\-]*\.[a-z0-9\-]+$")
 _NUMBERS = {
     "usd_per_hour": "a price", "accelerators": "a count", "memory_gib_per_accelerator": "GiB",
@@ -204,7 +214,7 @@ def price(
 ) -> pd.Series:
     """The row that prices ``instance`` in ``region`` on ``basis``: the newest up to ``as_of``.
 
-    Dates as for :func:`newest`. UserError, with the nearest right name or what there is instead, when
+    Dates as for :func:`newest`. :class:`NoPrice`, with the nearest right name or what there is instead, when
     there is none.
     """
     wanted = (instance, region, basis)
@@ -216,14 +226,14 @@ def price(
         oldest = rows["as_of"].min()
         rows = rows[rows["as_of"] <= _last_date(as_of)]
         if rows.empty:
-            raise UserError(
-                f"no price of {instance} ({region}, {basis}) up to {as_of}: the oldest row is of {oldest}; "
-                "add an older row to prices.csv or ask for a later date"
+            raise NoPrice(
+                f"no price of {instance} ({region}, {basis}) up to {as_of}",
+                f"the oldest row is of {oldest}; add an older row to prices.csv or ask for a later date",
             )
     return rows.iloc[int(rows["as_of"].to_numpy().argmax())]
 
 
-def _no_such_price(prices: pd.DataFrame, wanted: tuple[str, ...]) -> UserError:
+def _no_such_price(prices: pd.DataFrame, wanted: tuple[str, ...]) -> NoPrice:
     """Which of instance, region and basis has no row, and what there is instead."""
     of = ""
     for column, name, after in zip(KEY, wanted, (" for {}", " in {}", ""), strict=True):
@@ -233,6 +243,6 @@ def _no_such_price(prices: pd.DataFrame, wanted: tuple[str, ...]) -> UserError:
         prices, of = here, of + after.format(name)
     known = sorted(set(prices[column]))
     listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
-    return UserError(
-        f"no price{of} with {column} '{name}'{listed}: add a row to prices.csv{nearest(name, known)}"
+    return NoPrice(
+        f"no price{of} with {column} '{name}'{listed}", f"add a row to prices.csv{nearest(name, known)}"
     )
