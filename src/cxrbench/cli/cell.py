@@ -65,6 +65,7 @@ def compare_with_recorded(
     from cxrbench.evidence import RECORD, read_record
     from cxrbench.recorded import Recorded
     from cxrbench.report.compare import compare, readable
+    from cxrbench.report.machines import mark
     from cxrbench.report.pricing import cost_table
     from cxrbench.study import Plan
 
@@ -82,7 +83,8 @@ def compare_with_recorded(
     minutes = cost.hours_total * 60
     print(
         f"wall time {minutes:.1f} min, {record.attempts} attempt(s); as {cost.instance} in {cost.region}"
-        f" ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({cost.kind})"
+        f" ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD"
+        f" ({', '.join([cost.kind, *mark('recorded', cost.busy, cost.others_share)])})"
     )
     print(f"{one}: {found.verdict}")
     if not found.inside:

@@ -89,6 +89,7 @@ def cost_regimes(
 
     from cxrbench.cost.cells import hours_of
     from cxrbench.cost.prices import read_prices
+    from cxrbench.report.machines import machine_names
     from cxrbench.report.pricing import Asked, in_columns, pricing_of, read_records
     from cxrbench.report.regimes import ranking_sentences, ratio_table, regime_table, turning_sentences
 
@@ -101,17 +102,11 @@ def cost_regimes(
         )
         return
     shown = [
-        "cell",
-        "kind",
-        "instance",
-        "region",
-        "basis",
-        "as_of",
-        "usd_per_hour",
-        "usd_total",
-        "cost_to_usable",
+        *("cell", "machine", "kind", "instance", "region", "basis", "as_of", "usd_per_hour", "usd_total"),
+        *("cost_to_usable", "usd_sd"),
     ]
-    print(in_columns(cells[shown] if len(cells) else cells), in_columns(ratios), sep="\n\n", end="\n\n")
+    priced = cells.assign(machine=machine_names(cells))[shown] if len(cells) else cells
+    print(in_columns(priced), in_columns(ratios), sep="\n\n", end="\n\n")
     for sentence in (*turning_sentences(table, pricing, ratios), *ranking_sentences(cells)):
         print(sentence)
 
@@ -161,11 +156,23 @@ def cost_break_even(
         return
     from cxrbench.cost.prices import read_prices
     from cxrbench.report.breakeven import break_even_table
-    from cxrbench.report.pricing import Asked, cost_table, pricing_of
+    from cxrbench.report.pricing import Asked, cost_table, pricing_of, readable_break_even
 
     costs = cost_table(records or [RECORDED], study, prices)
     table = break_even_table(costs, read_prices(prices), pricing_of(study, Asked()))
-    _give(table, None, None, as_json)
+    _give(table, readable_break_even(table), None, as_json)
+
+
+@app.command("reserve")
+def cost_reserve(
+    prices: PricesOption = PRICES,
+    as_json: JsonOption = False,
+) -> None:
+    """The utilisation at which a reservation pays: its rate over the rate on demand, at the newest prices."""
+    from cxrbench.cost.breakeven import reservations
+    from cxrbench.cost.prices import read_prices
+
+    _give(reservations(read_prices(prices)), None, None, as_json)
 
 
 @app.command("project")
@@ -179,11 +186,11 @@ def cost_project(
     """Speeds and costs where nothing was run: ranges, labelled projected, with their errors elsewhere."""
     from cxrbench.config import read_study
     from cxrbench.cost.prices import read_prices
-    from cxrbench.report.pricing import in_columns
+    from cxrbench.report.pricing import readable_projection
     from cxrbench.report.projection import projection_table
 
     table = projection_table(read_study(study), read_prices(prices), recorded)
-    _give(table, in_columns(table.drop(columns=["sources", "assumptions"])), out, as_json)
+    _give(table, readable_projection(table), out, as_json)
 
 
 @app.command("refresh")
@@ -220,6 +227,9 @@ def cost_decide(
     capacity: Annotated[
         float, typer.Option(prompt="share of it that Trainium capacity can take, 0 to 1", help="0 to 1.")
     ],
+    ongoing: Annotated[
+        float, typer.Option(help="USD per month of engineering for a second platform; assumed to be none.")
+    ] = 0.0,
     ratio: Annotated[
         tuple[float, float] | None,
         typer.Option(
@@ -234,12 +244,12 @@ def cost_decide(
     prices: PricesOption = PRICES,
     as_json: JsonOption = False,
 ) -> None:
-    """Port to Trainium or stay? Five answers in, the arithmetic out."""
+    """Port to Trainium or stay? Your numbers in, the arithmetic out."""
     from cxrbench.cost.breakeven import decide
     from cxrbench.report.decision import ratio_for
 
     chosen = ratio_for(architecture, ratio, basis, records, study, prices)
-    told = decide(spend, chosen, porting, horizon, capacity)
+    told = decide(spend, chosen, porting, horizon, capacity, ongoing)
     if as_json:
         from cxrbench.report.decision import as_json as written
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from cxrbench.cost.comparable import comparable
+from cxrbench.cost.prices import UNDATED, newest
 from cxrbench.cost.regimes import Regime, reprice
 from cxrbench.errors import UserError, nearest
 
@@ -54,7 +56,7 @@ def indifference(porting: float, runs: Iterable[float]) -> pd.DataFrame:
 
     Above it (more saved per run, or more runs) porting pays.
     """
-    runs = [_amount("runs", one) for one in runs]
+    runs = [_amount("runs", number) for number in runs]
     if not all(runs):
         raise UserError("0 runs: the line of indifference begins at a positive number of runs")
     return pd.DataFrame({"runs": runs, "usd_saved_per_run": [_amount("porting", porting) / r for r in runs]})
@@ -88,9 +90,14 @@ PUBLISHED = {
 
 
 def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str, ours: str, baseline: str) -> Ratio:
-    """The cost ratio of two platforms from cost rows: lowest to highest over seeds, with its kind."""
+    """The cost ratio of two platforms from cost rows: lowest to highest over seeds, with its kind.
+
+    Only :func:`~cxrbench.cost.comparable.comparable` runs; what still differs stands in the source.
+    """
     here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
-    usd = {p: here.loc[(here["platform"] == p) & (here["status"] == "ok")] for p in (ours, baseline)}
+    usable = here[here["platform"].isin((ours, baseline)) & (here["status"] == "ok")]
+    runs, differs = comparable(usable)
+    usd = {platform: runs[runs["platform"] == platform] for platform in (ours, baseline)}
     for platform, rows in usd.items():
         if rows.empty:
             raise UserError(
@@ -101,7 +108,8 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str, ours: s
     there, base = usd[ours]["usd_total"], usd[baseline]["usd_total"]
     return Ratio(
         there.min() / base.max(), there.max() / base.min(),
-        "measured" if kinds == {"measured"} else "proxy", f"cells {dataset}/{architecture}",
+        "measured" if kinds == {"measured"} else "proxy",
+        f"cells {dataset}/{architecture}" + (f"; {differs}" if differs else ""),
     )  # fmt: skip
 
 
@@ -131,27 +139,36 @@ class Decision:
 
 
 def decide(
-    spend: float, architecture: str | Ratio, porting: float, horizon_months: float, capacity: float
+    spend: float,
+    architecture: str | Ratio,
+    porting: float,
+    horizon_months: float,
+    capacity: float,
+    ongoing: float = 0.0,
 ) -> Decision:
-    """Whether to port, from the five numbers of the sources' decision tables.
+    """Whether to port, from the five numbers of the sources' decision tables and what a port goes on costing.
 
     ``spend``: USD per month paid for GPU training now. ``architecture``: a kind in :data:`PUBLISHED`, or
     a :class:`Ratio` of one's own. ``porting``: USD. ``horizon_months``: how long the model will be
-    trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had.
+    trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had. ``ongoing``:
+    USD per month of engineering that the second platform needs as long as it is used.
     """
     ratio = architecture if isinstance(architecture, Ratio) else published(architecture)
-    for name, value in (("spend", spend), ("porting budget", porting), ("horizon", horizon_months)):
+    amounts = {"spend": spend, "porting budget": porting, "horizon": horizon_months}
+    for name, value in (amounts | {"ongoing engineering": ongoing}).items():
         _amount(name, value)
     if not 0 <= capacity <= 1:
         raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
-    saved = [spend * capacity * (1 - end) for end in (ratio.high, ratio.low)]
-    net = [one * horizon_months - porting for one in saved]
-    months = [math.inf if one <= 0 else porting / one for one in saved]
+    saved = [spend * capacity * (1 - end) - ongoing for end in (ratio.high, ratio.low)]
+    net = [usd * horizon_months - porting for usd in saved]
+    months = [math.inf if usd <= 0 else porting / usd for usd in saved]
     verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
     lines = (
         f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
-        f"saved per month = spend x capacity x (1 - ratio) = {spend:,.0f} x {capacity:g} x (1 - "
-        f"{ratio.high:.2f} to {ratio.low:.2f}) = {saved[0]:,.0f} to {saved[1]:,.0f} USD",
+        f"ongoing engineering of a second platform: {ongoing:,.0f} USD per month"
+        + ("" if ongoing else ", an assumption"),
+        f"saved per month = spend x capacity x (1 - ratio) - ongoing = {spend:,.0f} x {capacity:g} x (1 - "
+        f"{ratio.high:.2f} to {ratio.low:.2f}) - {ongoing:,.0f} = {saved[0]:,.0f} to {saved[1]:,.0f} USD",
         f"net over {horizon_months:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
         f"months to break even = porting / saved = {_months(months[0])} to {_months(months[1])}",
         _VERDICTS[verdict],
@@ -178,6 +195,29 @@ def published(architecture: str) -> Ratio:
             f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
         )
     return PUBLISHED[architecture]
+
+
+RESERVATION_COLUMNS = [
+    "instance", "region", "basis", "usd_reserved", "usd_on_demand", "as_of", "utilisation",
+]  # fmt: skip
+
+
+def reservations(prices: pd.DataFrame) -> pd.DataFrame:
+    """The utilisation at which each reservation pays, at the newest prices: reserved over on-demand rate.
+
+    A reservation is paid for every hour of its term, an on-demand instance for the hours it runs: the first
+    is cheaper where the instance would run more than ``utilisation`` (0 to 1) of the time.
+    """
+    latest = newest(prices).set_index(["instance", "region", "basis"])
+    rows = []
+    for instance, region, basis in latest.index:
+        other = (instance, region, "on_demand")
+        if basis.startswith("reserved") and other in latest.index:
+            here, there = latest.loc[(instance, region, basis)], latest.loc[other]
+            usd, base = here["usd_per_hour"], there["usd_per_hour"]
+            dates = " and ".join(row["as_of"] or UNDATED for row in (here, there))
+            rows.append((instance, region, basis, usd, base, dates, usd / base))
+    return pd.DataFrame(rows, columns=RESERVATION_COLUMNS)
 
 
 def _amount(name: str, value: float) -> float:

@@ -20,16 +20,16 @@ PREPRINT_DATE = "2025-12-23"  # the day of the preprint: the newest price up to 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a published comparison: an instance, its instance-hours per run, and how it was bought."""
+    """One side of a published comparison: an EC2 instance and its instance-hours per run."""
 
     instance: str
     hours: float
-    basis: str = "on_demand"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A published run on a GPU (``here``) and on Trainium (``there``)."""
+    """A published run on a GPU (``here``) and on Trainium (``there``); cases of one source are readings of
+    the same comparison, and count once."""
 
     name: str
     here: Side
@@ -41,25 +41,16 @@ _GPU = Side("p4d.24xlarge", 8 * 24 * 30)
 CASES = (
     Case("30B model, run times as printed", _GPU, Side("trn1.32xlarge", 16 * 24 * 18), CHAPTER),
     Case("30B model, equal tokens", _GPU, Side("trn1.32xlarge", 16 * 24 * 30 * 42 / 48), CHAPTER),
-    Case(
-        "fine-tuning, EC2 prices",
-        Side("p4d.24xlarge", 6553 / 3600),
-        Side("trn1.32xlarge", 6033 / 3600),
-        BLOG,
-    ),
-    Case(
-        "fine-tuning, SageMaker prices",
-        Side("ml.p4d.24xlarge", 6553 / 3600, "sagemaker"),
-        Side("ml.trn1.32xlarge", 6033 / 3600, "sagemaker"),
-        BLOG,
-    ),
-)  # fmt: skip
-PRICE_DATES = ("2025-04-28", None)  # before the price cuts of mid-2025, and the newest
+    Case("fine-tuning", Side("p4d.24xlarge", 6553 / 3600), Side("trn1.32xlarge", 6033 / 3600), BLOG),
+)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Four of the five numbers as a source's decision table draws its line, and where it leans."""
+    """Four of the five numbers as a source's decision table draws its line, and where it leans.
+
+    No source states what a second platform goes on costing: ``ongoing`` is zero, an assumption.
+    """
 
     spend: float  # USD per month
     porting: float  # USD
@@ -67,6 +58,7 @@ class Scenario:
     capacity: float
     leans: str
     source: str
+    ongoing: float = 0.0  # USD per month
 
 
 SCENARIOS = (

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # pydantic takes a third of a second; `cxrbench cost` must an
     from cxrbench.config import Pricing
     from cxrbench.evidence import Record
 
+# What a price per hour does not hold, and what no record holds: said wherever a cost is printed.
+EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
 PHASES = ("setup", "compile", "train", "evaluate")
 COST_COLUMNS = (
     "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",
@@ -31,7 +33,7 @@ COST_COLUMNS = (
     *(f"hours_{phase}" for phase in PHASES), "hours_total",
     *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores", "usd_per_epoch",
     "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
-    "note", "origin", "machine", "processor", "others_share", "busy", "headline",
+    "note", "origin", "machine", "processor", "others_share", "busy", "headline", "seeds", "usd_sd",
 )  # fmt: skip
 _SAME_PRICE = [
     "dataset", "architecture", "platform", "instance", "region", "basis", "as_of", "origin", "machine",
@@ -120,6 +122,7 @@ def charge(hours: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     table["cost_to_usable"] = table["usd_total"].where(ok)
     table["cost_to_auroc"] = table["usd_to_auroc"].where(ok)
     table["headline"] = headline(table)
+    table["seeds"], table["usd_sd"] = ok.astype(int), math.nan
     return table[list(COST_COLUMNS)]
 
 
@@ -138,7 +141,8 @@ def _notes(table: pd.DataFrame, own: pd.Series) -> pd.Series:
 
 
 def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with what their group spent on each success: ``cost_to_usable``, ``cost_to_auroc``.
+    """The same rows with what their group spent on each success: ``cost_to_usable``, ``cost_to_auroc``; and
+    ``seeds``, its usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
 
     A group is one dataset, architecture and platform at one price on one machine, over all seeds. A usable
     model costs all that was spent over the number of usable models. A model of the target AUROC costs what
@@ -156,6 +160,8 @@ def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
         groups = [costs[c] for c in _SAME_PRICE]
         successes = success.groupby(groups).transform("sum")
         costs[column] = spent.groupby(groups).transform("sum") / _positive(successes)
+    usable = costs["usd_total"].where(ok).groupby([costs[c] for c in _SAME_PRICE])
+    costs["seeds"], costs["usd_sd"] = usable.transform("count"), usable.transform("std")
     return costs
 
 

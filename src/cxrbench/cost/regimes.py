@@ -5,13 +5,14 @@ Run times never change here, so a regime can turn a ranking only through prices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from cxrbench.cost.cells import charge, charge_failures, priced_as
+from cxrbench.cost.comparable import comparable
 from cxrbench.cost.prices import BASES, UNDATED, newest, price
 from cxrbench.errors import UserError
 from cxrbench.platform_names import ACCELERATED
@@ -36,6 +37,29 @@ def available(prices: pd.DataFrame, instances: Iterable[str], region: str) -> li
     here = prices[prices["instance"].isin(list(instances)) & (prices["region"] == region)]
     dates = {basis: sorted(set(rows["as_of"])) for basis, rows in here.groupby("basis")}
     return [Regime(basis, date or UNDATED) for basis in BASES for date in dates.get(basis, [])]
+
+
+def of_pair(
+    prices: pd.DataFrame, pair: tuple[str, str], first: str
+) -> Iterator[tuple[str, Regime, pd.Series, pd.Series]]:
+    """Every region, basis and date that prices both instances of ``pair``, with the two rows; the region
+    ``first`` before the others, and dates at which neither price was renewed once."""
+    some, seen = prices[prices["instance"].isin(pair)], set()
+    regions = [region for region, rows in some.groupby("region") if set(pair) <= set(rows["instance"])]
+    for region in sorted(regions, key=lambda name: (name != first, name)):
+        for regime in available(some, pair, region):
+            rows = newest(some, regime.as_of, region, [regime.basis], pair).set_index("instance")
+            if set(pair) <= set(rows.index):
+                here, there = rows.loc[pair[0]], rows.loc[pair[1]]
+                known = (region, regime.basis, here["as_of"], there["as_of"])
+                if known not in seen:
+                    seen.add(known)
+                    yield region, regime, here, there
+
+
+def dates_of(*rows: pd.Series) -> str:
+    """The dates of price rows, each once: ``2025-04-28 and undated``."""
+    return " and ".join(dict.fromkeys(row["as_of"] or UNDATED for row in rows))
 
 
 def regimes(
@@ -76,28 +100,50 @@ def regimes(
 def rankings(table: pd.DataFrame) -> list[str]:
     """One sentence per dataset and architecture with two platforms or more: does the ranking turn?
 
-    Platforms are ranked by mean USD per usable model, over seeds, from cheapest to dearest. Only
+    Platforms are ranked by mean USD per usable model, over seeds, from cheapest to dearest, on
+    :func:`~cxrbench.cost.comparable.comparable` runs; a sentence says what still differs between them. Only
     regimes that price every platform are compared: a missing price is not a cheap one. Where there are
     other platforms too, a second sentence ranks two or more accelerators alone: they have prices in
     regimes in which an instance without one has none.
     """
     sentences = []
     for (dataset, architecture), group in table.groupby(["dataset", "architecture"], sort=True):
-        usd = group.pivot_table(index="regime", columns="platform", values="cost_to_usable", sort=False)
-        accelerators = usd[[platform for platform in usd if platform in ACCELERATED]]
-        ranked = {"": usd.dropna()}
-        if accelerators.shape[1] < usd.shape[1]:
-            ranked[", accelerators alone"] = accelerators.dropna()
-        for whose, priced in ranked.items():
-            if priced.shape[1] > 1 and len(priced):
-                orders = {str(regime): _order(row, group) for regime, row in priced.iterrows()}
-                sentences.append(f"{dataset}/{architecture}{whose}: {_turning(orders)}")
+        accelerated = group["platform"].isin(ACCELERATED)
+        ranked = {"": group}
+        if not accelerated.all():
+            ranked[", accelerators alone"] = group[accelerated]
+        for whose, some in ranked.items():
+            runs, differs = _chosen(some)
+            if orders := _orders(runs):
+                note = f" ({differs})" if differs else ""
+                sentences.append(f"{dataset}/{architecture}{whose}: {_turning(orders)}{note}")
     return sentences
 
 
-def _order(row: pd.Series, group: pd.DataFrame) -> str:
-    names = group.groupby("platform")["instance"].agg(lambda some: ", ".join(dict.fromkeys(some)))
-    return " < ".join(f"{platform} ({names[platform]})" for platform in row.sort_values(kind="stable").index)
+def _chosen(group: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of ``group`` whose runs compare its platforms, in all regimes, and what still differs."""
+    chosen, differs = comparable(group.drop_duplicates(["cell", "origin"]))
+    runs = set(zip(chosen["cell"], chosen["origin"], strict=True))
+    here = [run in runs for run in zip(group["cell"], group["origin"], strict=True)]
+    return group.loc[pd.Series(here, group.index, dtype=bool)], differs
+
+
+def _orders(runs: pd.DataFrame) -> dict[str, str]:
+    """Regime -> platforms from cheapest to dearest, where two or more are compared and all have a price."""
+    usd = runs.groupby(["regime", "platform"])["cost_to_usable"].mean().dropna().to_dict()
+    names = {platform: _listed(some["instance"]) for platform, some in runs.groupby("platform")}
+    orders = {}
+    for regime in dict.fromkeys(runs["regime"]):
+        priced = [platform for platform in names if (regime, platform) in usd]
+        if len(priced) == len(names) > 1:
+            cheapest = sorted(names, key=lambda platform: usd[regime, platform])
+            orders[regime] = " < ".join(f"{platform} ({names[platform]})" for platform in cheapest)
+    return orders
+
+
+def _listed(values: pd.Series) -> str:
+    """Different values in order, joined."""
+    return ", ".join(dict.fromkeys(values))
 
 
 def _turning(orders: dict[str, str]) -> str:
@@ -150,5 +196,6 @@ def _price_ratio(
     prices: pd.DataFrame, instance: str, baseline: str, region: str, regime: Regime
 ) -> tuple[float, str]:
     rows = [price(prices, name, region, regime.basis, regime.as_of) for name in (instance, baseline)]
-    dates = " and ".join(dict.fromkeys(row["as_of"] or UNDATED for row in rows))
-    return rows[0]["usd_per_hour"] / rows[1]["usd_per_hour"], f"{regime.basis}, {region}, {dates}"
+    return rows[0]["usd_per_hour"] / rows[1][
+        "usd_per_hour"
+    ], f"{regime.basis.replace('_', ' ')}, {region}, {dates_of(*rows)}"

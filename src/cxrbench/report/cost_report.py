@@ -15,7 +15,7 @@ from cxrbench.evidence import RECORD
 from cxrbench.files import write_csv, write_text
 from cxrbench.report.breakeven import break_even_table, decision_table
 from cxrbench.report.pricing import runs_of
-from cxrbench.report.projection import measured_speeds, projection_table
+from cxrbench.report.projection import cpu_speeds, measured_speeds, projection_table
 from cxrbench.report.regimes import (
     price_table,
     ranking_sentences,
@@ -47,7 +47,9 @@ def write_cost_report(results: Path, study_path: Path, prices_path: Path, record
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
         "projection": projection_table(study, prices, recorded),
-        "backtest": backtest(measured_speeds(study, recorded)),
+        "backtest": pd.concat(
+            [backtest(speeds(study, recorded)) for speeds in (measured_speeds, cpu_speeds)], ignore_index=True
+        ),
         "peaks": peak_table(),
     }
     for name in TABLES:
@@ -62,15 +64,12 @@ def write_cost_report(results: Path, study_path: Path, prices_path: Path, record
 def peak_table() -> pd.DataFrame:
     """The documented peaks that projections rest on, with their sources and whether those were read."""
     rows = [
-        (
-            one.name,
-            one.family,
-            one.peak_tflops,
-            one.bandwidth_gb_s,
-            "read" if one.read else "second hand",
-            one.source,
-        )
-        for one in DEVICES.values()
-    ]
-    columns = ["accelerator", "family", "tflops", "bandwidth_gb_s", "evidence", "source"]
-    return pd.DataFrame(rows, columns=columns)
+        {
+            "accelerator": device.name, "family": device.family, "tflops": device.peak_tflops,
+            "tflops_fp32": device.fp32_tflops, "bandwidth_gb_s": device.bandwidth_gb_s,
+            "evidence": "read" if device.read else "second hand", "source": device.source,
+            "source_fp32": device.fp32_source or None,
+        }
+        for device in DEVICES.values()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)

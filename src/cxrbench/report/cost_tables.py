@@ -1,4 +1,4 @@
-"""The paper's tables about money, and every number that its section on cost may name.
+"""The paper's tables about money.
 
 Each table shows for every row the word measured, proxy, projected or published, and region, basis and date
 of the price in it. The CSV files of :mod:`cxrbench.report.cost_report` are read here and nothing is computed.
@@ -14,92 +14,106 @@ import pandas as pd
 
 from cxrbench.cost.prices import BASES
 from cxrbench.report.breakeven import months
-from cxrbench.report.cost_report import SENTENCES
-from cxrbench.report.latex import escape
-from cxrbench.report.projection import NOT_AUDITED
+from cxrbench.report.machines import MACHINE, machine_names, short, spread, usd
 from cxrbench.report.provenance import COLUMN, of_cells, of_group
 from cxrbench.report.results import Results, Table, group_name, listed
 
-_GROUP = ["dataset", "architecture", "platform", "instance"]
-_NONE = "none"
+_GROUP = ["dataset", "architecture", "platform", "instance", *MACHINE]
 
 
 def cost_of_cells(read: Results) -> Table:
-    """Hours by phase and US dollars of each cell, with what was paid for and what was used."""
+    """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
     table = read.cost
     shown = pd.DataFrame(
         {
             "Cell": table["cell"],
             "Status": table["status"].map(_words),
             "Kind": table["kind"],
+            "Machine": machine_names(table),
             **_price_columns(table),
             "Cores": [_cores(row) for row in table.itertuples()],
             **{
                 f"{phase} h": table[f"hours_{phase.lower().replace('-', '')}"].map(_hours)
                 for phase in _PHASES
             },
-            "USD": table["usd_total"].map(_usd),
-            "USD, used cores": table["usd_used_cores"].map(_usd),
-            COLUMN: [of_cells(read, [cell]) for cell in table["cell"]],
+            "USD": table["usd_total"].map(usd),
+            "USD, used cores": table["usd_used_cores"].map(usd),
+            COLUMN: [_evidence(read, table.loc[[index]]) for index in table.index],
         }
     )
-    return shown, "lllllllrrrrrrrl"
+    return shown, "llllllllrrrrrrrl"
 
 
 _PHASES = ("Set-up", "Compile", "Train", "Evaluate")
 
 
 def cost_units(read: Results) -> Table:
-    """What a unit costs per group of seeds: epoch, million images, target AUROC, usable model, warm run."""
+    """What a unit costs per group of seeds on one machine: epoch, million images, target AUROC, usable model,
+    warm run."""
     rows = []
-    for group, some in read.cost.groupby(_GROUP, sort=False):
+    table = read.cost.assign(named=machine_names(read.cost))
+    for group, some in table.groupby(_GROUP, sort=False):
         ok = some[some["status"] == "ok"]
-        target = some["target_auroc"].iloc[0]
+        first, target = some.iloc[0], some["target_auroc"].iloc[0]
         rows.append(
             {
                 "Cells": " ".join(group[:3]),
+                "Machine": listed(some["named"]),
                 "Kind": listed(some["kind"]),
                 **{name: column.iloc[0] for name, column in _price_columns(some).items()},
                 "Usable": f"{len(ok)} of {len(some)}",
-                "Epoch": _usd(some["usd_per_epoch"].mean()),
-                "Million images": _usd(some["usd_per_million_images"].mean()),
+                "Epoch": _mean(some["usd_per_epoch"]),
+                "Million images": _mean(some["usd_per_million_images"]),
                 "AUROC of": "" if pd.isna(target) else f"{target:g}",
-                "Until then": _usd(some["cost_to_auroc"].iloc[0]),
-                "Usable model": _usd(some["cost_to_usable"].iloc[0]),
+                "Until then": spread(first["cost_to_auroc"], ok["usd_to_auroc"].std()),
+                "Usable model": spread(first["cost_to_usable"], first["usd_sd"]),
                 "Compilation shared": _amortised(some),
-                COLUMN: of_cells(read, some["cell"]),
+                COLUMN: _evidence(read, some),
             }
         )
-    return pd.DataFrame(rows), "lllllllrrrrrrl"
+    return pd.DataFrame(rows), "llllllllrrrrrrl"
+
+
+def _mean(values: pd.Series) -> str:
+    return spread(values.mean(), values.std())
 
 
 def _amortised(some: pd.DataFrame) -> str:
     if "usd_amortised" not in some or some["usd_amortised"].isna().all():
         return ""
-    return f"{_usd(some['usd_amortised'].mean())} ({some['amortised_over'].iloc[0]:g} runs)"
+    return f"{_mean(some['usd_amortised'])} ({some['amortised_over'].iloc[0]:g} runs)"
+
+
+def _evidence(read: Results, runs: pd.DataFrame) -> str:
+    """The names behind ``runs``; a recorded run beside a fresh one of its cell has no row to lead to."""
+    origins = dict(zip(read.cells["cell"], read.cells["origin"], strict=True))
+    shown = runs["origin"] == runs["cell"].map(origins)
+    beside = [] if shown.all() else ["recorded"]
+    return ", ".join([*filter(None, [of_cells(read, runs.loc[shown, "cell"])]), *beside])
 
 
 def cells_by_regime(read: Results) -> Table:
     """The same hours under each basis and date: US dollars per usable model, one column per regime."""
-    table = _csv(read, "regimes")
+    table = money_csv(read, "regimes")
     if "cell" not in table:
         return pd.DataFrame(), ""
     regimes = list(dict.fromkeys(table["regime"]))
     rows = []
-    for group, some in table.groupby(_GROUP, sort=False):
-        usd = some.groupby("regime")["cost_to_usable"].mean()
+    for group, some in table.assign(named=machine_names(table)).groupby(_GROUP, sort=False):
+        first = some.drop_duplicates("regime").set_index("regime")
+        paid = {regime: spread(row["cost_to_usable"], row["usd_sd"]) for regime, row in first.iterrows()}
         identity = {
-            "Cells": " ".join(group[:3]), "Kind": listed(some["kind"]), "Instance": group[3],
-            "Region": listed(some["region"]),
+            "Cells": " ".join(group[:3]), "Machine": listed(some["named"]), "Kind": listed(some["kind"]),
+            "Instance": group[3], "Region": listed(some["region"]),
         }  # fmt: skip
-        by_regime = {_words(name): _usd(usd.get(name, math.nan), "no price") for name in regimes}
-        rows.append(identity | by_regime | {COLUMN: of_group(read, *group[:3])})
-    return pd.DataFrame(rows), "llll" + "r" * len(regimes) + "l"
+        by_regime = {_words(name): paid.get(name, "no price") for name in regimes}
+        rows.append(identity | by_regime | {COLUMN: _evidence(read, some.drop_duplicates("cell"))})
+    return pd.DataFrame(rows), "lllll" + "r" * len(regimes) + "l"
 
 
 def ratio_by_regime(read: Results) -> Table:
     """Price ratios by region, basis and date, and the preprint's ratio there with its run times unchanged."""
-    table = _csv(read, "ratios")
+    table = money_csv(read, "ratios")
     rows = [
         {
             "Trainium": row.instance,
@@ -135,10 +149,10 @@ def spot_runs(read: Results) -> Table:
             "Expected h": _hours(row.expected_hours),
             "Simulated h": f"{row.simulated_hours:.3f} ± {row.standard_error:.3f}",
             "Factor": f"{row.factor:.3f}",
-            "USD": _usd(row.usd),
+            "USD": usd(row.usd) if pd.isna(row.usd_sd) else spread(row.usd, row.usd_sd),
             COLUMN: evidence.get(row.run, "published"),
         }
-        for row in _csv(read, "spot").dropna(subset="usd").itertuples()
+        for row in money_csv(read, "spot").dropna(subset="usd").itertuples()
     ]
     return pd.DataFrame(rows), "llllllrrrrrrrrl"
 
@@ -154,13 +168,13 @@ def break_even(read: Results) -> Table:
             "Region": row.region,
             "Basis": _words(row.basis),
             "Price of": "" if pd.isna(row.as_of) else row.as_of,
-            "USD, GPU": _usd(row.usd_here, ""),
-            "USD, Trainium": _usd(row.usd_there, ""),
-            "Saving": _usd(row.saving, ""),
-            "Porting": _usd(row.porting),
+            "USD, GPU": _spent(row.usd_here, row.usd_here_sd),
+            "USD, Trainium": _spent(row.usd_there, row.usd_there_sd),
+            "Saving": usd(row.saving, ""),
+            "Porting": usd(row.porting),
             "Runs": _runs(row),
         }
-        for row in _csv(read, "break_even").itertuples()
+        for row in money_csv(read, "break_even").itertuples()
     ]
     return pd.DataFrame(rows), "lllllllrrrrr"
 
@@ -175,8 +189,9 @@ def decisions(read: Results) -> Table:
             "Basis": _words(row.basis),
             "Price of": row.as_of,
             "Cost ratio": _range(row.ratio_low, row.ratio_high, "{:.2f}"),
-            "Spend a month": _usd(row.spend),
-            "Porting": _usd(row.porting),
+            "Spend a month": usd(row.spend),
+            "Porting": usd(row.porting),
+            "Ongoing a month": usd(row.ongoing),
             "Months": f"{row.months:g}",
             "Capacity": f"{row.capacity:g}",
             "Saved a month": _thousands(row.saved_low, row.saved_high),
@@ -185,20 +200,21 @@ def decisions(read: Results) -> Table:
             "Verdict": row.verdict,
             "Source leans": row.leans,
         }
-        for row in _csv(read, "decisions").itertuples()
+        for row in money_csv(read, "decisions").itertuples()
     ]
-    return pd.DataFrame(rows), "lllllrrrrrrrrll"
+    return pd.DataFrame(rows), "lllllrrrrrrrrrll"
 
 
 def projected_speeds(read: Results) -> Table:
     """Projected speed and cost on the study's instances; why not, where nothing can be projected."""
-    table = _csv(read, "projection")
+    table = money_csv(read, "projection")
     own = set(read.study.prices.instances.values())
     table = table[table["instance"].isna() | table["instance"].isin(own)]
     rows = [
         {
             "Network": row.architecture,
             "Pixels": f"{row.pixels}",
+            "Precision": row.precision,
             "Kind": "projected" if pd.isna(row.why_not) else row.why_not,
             **_price_of(row),
             "Cores": "" if pd.isna(row.cores) else f"{row.cores:g}",
@@ -208,23 +224,24 @@ def projected_speeds(read: Results) -> Table:
         }
         for row in table.itertuples()
     ]
-    return pd.DataFrame(rows), "lrp{4cm}llllrrrp{4cm}"
+    return pd.DataFrame(rows), "lrlp{4cm}llllrrrp{4cm}"
 
 
 def projection_errors(read: Results) -> Table:
     """What the projection got wrong where something was measured."""
     rows = [
         {
-            "Device": row.device,
+            "Device": short(row.device),
             "Network": row.kind,
+            "Precision": row.precision,
             "Measured images/s": f"{row.measured:,.0f}",
             "Projected": _range(row.low, row.high, "{:,.0f}"),
             "Error": "" if pd.isna(row.error) else f"{row.error:+.0%}",
             "How": row.method,
         }
-        for row in _csv(read, "backtest").itertuples()
+        for row in money_csv(read, "backtest").itertuples()
     ]
-    return pd.DataFrame(rows), "llrrrl"
+    return pd.DataFrame(rows), "lllrrrl"
 
 
 def documented_peaks(read: Results) -> Table:
@@ -232,20 +249,21 @@ def documented_peaks(read: Results) -> Table:
     rows = [
         {
             "Accelerator": row.accelerator,
-            "TFLOP/s per core": f"{row.tflops:.4g}",
+            "TFLOP/s per core, half": f"{row.tflops:.4g}",
+            "fp32": "none documented" if pd.isna(row.tflops_fp32) else f"{row.tflops_fp32:.4g}",
             "GB/s per core": "" if pd.isna(row.bandwidth_gb_s) else f"{row.bandwidth_gb_s:.4g}",
             "Kind": "published",
-            "Source": row.source,
+            "Source": row.source if pd.isna(row.source_fp32) else f"{row.source}; fp32: {row.source_fp32}",
             "How known": row.evidence,
         }
-        for row in _csv(read, "peaks").itertuples()
+        for row in money_csv(read, "peaks").itertuples()
     ]
-    return pd.DataFrame(rows), "lrrlp{9cm}l"
+    return pd.DataFrame(rows), "lrrrlp{9cm}l"
 
 
 def prices_by_basis(read: Results) -> Table:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
-    table = _csv(read, "prices")
+    table = money_csv(read, "prices")
     rows = []
     for instance, some in table.groupby("instance", sort=False):
         first = some.iloc[0]
@@ -283,60 +301,8 @@ COST_TABLES: dict[str, Callable[[Results], Table]] = {
 }
 
 
-def cost_values(read: Results) -> dict[str, str]:
-    """Every number that the paper's section on cost may name, as text for a macro."""
-    cases, ratios, spot = (_csv(read, name) for name in ("break_even", "ratios", "spot"))
-    spot = spot.drop_duplicates(["work_hours", "rate", "restart"])  # instances share a simulation
-    projection, decided = _csv(read, "projection"), _csv(read, "decisions")
-    said = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
-    published = cases[(cases["kind"] == "published") & cases["runs"].notna()]
-    # A run of seconds is never interrupted in the simulation: there is no spread to count distances in.
-    spot = spot[spot["standard_error"] > 1e-9 * spot["work_hours"]]
-    away = (spot["simulated_hours"] - spot["expected_hours"]).abs() / spot["standard_error"]
-    never = published["runs"].map(math.isinf).groupby(published["case"]).agg(["all", "any"])
-    values = {
-        "cost/regime sentence": escape(said[0], 1000),
-        "cost/regimes sentence": escape(said[1], 1000),
-        "cost/ranking sentence": escape("; ".join(said[2:]) + ".", 2000),
-        "cost/regimes": escape(listed(_csv(read, "regimes").get("regime", pd.Series()).map(_words)) or _NONE),
-        "cost/price rows": str(len(_csv(read, "prices"))),
-        "price/sources": escape(_price_sources(_csv(read, "prices")), 2000),
-        "cost/ratio rows": str(len(ratios)),
-        "cost/porting": f"{published['porting'].iloc[0]:,.0f}",
-        "cost/cases": str(len(never)),
-        "cost/cases never": str(never["all"].sum()),
-        "cost/cases by date": str((never["any"] & ~never["all"]).sum()),
-        "cost/spot away": f"{away.max():.1f}",
-        "cost/spot comparisons": str(len(spot)),
-        "cost/decisions": str(len(decided)),
-        "cost/projected": str(projection.loc[projection["why_not"].isna(), "architecture"].nunique()),
-        "cost/projection assumptions": _assumptions(projection["assumptions"].dropna()),
-        "cost/not audited": str(projection["why_not"].fillna("").str.startswith(NOT_AUDITED).sum()),
-    }
-    for verdict in ("port", "stay", "depends"):
-        values[f"cost/decisions {verdict}"] = str(int((decided["verdict"] == verdict).sum()))
-    target = read.cost["target_auroc"].dropna()
-    values["cost/target"] = f"{target.iloc[0]:g}" if len(target) else r"\emph{none}"
-    return values
-
-
-def _assumptions(told: pd.Series) -> str:
-    """What projections assume, each once; a limit that differs from row to row in general words."""
-    each = dict.fromkeys(
-        "at most what the documented memory bandwidth lets through" if one.startswith("at most ") else one
-        for row in told
-        for one in row.split("; ")
-    )
-    return escape("; ".join(each), 1000) if each else r"\emph{none}"
-
-
-def _price_sources(prices: pd.DataFrame) -> str:
-    """``owner/repository file (3 rows); ...``: where prices are from, versions of one file together."""
-    counts = prices["source"].str.split(r" @| \(", n=1, regex=True).str[0].value_counts()
-    return "; ".join(f"{source} ({rows})" for source, rows in counts.items())
-
-
-def _csv(read: Results, name: str) -> pd.DataFrame:
+def money_csv(read: Results, name: str) -> pd.DataFrame:
+    """A table of :mod:`cxrbench.report.cost_report`; empty where it has no columns."""
     path: Path = read.folder / "tables" / f"{name}.csv"
     return pd.read_csv(path) if path.stat().st_size > 1 else pd.DataFrame()
 
@@ -363,17 +329,15 @@ def _words(text: str) -> str:
 
 def _cores(row: object) -> str:
     used, paid = row.cores_used, row.cores_paid  # type: ignore[attr-defined]
-    return f"{_NONE} of {paid:g}" if pd.isna(used) else f"{used:g} of {paid:g}"
+    return f"none of {paid:g}" if pd.isna(used) else f"{used:g} of {paid:g}"
+
+
+def _spent(value: float, deviation: float) -> str:
+    return usd(value, "") if pd.isna(deviation) else spread(value, deviation)
 
 
 def _hours(value: float) -> str:
     return f"{value:.3f}"
-
-
-def _usd(value: float, missing: str = _NONE) -> str:
-    if pd.isna(value):
-        return missing
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _range(low: float, high: float, form: str) -> str:

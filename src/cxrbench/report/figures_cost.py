@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from cxrbench.cost.breakeven import indifference
 from cxrbench.cost.prices import BASES
 from cxrbench.report.figures import COLOURS, DASHES, MARKERS, WIDTH, no_evidence
+from cxrbench.report.machines import MACHINE, machine_names
 
 _RUNS = np.logspace(0, 4, 41)
 
@@ -29,21 +30,26 @@ def cost_figures(results: Path) -> dict[str, Callable[[], Figure]]:
 
 
 def cost_by_price(costs: pd.DataFrame) -> Figure:
-    """US dollars of a usable model per group of seeds, one mark for each price basis and date."""
+    """US dollars of a usable model per group of seeds on one machine, a mark for each price basis and date; a
+    line reaches one standard deviation over seeds to either side."""
     costs = costs.dropna(subset=["cost_to_usable"]) if "cost_to_usable" in costs else costs[:0]
     if costs.empty:
         return no_evidence("No cell has run to the end, so nothing can be priced.")
-    groups = list(costs.groupby(["dataset", "architecture", "platform", "instance", "kind"], sort=False))
+    keys = ["dataset", "architecture", "platform", "instance", "kind", *MACHINE]
+    groups = list(costs.assign(named=machine_names(costs)).groupby(keys, sort=False))
     figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.3 * len(groups)), layout="constrained")
     for regime, colour, marker in zip(
         dict.fromkeys(costs["regime"]), cycle(COLOURS), cycle(MARKERS), strict=False
     ):
-        usd = [some.loc[some["regime"] == regime, "cost_to_usable"].mean() for _, some in groups]
+        priced = [some[some["regime"] == regime] for _, some in groups]
+        usd, deviation = ([some[column].mean() for some in priced] for column in ("cost_to_usable", "usd_sd"))
         label = regime.replace("_", " ")
-        axes.plot(usd, range(len(groups)), marker, color=colour, ms=5, label=label)
-    axes.set_yticks(
-        range(len(groups)), [f"{' '.join(group[:3])}\n{group[4]}, {group[3]}" for group, _ in groups]
-    )
+        bars = {"fmt": marker, "color": colour, "ms": 5, "elinewidth": 0.9, "label": label}
+        axes.errorbar(usd, range(len(groups)), xerr=deviation, **bars)
+    names = [
+        f"{' '.join(group[:3])}\n{group[4]}, {group[3]}; {some['named'].iloc[0]}" for group, some in groups
+    ]
+    axes.set_yticks(range(len(groups)), names)
     axes.set(xscale="log", xlabel="US dollars per usable model", ylim=(len(groups) - 0.5, -0.5))
     axes.grid(axis="x", which="both", color="0.92", lw=0.5)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -90,7 +96,8 @@ def line_of_indifference(cases: pd.DataFrame) -> Figure:
             f"porting {porting:,.0f} USD", (_RUNS[-1], porting / _RUNS[-1]), fontsize=7, va="center",
             xytext=(4, 0), textcoords="offset points", color="0.3",
         )  # fmt: skip
-    saving = cases[cases["saving"] > 0]
+    # The same dollars in two regions, or at a price that was only confirmed, are one mark.
+    saving = cases[cases["saving"] > 0].drop_duplicates(["case", "usd_here", "usd_there"])
     for row, colour, marker in zip(saving.itertuples(), cycle(COLOURS), cycle(MARKERS), strict=False):
         runs = f"{row.runs:,.0f} run{'' if row.runs == 1 else 's'}"
         label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {runs}"

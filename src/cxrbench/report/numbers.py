@@ -12,7 +12,7 @@ from cxrbench.platform_names import ACCELERATED
 from cxrbench.report import artifact, label_noise, provenance, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN, REFUSED
-from cxrbench.report.cost_tables import cost_values
+from cxrbench.report.cost_numbers import cost_values, group_costs
 from cxrbench.report.latex import escape
 from cxrbench.report.measurements import measurement_values
 from cxrbench.report.results import PHANTOM, Group, Results, counted, listed, with_interval
@@ -246,14 +246,10 @@ def _group_numbers(group: Group, read: Results) -> dict[str, str]:
     ):
         values[f"{key}/{metric}"] = escape(with_interval(read.of(group, metric, label)))
     aurocs = read.of(group, "auroc", "macro")
-    cost = read.cost[read.cost["cell"].isin(ok["cell"])]
     return values | {
         f"{key}/auroc/patients": counted(aurocs["n_patients"].iloc[0]),
         f"{key}/images per second": f"{ok['images_per_second'].mean():.0f}",
         f"{key}/minutes": f"{ok['total_seconds'].mean() / 60:.1f}",
         f"{key}/device": escape(listed(ok["device"])),
-        f"{key}/usd": f"{cost['usd_total'].mean():.3f}",
-        f"{key}/usd kind": escape(listed(cost["kind"])),
-        f"{key}/instance": escape(listed(cost["instance"])),
-        f"{key}/price date": escape(listed(cost["as_of"])),
+        **group_costs(read, group),
     }

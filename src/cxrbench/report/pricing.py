@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import pandas as pd
 from cxrbench.cells import Cell
 from cxrbench.config import Pricing, read_study
 from cxrbench.cost import cells as cost
+from cxrbench.cost.cells import EXCLUDED
 from cxrbench.cost.prices import BASES, REGIONS, read_prices
 from cxrbench.errors import UserError, suggestion
 from cxrbench.evidence import RECORD, Record, read_record
 from cxrbench.recorded import Recorded
+from cxrbench.report.machines import machine_names
 
 
 @dataclass(frozen=True)
@@ -90,19 +93,74 @@ def pricing_of(study: Path, asked: Asked) -> Pricing:
     return read_study(study).prices.model_copy(update={k: v for k, v in changes.items() if v is not None})
 
 
+_COSTS = (
+    "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "hours_total", "usd_total",
+    "usd_used_cores", "usd_per_million_images", "cost_to_usable", "usd_sd", "target_auroc", "usd_to_auroc",
+    "cost_to_auroc", "usd_amortised", "amortised_over",
+)  # fmt: skip
+_HEADS = {
+    "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
+    "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
+    "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
+    "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
+    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "low": "images/s, low",
+    "high": "images/s, high", "usd_per_million_low": "USD/million images, low",
+    "usd_per_million_high": "USD/million images, high", "usd_here": "USD/run, GPU", "here": "GPU",
+    "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
+    "setup_hours": "set-up h", "work_hours": "work h", "rate": "interruptions/h", "interval": "saved every h",
+    "restart": "restart h", "expected_hours": "expected h", "simulated_hours": "simulated h",
+    "standard_error": "standard error h", "usd": "USD", "usd_instance": "USD/h",
+    "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
+    "utilisation": "pays above this share of hours",
+}  # fmt: skip
+
+
 def readable(table: pd.DataFrame) -> str:
-    """The columns a person wants on a terminal."""
-    columns = ["cell", "status", "kind", "instance", "region", "basis", "as_of", "hours_total", "usd_total"]
-    columns += ["usd_used_cores", "usd_per_million_images", "cost_to_usable"]
-    if table["target_auroc"].notna().any():
-        columns += ["target_auroc", "usd_to_auroc", "cost_to_auroc"]
-    if "usd_amortised" in table:
-        columns += ["usd_amortised", "amortised_over"]
-    return in_columns(table[columns])
+    """The columns a person wants on a terminal, and what the dollars leave out."""
+    shown = table.filter(_COSTS).assign(machine=machine_names(table))
+    if (table["usd_used_cores"] == table["usd_total"]).all():
+        shown = shown.drop(columns="usd_used_cores")
+    note = f"Not charged: {EXCLUDED}."
+    if unknown := int(table["others_share"].isna().sum()):
+        note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
+    return f"{in_columns(shown)}\n{note}"
+
+
+def readable_break_even(table: pd.DataFrame) -> str:
+    """Break-even for a terminal: ``never`` where there is no saving, the reason where nothing is known."""
+    known = table["runs"].map(lambda runs: "never" if math.isinf(runs) else f"{runs:,.0f}")
+    runs = known.where(table["runs"].notna(), table["note"])
+    return in_columns(table.drop(columns=["source", "note", "saving"]).assign(runs=runs))
+
+
+def readable_projection(table: pd.DataFrame) -> str:
+    """Projections for a terminal, then why the rest is not projected, each reason once."""
+    made = table[table["why_not"].isna()].drop(columns=["sources", "assumptions", "why_not"])
+    reasons = [
+        f"{reason}: {', '.join(dict.fromkeys(some['architecture']))}"
+        + (f" on {', '.join(dict.fromkeys(some['instance']))}" if some["instance"].notna().all() else "")
+        for reason, some in table.groupby("why_not", sort=False)
+    ]
+    return "\n".join([in_columns(made), *reasons])
 
 
 def in_columns(table: pd.DataFrame) -> str:
-    """A table for the terminal: four digits, an empty cell where there is no value."""
+    """A table for the terminal: units in its heads, four digits, a dash where there is no value; what is the
+    same in all rows is said once, below it."""
     if table.empty:
         return "no rows"
-    return table.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-")
+    table = table.rename(columns=_HEADS).dropna(axis="columns", how="all")
+    alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
+    if len(alike) == len(table.columns):
+        alike = alike[1:]
+    shown = table.drop(columns=alike).to_string(index=False, float_format=_digits, na_rep="-")
+    below = "; ".join(f"{name} {_text(table[name].iloc[0])}" for name in alike if table[name].iloc[0] != "")
+    return f"{shown}\nIn all rows: {below}." if below else shown
+
+
+def _text(value: object) -> str:
+    return _digits(value) if isinstance(value, float) else str(value)
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -19,16 +20,17 @@ from cxrbench.cost.projection import (
     backtest,
     kind_of,
     measured_of,
-    nothing_known,
     projections,
+    why_not,
 )
 from cxrbench.errors import UserError
 from cxrbench.evidence import RECORD, Record, read_record
+from cxrbench.machine import is_busy, machine_of
 
 AUDIT = Path("audit/audit.csv")
 NEEDED = ("architecture", "pixels", "gmac")
 COLUMNS = [
-    *("architecture", "pixels", "instance", "region", "basis", "as_of", "cores", "low", "high"),
+    *("architecture", "pixels", "precision", "instance", "region", "basis", "as_of", "cores", "low", "high"),
     *("usd_per_million_low", "usd_per_million_high", "kind", "sources", "assumptions", "error", "why_not"),
 ]
 _FAMILIES = {"cuda": "gpu", "neuron": "neuron", "torchneuron": "neuron"}  # by platform; others run on CPUs
@@ -88,30 +90,62 @@ def measured_speeds(study: Study, recorded: Path) -> list[Measured]:
             found.append(one)
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):
-            if (one := _of_bench(row, path.parent.name)) is not None:
+            if (one := _of_bench(row, path.parent.name, audit)) is not None:
                 found.append(one)
     return found
 
 
-def _of_record(record: Record, study: Study, audit: pd.DataFrame) -> Measured | None:
+def cpu_speeds(study: Study, recorded: Path) -> list[Measured]:
+    """What recorded quiet cells reached on each machine: a mean over seeds per network, size and precision.
+
+    A processor has no documented peak, so a share here is of one TFLOP/s and each machine is a family of its
+    own: shares compare runs on one processor, which is all that a backtest asks of them.
+    """
+    audit = read_audit(recorded)
+    speeds: dict[tuple[str, str, Work], list[float]] = {}
+    for path in sorted(recorded.glob(f"*/*/cpu/seed*/{RECORD}")):
+        record = read_record(path)
+        work = _work_of_record(record, study, audit)
+        speed = record.timing.images_per_second
+        if isinstance(work, Work) and speed and not is_busy(record.timing.others_share):
+            precision = str(record.recipe.get("precision", "fp32"))
+            speeds.setdefault((machine_of(record, "cpu"), precision, work), []).append(speed)
+    return [
+        Measured(_anything(machine, 1.0, machine), 1, work, mean(some), "our own cells", precision)
+        for (machine, precision, work), some in speeds.items()
+    ]
+
+
+def _anything(name: str, tflops: float, family: str) -> Device:
+    """A device whose peak is ``tflops`` in every precision."""
+    return Device(name, tflops, None, "measured beside it", family, True, tflops, "measured beside it")
+
+
+def _work_of_record(record: Record, study: Study, audit: pd.DataFrame) -> Work | str:
     dataset, architecture = record.cell.split("/")[:2]
     if dataset not in study.datasets:
-        return None
-    work = work_of(audit, architecture, study.dataset(dataset).pixels)
+        return f"not projected: the study has no {dataset}"
+    return work_of(audit, architecture, study.dataset(dataset).pixels)
+
+
+def _of_record(record: Record, study: Study, audit: pd.DataFrame) -> Measured | None:
+    work = _work_of_record(record, study, audit)
     return measured_of(record, work) if isinstance(work, Work) else None
 
 
-def _of_bench(row: dict[str, Any], host: str) -> Measured | None:
-    """A benchmark row against the matrix product measured beside it, whatever its device's documents say."""
-    kind, peak = kind_of(str(row.get("architecture"))), row.get("matmul_flops_per_second")
-    if kind is None or not peak or not row.get("model_flops_per_image") or not row.get("ours"):
+def _of_bench(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Measured | None:
+    """A benchmark row against the matrix product measured beside it, whatever its device's documents say.
+
+    Its work is the audit's: the FLOP that a benchmark counts take grouped convolutions for dense ones.
+    """
+    peak, speed = row.get("matmul_flops_per_second"), row.get("ours")
+    work = work_of(audit, str(row.get("architecture")), int(row.get("pixels") or 0))
+    if not isinstance(work, Work) or not peak or not speed:
         return None
     family = _FAMILIES.get(str(row.get("platform")), "cpu")
-    name = f"{row.get('platform')} of {host}"
-    device = Device(name, peak / 1e12, None, "matrix product measured beside it", family)
-    work = Work(kind, row["model_flops_per_image"] / 6e9)
+    device = _anything(f"{row.get('platform')} of {host}", peak / 1e12, family)
     source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
-    return Measured(device, 1, work, row["ours"], source)
+    return Measured(device, 1, work, speed, source, str(row.get("precision", "fp32")))
 
 
 def efficiencies(measured: list[Measured]) -> list[Efficiency]:
@@ -122,43 +156,39 @@ def efficiencies(measured: list[Measured]) -> list[Efficiency]:
 def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
     """Every network of the study on every instance with an accelerator, projected; ``why_not`` otherwise.
 
-    Sizes are those of the study's data sets and all that were audited of these networks. Columns:
-    :data:`COLUMNS`; ``error`` is what the projection of that kind of network got wrong elsewhere.
+    Sizes and precisions are those of the study's data sets. Columns: :data:`COLUMNS`; ``error`` is what the
+    projection of that kind of network got wrong elsewhere.
     """
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
     tested = backtest(measured)
-    pairs = dict.fromkeys(
-        (cell.architecture, study.dataset(cell.dataset).pixels) for cell in study.all_cells()
+    wanted = dict.fromkeys(
+        (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
+        for cell in study.all_cells()
     )
-    parts = [
-        _one(name, pixels, audit, study, prices, efficiencies(measured), tested) for name, pixels in pairs
-    ]
+    parts = [_one(which, audit, study, prices, efficiencies(measured), tested) for which in wanted]
     return pd.DataFrame([row for part in parts for row in part], columns=COLUMNS)
 
 
 def _one(
-    name: str,
-    pixels: int,
+    which: tuple[str, int, str],
     audit: pd.DataFrame,
     study: Study,
     prices: pd.DataFrame,
     known: list[Efficiency],
     tested: pd.DataFrame,
 ) -> list[dict[str, Any]]:
-    identity = {"architecture": name, "pixels": pixels}
+    name, pixels, precision = which
+    identity = {"architecture": name, "pixels": pixels, "precision": precision}
     work = work_of(audit, name, pixels)
     if isinstance(work, str):
         return [identity | {"why_not": work}]
     rows = newest(prices, study.prices.as_of, study.prices.region, [study.prices.basis])
-    made = projections(work, rows, known).to_dict("records")
+    made = projections(work, rows, known, precision).to_dict("records")
     told = [identity | row | {"error": error_of(work.kind, row["instance"], tested, rows)} for row in made]
-    done = {row["instance"] for row in made}
-    for row in rows.itertuples():
-        if row.accelerator in DEVICES and row.instance not in done:
+    for row in rows[rows["accelerator"].isin(list(DEVICES))].itertuples():
+        if reason := why_not(work, DEVICES[row.accelerator], known, precision):
             where = {name: getattr(row, name) for name in ("instance", "region", "basis", "as_of", "cores")}
-            told.append(
-                identity | where | {"why_not": nothing_known(work.kind, DEVICES[row.accelerator].family)}
-            )
+            told.append(identity | where | {"why_not": reason})
     return told
 
 
@@ -169,6 +199,6 @@ def error_of(kind: str, instance: str, tested: pd.DataFrame, rows: pd.DataFrame)
     if some.empty:
         return "not tested: no such device measured by us"
     if some["error"].isna().all():
-        return "not tested: one device measured, too few to leave one out"
-    each = some.groupby("device", sort=True)["error"].mean()
+        return "not tested: nothing to leave out"
+    each = some.groupby("device", sort=True)["error"].mean()  # of one device: over what was measured on it
     return "; ".join(f"{name}: {error:+.0%}" for name, error in each.items())

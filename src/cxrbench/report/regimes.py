@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.config import Pricing
-from cxrbench.cost.cases import PREPRINT, PREPRINT_DATE
+from cxrbench.cost.cases import PREPRINT
 from cxrbench.cost.cells import priced_as
-from cxrbench.cost.prices import KEY, UNDATED, newest
-from cxrbench.cost.regimes import Regime, Repriced, available, rankings, regimes, reprice
+from cxrbench.cost.prices import KEY
+from cxrbench.cost.regimes import Regime, available, dates_of, of_pair, rankings, regimes
 from cxrbench.errors import UserError
-from cxrbench.report.breakeven import study_pair
+from cxrbench.report.breakeven import preprint_at, study_pair
 
 RATIO_COLUMNS = [
     *(
@@ -66,55 +66,27 @@ def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Price ratios of Trainium and GPU instances in every region, basis and at every date that prices both,
     and what the preprint's 3 to 5 times becomes there with its run times unchanged."""
     own = study_pair(pricing)
-    rows = []
-    for pair in dict.fromkeys([*([own] if own else []), *_PAIRS]):
-        some = prices[prices["instance"].isin(pair)]
-        both = some.groupby("region")["instance"].nunique() == 2
-        for region in sorted(both[both].index, key=lambda name: (name != pricing.region, name)):
-            here = some[some["region"] == region]
-            for regime in available(here, pair, region):
-                if (row := _ratio(here, pair, region, regime)) is not None:
-                    rows.append(row)
-    table = pd.DataFrame(rows, columns=RATIO_COLUMNS)
-    return table.drop_duplicates(["instance", "baseline", "region", "basis", "as_of"], ignore_index=True)
+    pairs = dict.fromkeys([*([own] if own else []), *_PAIRS])
+    rows = [_ratio(prices, pair, *found) for pair in pairs for found in of_pair(prices, pair, pricing.region)]
+    return pd.DataFrame(rows, columns=RATIO_COLUMNS)
 
 
 def _ratio(
-    prices: pd.DataFrame, pair: tuple[str, str], region: str, regime: Regime
-) -> tuple[Any, ...] | None:
-    """One row of :func:`ratio_table`; none when one of the pair has no price at ``regime``."""
-    rows = newest(prices, regime.as_of, region, [regime.basis], pair).set_index("instance")
-    if len(rows) < 2:
-        return None
-    here, there = rows.loc[pair[0]], rows.loc[pair[1]]
-    dates = " and ".join(dict.fromkeys(one["as_of"] or UNDATED for one in (here, there)))
-    ratio = here["usd_per_hour"] / there["usd_per_hour"]
-    row = (
-        *pair,
-        "published",
-        region,
-        regime.basis,
-        dates,
-        here["usd_per_hour"],
-        there["usd_per_hour"],
-        ratio,
-    )
+    prices: pd.DataFrame,
+    pair: tuple[str, str],
+    region: str,
+    regime: Regime,
+    here: pd.Series,
+    there: pd.Series,
+) -> tuple[Any, ...]:
+    """One row of :func:`ratio_table`."""
+    usd, base = here["usd_per_hour"], there["usd_per_hour"]
+    row = (*pair, "published", region, regime.basis, dates_of(here, there), usd, base, usd / base)
     compared = pair[0].startswith(_PREPRINT[0]) and pair[1].startswith(_PREPRINT[1])
     told = preprint_at(prices, pair, regime, region) if compared else None
     if told is None:
         return (*row, None, None, None, None, "")
     return (*row, PREPRINT.low, PREPRINT.high, *told.ratio, told.turns)
-
-
-def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], regime: Regime, region: str) -> Repriced | None:
-    """The preprint's cost ratio at ``regime``, taken to be on demand at the prices of its day, or the newest
-    where the table has none so old; none where a price is missing."""
-    for then in (Regime("on_demand", PREPRINT_DATE), Regime("on_demand")):
-        try:
-            return reprice((PREPRINT.low, PREPRINT.high), prices, *pair, then, regime, region)
-        except UserError:
-            continue
-    return None
 
 
 def turning_sentences(prices: pd.DataFrame, pricing: Pricing, ratios: pd.DataFrame) -> tuple[str, str]:
@@ -123,18 +95,22 @@ def turning_sentences(prices: pd.DataFrame, pricing: Pricing, ratios: pd.DataFra
     pair = study_pair(pricing)
     if pair is None:
         return "The study names no instance for both platforms: its price ratio is not defined.", ""
-    spot = [one for one in available(prices, pair, pricing.region) if one.basis == "spot"]
+    spot = [regime for regime in available(prices, pair, pricing.region) if regime.basis == "spot"]
     told = preprint_at(prices, pair, spot[-1], pricing.region) if spot else None
     if told is None:
         return f"There is no spot price of both {pair[0]} and {pair[1]} in {pricing.region}.", ""
     own = ratios[(ratios["instance"] == pair[0]) & (ratios["baseline"] == pair[1])]
     own = own[own["ratio_low"].notna()]
     turning = own[own["ranking"] != "does not turn"]
-    where = ", ".join(f"{row.region} {row.basis} ({row.as_of})" for row in turning.itertuples()) or "none"
+    at = ", ".join(
+        f"{row.region} {row.basis.replace('_', ' ')} ({row.as_of})" for row in turning.itertuples()
+    )
+    count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
     return (
         told.sentence,
-        f"Over the {len(own)} regimes that price both, {own['ratio_low'].min():.2f} to "
-        f"{own['ratio_high'].max():.2f} times; regimes in which the ranking turns or may turn: {where}.",
+        f"Over the {len(own)} prices that the table has of both, {own['ratio_low'].min():.2f} to "
+        f"{own['ratio_high'].max():.2f} times; with run times unchanged, {pair[0]} could be cheaper than "
+        f"{pair[1]} at {count} of them{f': {at}' if at else ''}.",
     )
 
 

@@ -14,6 +14,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, Failure, Record, check_evidence, read_predictions, read_record
 from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.machines import mark
 from cxrbench.report.page.pictures import Picture, RocPanels, drawing, learning_curve
 from cxrbench.report.page.tables import PageTable, page_table
 from cxrbench.report.page.text import Tail, tail
@@ -137,7 +138,10 @@ class CellParts:
                 told.append((title, with_interval(rows)))
         if timing.images_per_second:
             told.append(("Images per second", f"{timing.images_per_second:,.1f} ({timing.how})"))
-        return told + [("Cost", _cost(row)) for row in self._of(self._cost, record.cell)]
+        for row in self._of(self._cost, record.cell):
+            whose = "Cost" if row.origin == origin else f"Cost of the {row.origin} run"
+            told.append((whose, _cost(row)))
+        return told
 
     def _pictures(self, record: Record, folder: Path, refused: str) -> list[Picture]:
         with drawing():
@@ -159,9 +163,10 @@ def _cost(row: Any) -> str:
     basis = row.basis.replace("_", " ")
     if pd.isna(row.usd_total):
         return f"no price of {row.instance} in {row.region}, {basis}"
-    return (
-        f"{row.usd_total:.4g} USD ({row.kind}: {row.instance}, {row.region}, {basis}, price of {row.as_of})"
-    )
+    load = "load not recorded" if pd.isna(row.others_share) else ""
+    marks = [load, *mark("recorded", row.busy, row.others_share)]
+    parts = [f"{row.kind}: {row.instance}", row.region, basis, f"price of {row.as_of}", *filter(None, marks)]
+    return f"{row.usd_total:.4g} USD ({', '.join(parts)})"
 
 
 def _attempts(record: Record) -> str:
