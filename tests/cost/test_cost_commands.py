@@ -53,7 +53,10 @@ def test_the_price_and_the_target_may_be_asked_for() -> None:
     assert 0 < row["usd_to_auroc"] < row["usd_total"]
     assert row["cost_to_auroc"] == row["usd_to_auroc"], "one seed, and it reached the target"
     assert row["usd_amortised"] == row["usd_total"] and row["amortised_over"] == 10, "nothing was compiled"
-    assert "usd_to_auroc" in cxrbench("cost", "table", CELL, "--target-auroc", "0.65").stdout
+    shown = cxrbench("cost", "table", CELL, "--target-auroc", "0.65").stdout
+    assert "USD to AUROC" in shown and "2026-07-20" in shown
+    assert "Not charged: storage, data transfer, packing the images, boot time and tax." in shown
+    assert "The load of the machine was not recorded for 1 of 1 runs." in shown
 
 
 @pytest.mark.parametrize(
@@ -103,20 +106,49 @@ def test_on_spot_expectation_and_simulation_agree() -> None:
 
 
 def test_break_even_of_the_published_cases_and_of_ones_own_numbers() -> None:
-    cases = {(row["case"], row["as_of"]): row for row in rows("break-even", CELL)}
+    cases = {
+        (row["case"], row["as_of"]): row
+        for row in rows("break-even", CELL)
+        if row["basis"] != "sagemaker" or row["case"] == "fine-tuning"
+    }
     assert cases["30B model, run times as printed", "2025-04-28"]["runs"] == 1
     today = cases["30B model, run times as printed", "2026-07-20"]
     assert today["saving"] < 0 and today["runs"] is None and today["note"] == "never: no saving"
     assert cases["30B model, equal tokens", "2025-04-28"]["saving"] < 0
-    assert cases["fine-tuning, SageMaker prices", "undated"]["saving"] == pytest.approx(
-        68.6063 - 41.435, abs=1e-3
-    )
+    assert cases["fine-tuning", "undated"]["saving"] == pytest.approx(68.6063 - 41.435, abs=1e-3)
     assert cases["nih128-64px resnet18", ""]["runs"] is None
     assert (
         "never"
         in cxrbench("cost", "break-even", "--days", 5, "--usd-per-day", 900, "--here", 1, "--there", 2).stdout
     )
     assert "--usd-per-day is missing" in refused("cost", "break-even", "--days", 5)
+    shown = cxrbench("cost", "break-even", CELL).stdout
+    assert "inf" not in shown and "never" in shown and "USD/run, Trainium" in shown
+
+
+def test_published_runs_are_priced_at_every_basis_that_prices_both_sides() -> None:
+    """Capacity blocks and spot price one side only of p4d against trn1.32xlarge: no row for them."""
+    found = {(row["region"], row["basis"], row["as_of"]) for row in rows("break-even", CELL) if row["runs"]}
+    assert ("us-east-1", "sagemaker", "undated") in found and (
+        "us-east-1",
+        "on_demand",
+        "2025-08-04",
+    ) in found
+    assert {basis for _, basis, _ in found} == {"on_demand", "sagemaker"}
+
+
+def test_the_utilisation_from_which_a_reservation_pays() -> None:
+    found = {row["basis"]: row for row in rows("reserve")}
+    assert found["reserved_1y"]["utilisation"] == pytest.approx(0.586, abs=5e-4)
+    assert found["reserved_3y"]["utilisation"] == pytest.approx(0.353, abs=5e-4)
+    assert {row["instance"] for row in found.values()} == {"trn1.32xlarge"}
+    assert "pays above this share of hours" in cxrbench("cost", "reserve").stdout
+
+
+def test_projections_have_units_and_each_reason_once() -> None:
+    shown = cxrbench("cost", "project").stdout
+    assert "images/s, low" in shown and "USD/million images, low" in shown and "nan" not in shown
+    assert shown.count("no efficiency of a cnn network on a GPU in fp32 is known") == 1
 
 
 def test_a_decision_may_rest_on_ones_own_ratio_or_on_other_prices() -> None:
@@ -127,6 +159,20 @@ def test_a_decision_may_rest_on_ones_own_ratio_or_on_other_prices() -> None:
     assert told["months_to_break_even"] == [None, 0.5]
     shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
     assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown
+    assert "ongoing engineering of a second platform: 0 USD per month, an assumption" in shown
+
+
+def test_ongoing_engineering_is_part_of_a_decision() -> None:
+    def told(*more: object) -> dict[str, object]:
+        words = ("--architecture", "mine", "--ratio", 0.5, 0.5, *more, "--json")
+        return json.loads(cxrbench("cost", "decide", *FIVE, *words).stdout)
+
+    assert told()["saving_per_month"] == [40_000, 40_000] and told()["verdict"] == "port"
+    dear = told("--ongoing", 45_000)
+    assert dear["saving_per_month"] == [-5_000, -5_000] and dear["verdict"] == "stay"
+    assert "ongoing engineering is -1.0" in refused(
+        "cost", "decide", *FIVE, "--architecture", "cnn", "--ongoing", -1
+    )
 
 
 @pytest.mark.parametrize(

@@ -232,19 +232,7 @@ def backtest(measured: Sequence[Measured]) -> pd.DataFrame:
                     "method": _method(across, made is not None), "source": run.source,
                 }
             )  # fmt: skip
-    columns = [
-        "device",
-        "family",
-        "kind",
-        "precision",
-        "measured",
-        "low",
-        "high",
-        "error",
-        "method",
-        "source",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
 
 def _left(other: Measured, run: Measured, across: bool) -> bool:
