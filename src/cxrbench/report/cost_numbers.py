@@ -84,7 +84,10 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
     first = published[published["case"] == CASES[0].name]
     paid = (first["basis"].map(_words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
     pays = published.loc[np.isfinite(published["runs"]) & (published["case"] == CASES[-1].name), "runs"]
+    demand = first[first["basis"] == "on_demand"].sort_values("as_of")
+    cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
     return {
+        "cost/cut date": escape(cut.iloc[0] if len(cut) else _NONE),
         "cost/porting": f"{published['porting'].iloc[0]:,.0f}",
         "cost/comparisons": str(len(never)),
         "cost/comparisons always": str((~never["any"]).sum()),
