@@ -214,7 +214,9 @@ def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(result
 
 def test_every_number_of_the_section_on_cost_is_defined(results: Results) -> None:
     values = cost_values(results)
-    text = "".join((ROOT / f"paper/sections/{name}.tex").read_text() for name in ("cost", "more_cost", "guidance"))
+    text = "".join(
+        (ROOT / f"paper/sections/{name}.tex").read_text() for name in ("cost", "more_cost", "guidance")
+    )
     used = re.findall(r"\\val\{(cost/[^}]*)\}", text)
     assert used and set(used) <= set(values)
     assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"

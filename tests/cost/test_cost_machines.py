@@ -1,0 +1,202 @@
+"""Machines are never averaged: a busy or fresh run is shown, marked, and moves no headline or ranking."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import ROOT
+from cxrbench.config import Pricing, read_study
+from cxrbench.cost.breakeven import ratio_of_cells
+from cxrbench.cost.cells import cost_table, hours_of
+from cxrbench.cost.comparable import comparable
+from cxrbench.cost.regimes import Regime, rankings, regimes
+from cxrbench.evidence import Timing
+from cxrbench.files import write_csv
+from cxrbench.report import pricing
+from cxrbench.report.cells import cells_table
+from cxrbench.report.cost_numbers import cost_values, group_costs
+from cxrbench.report.cost_report import write_cost_report
+from cxrbench.report.cost_tables import COST_TABLES
+from cxrbench.report.results import Results
+
+RECORDED, STUDY, PRICES = ROOT / "data/recorded", ROOT / "config/config.yaml", ROOT / "data/prices.csv"
+GROUP = ("phantom-32px", "resnet18", "cpu")
+BUSY = "/".join(GROUP) + "/seed0"
+
+
+def on(record, cpu, hours=2.0, share=None):
+    """``record`` as if it had run on ``cpu`` for so long, beside others that used ``share`` of the cores."""
+    timing = Timing(train_seconds=3600 * hours, others_share=share)
+    host = record.host.model_copy(update={"cpu": cpu})
+    return record.model_copy(update={"host": host, "timing": timing})
+
+
+@pytest.fixture
+def runs(make_record):
+    """Seeds of cpu on two processors, all of xla_cpu on the second one, as the recorded evidence has them."""
+    cell = "nih128-32px/convnext_pico/{}/seed{}"
+    return [
+        on(make_record(cell.format("cpu", 0)), "Intel", 4.0),
+        on(make_record(cell.format("cpu", 1)), "Intel", 4.2),
+        on(make_record(cell.format("cpu", 2)), "AMD", 1.0),
+        on(make_record(cell.format("xla_cpu", 0)), "AMD", 3.0),
+        on(make_record(cell.format("xla_cpu", 1)), "AMD", 3.2),
+    ]
+
+
+def test_a_cost_is_of_one_machine_and_has_a_spread(prices, runs):
+    table = cost_table(runs, prices, Pricing()).set_index("cell")
+    intel = table.loc["nih128-32px/convnext_pico/cpu/seed0"]
+    assert intel["cost_to_usable"] == pytest.approx(4.1 * 0.10264) and intel["seeds"] == 2
+    assert intel["usd_sd"] == pytest.approx(0.2 / 2**0.5 * 0.10264)
+    amd = table.loc["nih128-32px/convnext_pico/cpu/seed2"]
+    assert amd["cost_to_usable"] == pytest.approx(0.10264) and pd.isna(amd["usd_sd"])
+
+
+def test_platforms_are_compared_on_a_processor_that_they_share(prices, runs):
+    """Over all machines cpu is the dearer of the two; on the shared processor it is the cheaper."""
+    table = cost_table(runs, prices, Pricing())
+    chosen, differs = comparable(table)
+    assert set(chosen["processor"]) == {"AMD"} and differs == ""
+    ratio = ratio_of_cells(table, "nih128-32px", "convnext_pico", "xla_cpu", "cpu")
+    assert (ratio.low, ratio.high) == pytest.approx((3.0, 3.2))
+    (said,) = rankings(regimes(hours(runs), prices, Pricing().instances, [Regime("on_demand")]))
+    assert "cpu (c7a.large) < xla_cpu (c7a.large)" in said and "differ" not in said
+
+
+def test_without_a_shared_processor_the_sentence_says_so(prices, runs):
+    apart = [run for run in runs if not run.cell.endswith("cpu/seed2")]
+    (said,) = rankings(regimes(hours(apart), prices, Pricing().instances, [Regime("on_demand")]))
+    assert said.endswith("(processors differ: cpu Intel, xla_cpu AMD)")
+    ratio = ratio_of_cells(
+        cost_table(apart, prices, Pricing()), "nih128-32px", "convnext_pico", "xla_cpu", "cpu"
+    )
+    assert "processors differ" in ratio.source
+
+
+def test_a_shared_busy_processor_is_taken_last_and_named(prices, make_record, runs):
+    cell = "nih128-32px/convnext_pico/cpu/seed3"
+    table = cost_table([*runs, on(make_record(cell), "AMD", 0.1, share=0.5)], prices, Pricing())
+    chosen, _ = comparable(table)
+    assert cell not in set(chosen["cell"])
+    alone = table[table["cell"].isin([cell]) | (table["platform"] == "xla_cpu")]
+    assert comparable(alone)[1] == "busy machine: cpu"
+
+
+def test_records_without_a_processor_share_no_machine(prices, make_record):
+    records = [on(make_record(f"nih128-32px/resnet18/cpu/seed{seed}"), "", 1.0 + seed) for seed in (0, 1)]
+    table = cost_table(records, prices, Pricing())
+    assert table["cost_to_usable"].tolist() == pytest.approx([0.10264, 2 * 0.10264])
+    assert table["machine"].nunique() == 2 and table["machine"].str.startswith("unknown processor of ").all()
+
+
+def hours(records):
+    return pd.DataFrame([hours_of(record) for record in records])
+
+
+names = st.sampled_from(["cpu", "xla_cpu", "cuda", "neuron"])
+at = st.tuples(st.sampled_from(["on_demand", "spot", "reserved_1y"]), names)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(at, st.integers(1, 99), min_size=1), st.randoms())
+def test_every_ranking_is_the_order_of_the_costs_behind_it(usd, order):
+    """pandas' sort=False reshaping gave values to other names (issue 62213): each order is looked up here."""
+    keys = list(usd)
+    order.shuffle(keys)
+    table = pd.DataFrame(
+        [
+            {
+                "regime": regime, "dataset": "d", "architecture": "a", "platform": platform,
+                "cell": f"d/a/{platform}/seed0", "instance": platform,
+                "cost_to_usable": usd[regime, platform],
+                "origin": "recorded", "machine": "m", "processor": "p", "busy": False,
+            }
+            for regime, platform in keys
+        ]
+    )  # fmt: skip
+    platforms = sorted({platform for _, platform in keys})
+    expected = {}
+    for regime in {regime for regime, _ in keys}:
+        if len(platforms) > 1 and all((regime, platform) in usd for platform in platforms):
+            ranked = sorted(platforms, key=lambda name: usd[regime, name])
+            text = " < ".join(f"{name} ({name})" for name in ranked)
+            expected.setdefault(text, set()).add(regime)
+    told = [text for text in rankings(table) if "accelerators alone" not in text]
+    assert len(told) == bool(expected)
+    for text, under in expected.items():
+        (part,) = [part for part in told[0].split("; ") if f"{text} under " in part]
+        assert set(part.split(" under ")[1].split(", ")) == under
+
+
+# ------------------------------------------------------------------ tables and figures
+
+
+def built(folder: Path, busy: bool) -> Results:
+    """Tables of the phantom cells: as recorded, or with one trained again on this machine, busy and slow."""
+    cells = folder / "results/cells"
+    for path in sorted(RECORDED.glob("phantom-32px/*/*/seed*/record.json")):
+        target = cells / path.relative_to(RECORDED)
+        target.parent.mkdir(parents=True)
+        shutil.copy(path, target)
+    if busy:
+        path = cells / BUSY / "record.json"
+        record = json.loads(path.read_text())
+        record["timing"] |= {"train_seconds": record["timing"]["train_seconds"] * 9, "others_share": 0.5}
+        path.write_text(json.dumps(record))
+    asked = pricing.Asked(target_auroc=0.65, runs=10)
+    table = pricing.cost_table([cells], STUDY, PRICES, asked, RECORDED)
+    write_csv(folder / "results/tables/cost.csv", table)
+    write_cost_report(folder / "results", STUDY, PRICES, RECORDED)
+    records = cells.glob("*/*/*/*/record.json")
+    write_csv(folder / "results/tables/cells.csv", cells_table(read_study(STUDY), records, RECORDED))
+    read = {field.name: pd.DataFrame() for field in fields(Results)}
+    read |= {"folder": folder / "results", "study": read_study(STUDY)}
+    read |= {"cells": pd.read_csv(folder / "results/tables/cells.csv", keep_default_na=False, na_values=[""])}
+    return Results(**read | {"cost": pd.read_csv(folder / "results/tables/cost.csv")})
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Results]:
+    """The same study without a fresh run, and with one made on a busy machine."""
+    return tuple(built(tmp_path_factory.mktemp(f"busy{busy}"), busy) for busy in (False, True))
+
+
+def test_a_busy_run_moves_no_headline_and_no_ranking(both: tuple[Results, Results]) -> None:
+    quiet, busy = both
+    sentences = [(read.folder / "tables/regimes.txt").read_text() for read in both]
+    assert sentences[0] == sentences[1]
+    assert group_costs(quiet, GROUP) == group_costs(busy, GROUP)
+    for name in ("spot", "break_even", "decisions", "projection", "backtest"):
+        tables = [(read.folder / f"tables/{name}.csv").read_bytes() for read in both]
+        assert tables[0] == tables[1], name
+    before, after = cost_values(quiet), cost_values(busy)
+    assert {key for key in before if before[key] != after[key]} == {"cost/load"}
+    assert after["cost/load"].endswith("1 on a busy machine is marked")
+
+
+@pytest.mark.parametrize("name", ["cost", "cost_units", "regimes"])
+def test_a_busy_run_is_a_marked_row_beside_the_others(both: tuple[Results, Results], name: str) -> None:
+    before, after = (COST_TABLES[f"table_{name}"](read)[0] for read in both)
+    marked = after["Machine"].str.endswith("fresh; busy (50 % used by others)")
+    assert marked.sum() == 1 and len(after) == len(before) + 1
+    values = before.columns.drop("Evidence")
+    pd.testing.assert_frame_equal(
+        after.loc[~marked, values].reset_index(drop=True), before[values].reset_index(drop=True)
+    )
+    assert set(before["Machine"]) == {"Intel Xeon, 2 cores"}
+
+
+def test_dollars_of_several_seeds_have_a_spread_and_of_one_seed_say_so(both: tuple[Results, Results]) -> None:
+    table = COST_TABLES["table_cost_units"](both[1])[0]
+    fresh = table["Machine"].str.contains("fresh")
+    assert table.loc[~fresh, "Usable model"].str.contains(" ± ").all()
+    assert table.loc[fresh, "Usable model"].str.endswith("(1 seed)").all()
