@@ -48,8 +48,8 @@ _PHASES = ("Set-up", "Compile", "Train", "Evaluate")
 
 
 def cost_units(read: Results) -> Table:
-    """What a unit costs per group of seeds on one machine: epoch, million images, target AUROC, usable model,
-    warm run."""
+    """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model, warm
+    run."""
     rows = []
     table = read.cost.assign(named=machine_names(read.cost))
     for group, some in table.groupby(_GROUP, sort=False):
@@ -62,12 +62,11 @@ def cost_units(read: Results) -> Table:
                 "Kind": listed(some["kind"]),
                 **{name: column.iloc[0] for name, column in _price_columns(some).items()},
                 "Usable": f"{len(ok)} of {len(some)}",
-                "Epoch": _mean(some["usd_per_epoch"]),
                 "Million images": _mean(some["usd_per_million_images"]),
                 "AUROC of": "" if pd.isna(target) else f"{target:g}",
                 "Until then": spread(first["cost_to_auroc"], ok["usd_to_auroc"].std()),
                 "Usable model": spread(first["cost_to_usable"], first["usd_sd"]),
-                "Compilation shared": _amortised(some),
+                **_amortised(some),
                 COLUMN: _evidence(read, some),
             }
         )
@@ -78,10 +77,11 @@ def _mean(values: pd.Series) -> str:
     return spread(values.mean(), values.std())
 
 
-def _amortised(some: pd.DataFrame) -> str:
+def _amortised(some: pd.DataFrame) -> dict[str, str]:
     if "usd_amortised" not in some or some["usd_amortised"].isna().all():
-        return ""
-    return f"{_mean(some['usd_amortised'])} ({some['amortised_over'].iloc[0]:g} runs)"
+        return {"Compilation shared": "", "Shared by": ""}
+    runs = f"{some['amortised_over'].iloc[0]:g} runs"
+    return {"Compilation shared": _mean(some["usd_amortised"]), "Shared by": runs}
 
 
 def _evidence(read: Results, runs: pd.DataFrame) -> str:

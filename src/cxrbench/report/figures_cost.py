@@ -37,7 +37,7 @@ def cost_by_price(costs: pd.DataFrame) -> Figure:
         return no_evidence("No cell has run to the end, so nothing can be priced.")
     keys = ["dataset", "architecture", "platform", "instance", "kind", *MACHINE]
     groups = list(costs.assign(named=machine_names(costs)).groupby(keys, sort=False))
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.3 * len(groups)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.7 + 0.36 * len(groups)), layout="constrained")
     for regime, colour, marker in zip(
         dict.fromkeys(costs["regime"]), cycle(COLOURS), cycle(MARKERS), strict=False
     ):
