@@ -42,6 +42,13 @@ def is_busy(others_share: float | None) -> bool:
     return others_share is not None and others_share > BUSY
 
 
+def load_in_words(others_share: float | None) -> str:
+    """Return how busy the machine was: ``others used 48 % of the cores``, or that nobody measured it."""
+    if others_share is None:
+        return "load not recorded"
+    return f"others used {others_share:.0%} of the cores".replace("%", " %")
+
+
 def headline(runs: pd.DataFrame) -> pd.Series:
     """Which rows of ``runs`` stand for their group (:data:`GROUP`) where a single speed or cost is printed.
 
