@@ -6,6 +6,8 @@ count and the software that decides speed are equal. Imports no torch.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -35,6 +37,17 @@ def machine_of(record: Record, platform: str) -> str:
     driver = [f"driver {host.driver}"] if host.driver else []
     instance = [host.instance] if host.instance else []
     return ", ".join([*device, processor_of(record), f"{host.cores} cores", *instance, *driver, *software])
+
+
+def short_processor(processor: str) -> str:
+    """Return a processor's name without what every name has: ``Intel Xeon``."""
+    plain = re.sub(r"\((R|TM)\)|@[^,]*|\b(Processor|CPU)\b", " ", processor)
+    return re.sub(r" +,", ",", " ".join(plain.split()))
+
+
+def processors_in_words(processors: Iterable[str]) -> str:
+    """Return the different processors, shortened and sorted: ``AMD EPYC and Intel Xeon``."""
+    return " and ".join(sorted({short_processor(name) for name in processors}))
 
 
 def is_busy(others_share: float | None) -> bool:

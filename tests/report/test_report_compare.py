@@ -31,7 +31,8 @@ def runs(tmp_path_factory, packed, recipe) -> Path:
         work=root / "work",
         micro_batch=recipe.batch,
     )
-    run(job, CELL.folder(root))
+    quiet = run(job, CELL.folder(root)).timing.model_copy(update={"others_share": 0.0})
+    change(CELL.folder(root), timing=quiet.model_dump())  # whatever else this machine does meanwhile
     other = Cell("phantom-32px", TINY, "cpu", 1)
     copy_evidence(CELL.folder(root), other.folder(root))
     change(other.folder(root), cell=str(other))

@@ -74,10 +74,21 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
         same = mine.status == theirs.status
         notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
         return Comparison(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
-    a, b = _estimate(fresh), _estimate(cell.folder(recorded))
-    seeds = [_estimate(one.folder(recorded)) for one in _seeds(cell, recorded)]
-    lines = [_score(name, a.keys.index(key), a, b, seeds) for key, name in _SCORES.items()]
+    lines = _scores(cell, _estimate(fresh), recorded)
     return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(theirs, recorded))])
+
+
+def tolerances(cell: Cell, recorded: Path) -> list[Line]:
+    """Return the recorded scores of ``cell`` with what training it again may change; none if it has none."""
+    if check_evidence(cell.folder(recorded), cell).status != "ok":
+        return []
+    return _scores(cell, _estimate(cell.folder(recorded)), recorded)
+
+
+def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
+    theirs = _estimate(cell.folder(recorded))
+    seeds = [_estimate(seed.folder(recorded)) for seed in _seeds(cell, recorded)]
+    return [_score(name, mine.keys.index(key), mine, theirs, seeds) for key, name in _SCORES.items()]
 
 
 def _alone(mine: Record, fresh: Path) -> Comparison:

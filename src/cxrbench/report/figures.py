@@ -24,7 +24,7 @@ from cxrbench.report import FIGURES
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
 from cxrbench.report.measurements import read_measurements
-from cxrbench.report.results import parity_drawn, read_throughput
+from cxrbench.report.results import parity_drawn, processors_differ, read_parity, read_throughput
 from cxrbench.report.states import State, in_words, matrix, tally
 
 WIDTH = 6.3  # inches: the text width of the paper
@@ -71,7 +71,7 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]
         "learning_curves": lambda: learning_curves(cells, results / "cells"),
         "roc": lambda: roc_per_label(cells, results / "cells"),
         "auroc_per_label": lambda: auroc_per_label(metrics),
-        "parity": lambda: parity(pd.read_csv(results / "tables/parity.csv")),
+        "parity": lambda: parity(read_parity(results / "tables")),
         "throughput": lambda: throughput(read_throughput(recorded)),
         "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
         "seeds": lambda: seed_spread(metrics, pd.read_csv(results / "tables/spread.csv")),
@@ -239,7 +239,10 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
 
 
 def parity(rows: pd.DataFrame) -> Figure:
-    """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin."""
+    """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin.
+
+    A star marks rows whose two sides ran on different processors.
+    """
     rows = parity_drawn(rows)
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
@@ -256,7 +259,7 @@ def parity(rows: pd.DataFrame) -> Figure:
             row.difference, y, "o" if floor else "s", color=colour, ms=4, mfc="white" if floor else colour
         )
         pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
-        names.append(f"{row.dataset} {row.architecture} {pair}")
+        names.append(f"{row.dataset} {row.architecture} {pair}{' *' if processors_differ(row) else ''}")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="difference in macro AUROC", ylim=(len(names) - 0.5, -0.5))
     return figure
