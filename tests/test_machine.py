@@ -122,7 +122,8 @@ def test_a_busy_run_stands_beside_the_recorded_one_and_not_in_its_place(tmp_path
     record["timing"] |= {"others_share": 0.5, "train_seconds": 7 * record["timing"]["train_seconds"]}
     path.write_text(json.dumps(record))
     after = pd.DataFrame(json.loads(cxrbench(*words).stdout))
-    pd.testing.assert_frame_equal(after[after["headline"]].reset_index(drop=True), before, check_dtype=False)
+    kept = after[after["headline"]].reset_index(drop=True).drop(columns="others_share")
+    pd.testing.assert_frame_equal(kept, before.drop(columns="others_share"))
     (fresh,) = after[~after["headline"]].to_dict("records")
     assert fresh["cell"] == str(cell) and fresh["busy"] and fresh["origin"] == "fresh"
-    assert fresh["usd_train"] > 6 * before["usd_train"].max()
+    assert fresh["usd_train"] > 5 * before["usd_train"].max()
