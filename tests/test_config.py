@@ -12,7 +12,8 @@ from conftest import ROOT, cxrbench
 from cxrbench.cells import Cell
 from cxrbench.config import Compiler, Recipe, parse_study, read_study
 from cxrbench.errors import UserError
-from cxrbench.schemas import schema_text
+from cxrbench.schemas import architectures_text, schema_text
+from cxrbench.study import ARCHITECTURES, must_be_architectures
 
 STUDY = ROOT / "config/config.yaml"
 
@@ -134,3 +135,13 @@ def test_every_key_of_the_study_is_explained() -> None:
     for number, line in enumerate(lines):
         if line and line[0].isalpha():
             assert lines[number - 1].startswith("#"), f"no comment above '{line}'"
+
+
+def test_the_list_of_architectures_is_that_of_timm() -> None:
+    assert ARCHITECTURES.read_text() == architectures_text(), "run `python -m cxrbench schema`, commit"
+
+
+def test_an_unknown_architecture_is_refused_with_near_names() -> None:
+    must_be_architectures(["resnet18", "convnext_tiny_conv_mlp", "test_resnet"])
+    with pytest.raises(UserError, match="no architecture 'resnet81'; did you mean 'resnet18'"):
+        must_be_architectures(["resnet18", "resnet81"])

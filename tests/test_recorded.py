@@ -98,6 +98,43 @@ def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
     assert (root / "SHA256SUMS").read_text() == before
 
 
+def faster(root: Path) -> Path:
+    """A second run of the cell that differs in speed, load and machine; returns the folder of its runs."""
+    runs = root.parent / "runs"
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    path = CELL.folder(runs) / "record.json"
+    record = json.loads(path.read_text())
+    record["timing"] |= {"images_per_second": 13.7, "others_share": 0.5}
+    record["host"] |= {"cpu": "Another processor"}
+    path.write_text(json.dumps(record))
+    return runs
+
+
+def test_recorded_evidence_is_replaced_only_when_asked_and_the_changes_are_printed(root: Path) -> None:
+    runs, before = faster(root), (CELL.folder(root) / "record.json").read_bytes()
+    refused = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
+    assert refused.returncode == 1 and "repeat with --replace" in refused.stderr
+    assert (CELL.folder(root) / "record.json").read_bytes() == before
+    done = cxrbench("record", CELL, "--runs", runs, "--recorded", root, "--replace")
+    assert done.returncode == 0 and (CELL.folder(root) / "record.json").read_bytes() != before
+    for said in (refused.stderr, done.stderr):
+        for change in (
+            "images per second: 154.4 -> 13.7",
+            "Another processor",
+            "load: load not recorded -> others used 50 % of the cores",
+            "macro AUROC: 0.7143 -> 0.7143",
+        ):
+            assert change in said, said
+
+
+def test_recording_the_same_run_again_changes_nothing(root: Path) -> None:
+    runs, before = root.parent / "runs", (root / "SHA256SUMS").read_bytes()
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    done = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
+    assert done.returncode == 0 and "is this very run already" in done.stderr
+    assert (root / "SHA256SUMS").read_bytes() == before
+
+
 def test_damage_to_another_file_gets_no_sum_of_its_own(root: Path) -> None:
     runs, other = root.parent / "runs", root / "bench/machine/train.json"
     other.parent.mkdir(parents=True)
@@ -125,7 +162,7 @@ def test_evidence_of_a_dataset_that_had_other_parts_is_left_out(root: Path) -> N
 def test_an_unknown_cell_gets_the_nearest_names(door: tuple[str, str]) -> None:
     done = cxrbench(*door, "nih128-64px/resnet81/cpu/seed0")
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "did you mean 'nih128-64px/resnet18/cpu/seed0'" in done.stderr
+    assert "it has no architecture 'resnet81'; did you mean 'resnet18'" in done.stderr
 
 
 def test_a_reviewer_is_not_offered_refused_evidence(root: Path) -> None:

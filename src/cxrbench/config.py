@@ -299,9 +299,15 @@ def _explain(error: Any) -> str:
     if error["type"] == "missing":
         return f"key '{key}' is missing: add it"
     if error["type"] == "literal_error":
-        return f"{key}: unknown value {error['input']!r}; use one of {error['ctx']['expected']}"
-    if error["type"].startswith("union_tag"):
-        return f"{key}.source: unknown or missing source; use one of {error['ctx'].get('expected_tags', '')}"
+        hint = nearest(str(error["input"]), re.findall(r"'([^']+)'", error["ctx"]["expected"]))
+        return f"{key}: unknown value {error['input']!r}{hint}; use one of {error['ctx']['expected']}"
+    if error["type"] == "union_tag_not_found":
+        return f"key '{key}.source' is missing: use one of {', '.join(_SOURCES)}"
+    if error["type"] == "union_tag_invalid":
+        tag = error["ctx"]["tag"]
+        return (
+            f"{key}.source: unknown source '{tag}'{nearest(tag, _SOURCES)}; use one of {', '.join(_SOURCES)}"
+        )
     message = error["msg"].removeprefix("Value error, ")
     return f"{key}: {message}" if key else message
 
@@ -319,6 +325,8 @@ _MODELS_AT: dict[str, type[Strict]] = {
     "prices": Pricing,
     "margins": Margins,
 }
+
+_SOURCES = tuple(key.removeprefix("datasets.") for key in _MODELS_AT if key.startswith("datasets."))
 
 
 def _fields_at(location: tuple[Any, ...]) -> list[str]:

@@ -6,6 +6,8 @@ count and the software that decides speed are equal. Imports no torch.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -37,9 +39,27 @@ def machine_of(record: Record, platform: str) -> str:
     return ", ".join([*device, processor_of(record), f"{host.cores} cores", *instance, *driver, *software])
 
 
+def short_processor(processor: str) -> str:
+    """Return a processor's name without what every name has: ``Intel Xeon``."""
+    plain = re.sub(r"\((R|TM)\)|@[^,]*|\b(Processor|CPU)\b", " ", processor)
+    return re.sub(r" +,", ",", " ".join(plain.split()))
+
+
+def processors_in_words(processors: Iterable[str]) -> str:
+    """Return the different processors, shortened and sorted: ``AMD EPYC and Intel Xeon``."""
+    return " and ".join(sorted({short_processor(name) for name in processors}))
+
+
 def is_busy(others_share: float | None) -> bool:
     """Whether other processes used more than :data:`BUSY` of the cores; unknown is not busy."""
     return others_share is not None and others_share > BUSY
+
+
+def load_in_words(others_share: float | None) -> str:
+    """Return how busy the machine was: ``others used 48 % of the cores``, or that nobody measured it."""
+    if others_share is None:
+        return "load not recorded"
+    return f"others used {others_share:.0%} of the cores".replace("%", " %")
 
 
 def headline(runs: pd.DataFrame) -> pd.Series:

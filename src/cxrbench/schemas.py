@@ -1,4 +1,4 @@
-"""JSON Schemas of the study and the run record, generated from the types."""
+"""Files generated from the code: JSON Schemas of study and run record, and the names of architectures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from cxrbench.config import Study
 from cxrbench.evidence import Record
 from cxrbench.files import write_text
+from cxrbench.study import ARCHITECTURES
 
 _SCHEMAS: dict[str, type[BaseModel]] = {"study.schema.json": Study, "record.schema.json": Record}
 
@@ -20,8 +21,20 @@ def schema_text(name: str) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
+def architectures_text() -> str:
+    """Return the names of the networks that can be built, a line each. Imports timm, so torch."""
+    import timm
+
+    from cxrbench.training.variants import register_variants
+
+    register_variants()
+    return "\n".join(timm.list_models()) + "\n"
+
+
 def write_schemas(folder: Path) -> list[Path]:
-    """Write all schemas into ``folder``; returns their paths."""
-    for name in _SCHEMAS:
-        write_text(folder / name, schema_text(name))
-    return [folder / name for name in _SCHEMAS]
+    """Write all schemas into ``folder``, and :data:`ARCHITECTURES`; return their paths."""
+    texts = {folder / name: schema_text(name) for name in _SCHEMAS}
+    texts |= {ARCHITECTURES: architectures_text()}
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)

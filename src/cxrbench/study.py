@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,11 +12,31 @@ from cxrbench import platforms
 from cxrbench.cells import Cell
 from cxrbench.config import Study
 from cxrbench.datasets.packed import data_present
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError, nearest, suggestion
 from cxrbench.evidence import RECORD
 from cxrbench.recorded import Recorded
 
 Origin = Literal["fresh", "recorded"]
+ARCHITECTURES = Path(__file__).parent / "training/architectures.txt"  # of the locked timm, and our variants
+
+
+def must_be_architectures(names: Iterable[str]) -> None:
+    """Raise UserError with the nearest names unless every name can be built.
+
+    The list is that of the locked timm, so this takes no import; only a name that it lacks is looked up in
+    the timm that is installed, which may be a newer one.
+    """
+    known = ARCHITECTURES.read_text(encoding="utf-8").split()
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown and importlib.util.find_spec("timm"):
+        import timm
+
+        unknown = [name for name in unknown if not timm.is_model(name)]
+    if unknown:
+        raise UserError(
+            "\n".join(f"timm knows no architecture '{name}'{nearest(name, known)}" for name in unknown)
+            + "\ncorrect it in the config, under cells"
+        )
 
 
 class Plan:
@@ -104,8 +126,14 @@ class Plan:
 
     def must_be_known(self, cell: Cell) -> None:
         """UserError with the nearest names when the study has no such cell."""
-        if cell not in self._known:
-            known = [str(one) for one in self.study.all_cells()]
-            raise UserError(
-                f"the study has no cell {cell}{nearest(str(cell), known)}; add it to 'cells' in the config"
-            )
+        if cell in self._known:
+            return
+        for part, value in vars(cell).items():
+            known = list(dict.fromkeys(str(vars(other)[part]) for other in self._known))
+            if str(value) not in known:
+                hint = suggestion(str(value), sorted(known))
+                why = f"no {part} '{value}'{hint}"
+                break
+        else:
+            why = "each part of this name, but not together"
+        raise UserError(f"the study has no cell {cell}: it has {why}; add it to 'cells' in the config")

@@ -31,7 +31,7 @@ def compared() -> pd.DataFrame:
             noise = real[SCORES].sample(frac=1, random_state=10 * number + seed).to_numpy() * 0.02
             for dataset in ("nih", "phantom"):
                 cells[Cell(dataset, "a", platform, seed)] = real.assign(**(real[SCORES] * 0.98 + noise))
-    return parity(cells, Margins())
+    return parity(cells, Margins()).assign(processors_a="AMD EPYC", processors_b="AMD EPYC")
 
 
 def texts(figure: plt.Figure) -> str:
@@ -73,7 +73,24 @@ def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> No
     )
     assert floor["Difference"].startswith(f"{row['difference'].item():+.4f} (")
     assert floor["Verdict"] == "noise floor"  # it is there for its size, not for its test
-    assert floor["Could show"] == f"{row['smallest_margin'].item():.3f}"
+    assert float(floor["Could show"]) == pytest.approx(row["smallest_margin"].item(), abs=5e-4)
+
+
+def test_a_pair_on_two_processors_says_so_in_its_row_and_figure(compared: pd.DataFrame) -> None:
+    pair = compared["platform_a"] != compared["platform_b"]
+    mixed = compared.assign(processors_b=compared["processors_b"].mask(pair, "Intel Xeon"))
+    table, _ = tables.parity_of_platforms(read_with(mixed))
+    pairs = table["Platforms"] == "cpu - cuda"
+    assert table.loc[pairs, "Verdict"].str.endswith("processors differ: AMD EPYC against Intel Xeon").all()
+    assert not table.loc[~pairs, "Verdict"].str.contains("processors").any()
+    assert "cpu - cuda *" in texts(figures.parity(mixed)) and "*" not in texts(figures.parity(compared))
+
+
+def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFrame) -> None:
+    columns = ["difference", "ci_low", "ci_high", "smallest_margin"]
+    tiny = compared.assign(**dict(zip(columns, (3e-6, -3.2e-4, 3.3e-4, 4.1e-4), strict=True)))
+    row = tables.parity_of_platforms(read_with(tiny))[0].iloc[0]
+    assert row["Difference"] == "+0.00000 (-0.00032 to +0.00033)" and row["Could show"] == "0.00041"
 
 
 def test_refused_evidence_is_called_refused_everywhere(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def runs(tmp_path_factory, packed, recipe) -> Path:
         work=root / "work",
         micro_batch=recipe.batch,
     )
-    run(job, CELL.folder(root))
+    quiet = run(job, CELL.folder(root)).timing.model_copy(update={"others_share": 0.0})
+    change(CELL.folder(root), timing=quiet.model_dump())  # whatever else this machine does meanwhile
     other = Cell("phantom-32px", TINY, "cpu", 1)
     copy_evidence(CELL.folder(root), other.folder(root))
     change(other.folder(root), cell=str(other))
@@ -57,6 +58,7 @@ def score(folder: Path, skill: float, seed: int) -> None:
 
 def test_the_same_training_is_inside_even_with_one_recorded_seed(runs, tmp_path) -> None:
     copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
+    change(CELL.folder(tmp_path), ended="2026-01-01T00:00:00+00:00")
     found = compare(CELL, CELL.folder(runs), tmp_path)
     assert found.verdict == "inside the tolerance" and found.notes == []
     auroc, _, speed = found.lines
@@ -76,7 +78,9 @@ def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(runs,
     assert not found.inside and found.lines[0].inside is False
     assert found.lines[0].origin == "spread of 2 recorded seeds"
     assert "OUTSIDE" in readable(found) and found.verdict == "OUTSIDE the tolerance"
-    recorded = compare(CELL, CELL.folder(tmp_path / "recorded"), tmp_path / "recorded")
+    copy_evidence(CELL.folder(tmp_path / "recorded"), tmp_path / "again")
+    change(tmp_path / "again", attempts=2)
+    recorded = compare(CELL, tmp_path / "again", tmp_path / "recorded")
     assert [line.tolerance for line in recorded.lines[:2]] == [line.tolerance for line in found.lines[:2]]
 
 
@@ -91,10 +95,38 @@ def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(runs, t
         auroc = table[(table["label"] == "macro") & (table["metric"] == "auroc")]
         values.append(auroc["value"].iloc[0])
     expected = 4.302653 * np.std(values, ddof=1) * 2**0.5  # t at 97.5 % with two degrees of freedom
-    assert compare(CELL, CELL.folder(root), root).lines[0].tolerance == pytest.approx(expected)
+    assert again(CELL, root).lines[0].tolerance == pytest.approx(expected)
     copy_evidence(CELL.folder(runs), tmp_path / "mine")
     score(tmp_path / "mine", skill=0.9, seed=9)
     assert compare(CELL, tmp_path / "mine", root).lines[0].tolerance == pytest.approx(expected)
+
+
+def again(cell: Cell, recorded: Path) -> Comparison:
+    """The recorded run of ``cell`` beside a second one that gave the same."""
+    mine = recorded / "again" / str(cell)
+    copy_evidence(cell.folder(recorded), mine)
+    change(mine, attempts=2)
+    return compare(cell, mine, recorded)
+
+
+def test_a_run_beside_itself_is_no_agreement(runs, tmp_path) -> None:
+    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
+    found = compare(CELL, CELL.folder(runs), tmp_path)
+    assert found.verdict == "this is the recorded run itself: nothing was compared" and found.lines == []
+
+
+def test_a_busy_machine_is_said_and_its_speed_is_not_judged(runs, tmp_path) -> None:
+    for seed in range(3):
+        one = Cell("phantom-32px", TINY, "cpu", seed)
+        copy_evidence(CELL.folder(runs), one.folder(tmp_path))
+        change(one.folder(tmp_path), cell=str(one), ended="2026-01-01T00:00:00+00:00")
+    timing = json.loads((CELL.folder(runs) / "record.json").read_text())["timing"]
+    mine = tmp_path / "mine"
+    copy_evidence(CELL.folder(runs), mine)
+    change(mine, timing=timing | {"others_share": 0.481})
+    found = compare(CELL, mine, tmp_path)
+    assert "yours trained beside other processes: others used 48 % of the cores" in found.notes
+    assert found.lines[-1].origin == "on a busy machine: not judged"
 
 
 def test_the_spread_of_speed_is_that_of_one_machine(runs, tmp_path) -> None:
@@ -104,11 +136,11 @@ def test_the_spread_of_speed_is_that_of_one_machine(runs, tmp_path) -> None:
         record = json.loads((one.folder(tmp_path) / "record.json").read_text())
         timing, host = record["timing"] | {"images_per_second": speed}, record["host"] | {"cpu": cpu}
         change(one.folder(tmp_path), cell=str(one), timing=timing, host=host)
-    speed = compare(CELL, CELL.folder(tmp_path), tmp_path).lines[-1]
+    speed = again(CELL, tmp_path).lines[-1]
     assert speed.tolerance == pytest.approx(12.7062 * np.std([100, 104], ddof=1) * 2**0.5)
     assert speed.origin == "spread of 2 recorded seeds on this machine"
     alone = Cell("phantom-32px", TINY, "cpu", 2)
-    speed = compare(alone, alone.folder(tmp_path), tmp_path).lines[-1]
+    speed = again(alone, tmp_path).lines[-1]
     assert "one recorded seed on this machine" in speed.origin
 
 
@@ -126,7 +158,8 @@ def test_without_recorded_evidence_it_says_so(runs, tmp_path) -> None:
     found = compare(CELL, CELL.folder(runs), tmp_path)
     assert found.inside and "nothing is recorded of it" in found.notes[0]
     assert found.verdict == "no score was judged"
-    scored = compare(CELL, CELL.folder(runs), runs)
+    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
+    scored = again(CELL, tmp_path)
     assert [line.yours for line in found.lines] == [line.yours for line in scored.lines[:-1]]
     assert "not judged" in readable(found)
 
@@ -143,5 +176,7 @@ def test_a_cell_that_cannot_run_here_is_one_sentence_and_an_unknown_one_has_a_ne
     done = cxrbench("cell", "check", "nih128-64px/resnet18/neuron/seed0", "--study", study)
     assert done.returncode == 3 and "cannot be trained here" in done.stderr
     done = cxrbench("cell", "check", "nih128-64px/resnet81/cpu/seed0", "--study", study)
-    assert done.returncode == 1 and "did you mean 'nih128-64px/resnet18/cpu/seed0'" in done.stderr
+    assert (
+        done.returncode == 1 and "it has no architecture 'resnet81'; did you mean 'resnet18'" in done.stderr
+    )
     assert "Traceback" not in done.stderr

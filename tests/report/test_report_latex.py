@@ -6,6 +6,7 @@ import pandas as pd
 
 from cxrbench.report.feasibility import _words, read_reported
 from cxrbench.report.latex import fitted
+from cxrbench.report.states import State
 
 WIDE = pd.DataFrame({name: ["same", "same"] for name in "abcdefgh"} | {"i": ["1", "2"]})
 
@@ -35,17 +36,16 @@ def test_a_narrow_table_is_left_as_it_is() -> None:
 def test_reports_of_others_are_marked_and_never_hide_ours() -> None:
     reported = read_reported()
     tiny = reported[reported["architecture"] == "convnext_tiny"]
-    nobody = pd.DataFrame({"status": ["not run", "not run"], "origin": ["", ""]})
-    ours = pd.DataFrame({"status": ["ok", "compile_failed"], "origin": ["recorded", "fresh"]})
+    nobody, ours = {State("not run"): 2}, {State("recorded"): 1, State("compile failed"): 1}
     assert _words(nobody, tiny) == "2 not run; reported to fail (cited)"
     assert _words(ours, tiny) == "1 recorded; 1 compile failed; reported to fail (cited)"
 
 
 def test_a_pair_outside_the_study_is_not_run_either() -> None:
     reported = read_reported()
-    tiny, nothing = reported[reported["architecture"] == "convnext_tiny"], pd.DataFrame({"status": []})
-    assert _words(nothing, nothing) == "not run"
-    assert _words(nothing, tiny) == "not run; reported to fail (cited)"
+    tiny = reported[reported["architecture"] == "convnext_tiny"]
+    assert _words({}, reported[:0]) == "not run"
+    assert _words({}, tiny) == "not run; reported to fail (cited)"
 
 
 def test_every_report_names_its_source() -> None:

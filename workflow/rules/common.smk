@@ -19,7 +19,7 @@ from cxrbench.errors import UserError
 from cxrbench.files import write_if_changed
 from cxrbench.report import FIGURES
 from cxrbench.resources import JobNeeds
-from cxrbench.study import Plan
+from cxrbench.study import Plan, must_be_architectures
 from cxrbench.yaml_keys import refuse_repeated_keys_in
 
 RECORDED = Path("data/recorded")
@@ -28,6 +28,7 @@ try:
     for file in workflow.configfiles:  # Snakemake would keep the last of two equal keys
         refuse_repeated_keys_in(file)
     STUDY = parse_study(dict(config), "config")
+    must_be_architectures(cell.architecture for cell in STUDY.all_cells())
     PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
     NEEDS = JobNeeds(STUDY, recorded=RECORDED)
 except UserError as error:

@@ -13,7 +13,8 @@ rule train:
         "<results>/runs/{dataset}/{architecture}/{platform}/seed{seed}/record.json",
     log:
         "<logs>/train/{dataset}/{architecture}/{platform}/seed{seed}.log",
-    retries: 3 if workflow.is_main_process else 0  # on a cluster this is read in the job too
+    # A cluster says of a lost job only that it failed. Here, the command below knows its exit code.
+    retries: 3 if STUDY.cluster is not None and workflow.is_main_process else 0
     conda:
         "../../environment.yml"
     # Two trainings side by side make both bits and speed meaningless: a job takes all cores, or a node.
@@ -30,8 +31,10 @@ rule train:
         cell=cell_of,
         recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
     shell:
-        "{params.python} -m cxrbench train {params.cell} --study {params.study} --packed {input.packed}"
-        " --out {output} --log {log}"
+        # Exit code 75 is an interruption: what has been saved goes on, unless this shell was stopped as well.
+        "trap 'exit 75' INT TERM; for start in 1 2 3 4; do"
+        " {params.python} -m cxrbench train {params.cell} --study {params.study} --packed {input.packed}"
+        " --out {output} --log {log} && exit 0; code=$?; [ $code -eq 75 ] || exit $code; done; exit 75"
 
 
 rule adopt:

@@ -78,7 +78,8 @@ def compare_with_recorded(
     found = compare(one, one.folder(runs), recorded)
     for note in found.notes:
         say(f"note: {note}")
-    print(readable(found))
+    if found.lines:
+        print(readable(found))
     (cost,) = cost_table([one.folder(runs)], study, prices).itertuples()
     minutes = cost.hours_total * 60
     print(

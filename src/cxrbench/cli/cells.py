@@ -105,17 +105,35 @@ def record(
     cells: Annotated[list[str], typer.Argument(help="Cells under --runs to keep as recorded evidence.")],
     runs: Annotated[Path, typer.Option(help="Folder of fresh evidence.")] = RESULTS / "runs",
     recorded: RecordedOption = RECORDED,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace evidence that is recorded already.")
+    ] = False,
 ) -> None:
-    """Promote fresh evidence, made here or brought from another machine, to recorded evidence."""
-    from cxrbench.evidence import check_evidence, copy_evidence, updated_sums
+    """Promote fresh evidence, made here or brought from another machine, to recorded evidence.
 
-    named = [Cell.parse(cell) for cell in cells]
+    What is recorded already is replaced with --replace only; what changes is printed either way.
+    """
+    from cxrbench.evidence import RECORD, check_evidence, copy_evidence, updated_sums
+    from cxrbench.report.compare import replacement
+
+    named = list(dict.fromkeys(Cell.parse(cell) for cell in cells))
     for cell in named:
         check_evidence(cell.folder(runs), cell)
+    kept = [cell for cell in named if (cell.folder(recorded) / RECORD).exists()]
+    changes = {cell: replacement(cell, cell.folder(runs), recorded) for cell in kept}
+    for cell, lines in changes.items():
+        what = "is recorded already; recorded -> fresh:" if lines else "is this very run already"
+        say("\n  ".join([f"{cell} {what}", *lines]))
+    if (other := [str(cell) for cell, lines in changes.items() if lines]) and not replace:
+        raise UserError(
+            f"nothing was recorded: it would replace the evidence of {', '.join(other)}; look at the changes "
+            "above, then repeat with --replace"
+        )
     with updated_sums(recorded):
         for cell in named:
-            copy_evidence(cell.folder(runs), cell.folder(recorded))
-            say(f"recorded {cell}")
+            if changes.get(cell) != []:
+                copy_evidence(cell.folder(runs), cell.folder(recorded))
+                say(f"recorded {cell}")
 
 
 def verify(recorded: RecordedOption = RECORDED) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cxrbench.machine import headline
+from cxrbench.machine import headline, short_processor
 from cxrbench.platform_names import ACCELERATED
 
 _ALIKE = ["busy", "origin", "processor"]
@@ -38,7 +38,9 @@ def _differences(chosen: pd.DataFrame) -> str:
     hosts = {name: run["processor"] for name, run in by_platform.items() if name not in ACCELERATED}
     found = []
     if len(set(hosts.values())) > 1:
-        found.append("processors differ: " + _each(hosts))
+        found.append(
+            "processors differ: " + _each({name: short_processor(cpu) for name, cpu in hosts.items()})
+        )
     origins = {name: run["origin"] for name, run in by_platform.items()}
     if len(set(origins.values())) > 1:
         found.append("origins differ: " + _each(origins))

@@ -23,7 +23,7 @@ from cxrbench.files import write_text
 from cxrbench.recorded import Recorded
 from cxrbench.report.blocks import as_markdown, renewed
 from cxrbench.report.cells import NOT_RUN
-from cxrbench.report.compare import compare
+from cxrbench.report.compare import tolerances
 from cxrbench.report.latex import escape, tabular
 from cxrbench.report.ledger import CLAIMS
 from cxrbench.report.pricing import cost_table
@@ -231,10 +231,8 @@ def _expected(row: pd.Series) -> str:
 
 
 def _scores(cell: Cell, recorded: Path) -> str:
-    """A recorded cell's scores with the tolerance of training it again, from comparing it with itself."""
-    found = compare(cell, cell.folder(recorded), recorded)
-    scores = [line for line in found.lines if line.tolerance is not None and line.name != "images per second"]
-    if not scores:
-        return f"Recorded: {found.notes[-1]}." if found.notes else ""
-    told = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
-    return f"Recorded: {told} ({scores[0].origin})."
+    """Return a recorded cell's scores with the tolerance of training it again."""
+    if not (scores := tolerances(cell, recorded)):
+        return f"Recorded: status {read_record(cell.folder(recorded)).status}."
+    texts = (f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
+    return f"Recorded: {', '.join(texts)} ({scores[0].origin})."

@@ -16,11 +16,13 @@ import numpy as np
 from scipy import stats
 
 from cxrbench.cells import Cell, find_cells
+from cxrbench.errors import UserError
 from cxrbench.evidence import PREDICTIONS, RECORD, Record, check_evidence, read_predictions
+from cxrbench.machine import is_busy, load_in_words, machine_of
 from cxrbench.metrics.estimates import CellEstimate, estimate_cell
 
 _Z = 1.96
-_SPEED = "images per second"
+_SPEED, _STATUS = "images per second", "status"
 _SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
 
 
@@ -42,6 +44,7 @@ class Comparison:
 
     notes: list[str]
     lines: list[Line]
+    itself: bool = False  # the fresh run is the recorded one: nothing was trained again
 
     @property
     def inside(self) -> bool:
@@ -50,7 +53,9 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In words; that no score could be judged is no agreement."""
+        """In words; that no score could be judged is no agreement, nor is a run beside itself."""
+        if self.itself:
+            return "this is the recorded run itself: nothing was compared"
         if all(line.inside is None for line in self.lines if line.name != _SPEED):
             return "no score was judged" if self.inside else "no score was judged, the speed is OUTSIDE"
         return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
@@ -62,15 +67,28 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
     if not (cell.folder(recorded) / RECORD).exists():
         return _alone(mine, fresh)
     theirs = check_evidence(cell.folder(recorded), cell)
-    notes = _changes(mine, theirs)
+    if mine == theirs:
+        return Comparison(["train the cell again to compare two runs"], [], itself=True)
+    notes = [*_changes(mine, theirs), *_where(mine, theirs)]
     if mine.status != "ok" or theirs.status != "ok":
         same = mine.status == theirs.status
         notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
-        return Comparison(notes, [Line("status", np.nan, np.nan, None, "must be equal", same)])
-    a, b = _estimate(fresh), _estimate(cell.folder(recorded))
-    seeds = [_estimate(one.folder(recorded)) for one in _seeds(cell, recorded)]
-    lines = [_score(name, a.keys.index(key), a, b, seeds) for key, name in _SCORES.items()]
+        return Comparison(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
+    lines = _scores(cell, _estimate(fresh), recorded)
     return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(theirs, recorded))])
+
+
+def tolerances(cell: Cell, recorded: Path) -> list[Line]:
+    """Return the recorded scores of ``cell`` with what training it again may change; none if it has none."""
+    if check_evidence(cell.folder(recorded), cell).status != "ok":
+        return []
+    return _scores(cell, _estimate(cell.folder(recorded)), recorded)
+
+
+def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
+    theirs = _estimate(cell.folder(recorded))
+    seeds = [_estimate(seed.folder(recorded)) for seed in _seeds(cell, recorded)]
+    return [_score(name, mine.keys.index(key), mine, theirs, seeds) for key, name in _SCORES.items()]
 
 
 def _alone(mine: Record, fresh: Path) -> Comparison:
@@ -81,6 +99,34 @@ def _alone(mine: Record, fresh: Path) -> Comparison:
     a = _estimate(fresh)
     values = {name: float(a.estimate.value[a.keys.index(key)]) for key, name in _SCORES.items()}
     return Comparison(notes, [Line(name, value, np.nan, None, "", None) for name, value in values.items()])
+
+
+def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
+    """Return what changes when the evidence in ``fresh`` replaces that of ``cell`` below ``recorded``.
+
+    Empty where both are the same run. Evidence that cannot be read is said to be so.
+    """
+    try:
+        theirs, mine = check_evidence(cell.folder(recorded), cell), check_evidence(fresh, cell)
+        found = compare(cell, fresh, recorded)
+    except UserError as error:
+        return [f"the recorded evidence is not readable: {error}"]
+    if found.itself:
+        return []
+    runs = [f"ended {record.ended}, status {record.status}" for record in (theirs, mine)]
+    machines = [_machine(record) for record in (theirs, mine)]
+    values = [
+        f"{line.name}: {line.recorded:.4g} -> {line.yours:.4g}"
+        for line in found.lines
+        if line.name != _STATUS
+    ]
+    loads = [load_in_words(record.timing.others_share) for record in (theirs, mine)]
+    changes = {"run": runs, "machine": machines, "load": loads}
+    return [
+        *(f"{what}: {' -> '.join(dict.fromkeys(pair))}" for what, pair in changes.items()),
+        *values,
+        *_changes(mine, theirs),
+    ]
 
 
 def readable(found: Comparison) -> str:
@@ -111,8 +157,17 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
     for name in sorted(mine.versions.keys() | theirs.versions.keys()):
         if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
             said.append(f"{name}: {here} here, {there} recorded")
+    return said
+
+
+def _where(mine: Record, theirs: Record) -> list[str]:
+    """What is different about the machines, and which of them was busy."""
+    said = []
     if _machine(mine) != _machine(theirs):
         said.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
+    for what, record in (("yours", mine), ("the recorded run", theirs)):
+        if is_busy(record.timing.others_share):
+            said.append(f"{what} trained beside other processes: {load_in_words(record.timing.others_share)}")
     return said
 
 
@@ -130,12 +185,14 @@ def _speeds(theirs: Record, recorded: Path) -> list[float]:
     """Of the recorded seeds that ran on the machine of ``theirs``: another machine is no spread."""
     seeds = _seeds(Cell.parse(theirs.cell), recorded)
     records = (check_evidence(one.folder(recorded), one) for one in seeds)
-    alike = [one for one in records if _machine(one) == _machine(theirs)]
+    alike = [
+        one for one in records if _machine(one) == _machine(theirs) and not is_busy(one.timing.others_share)
+    ]
     return [one.timing.images_per_second for one in alike if one.timing.images_per_second]
 
 
 def _machine(record: Record) -> str:
-    return f"{record.host.device}, {record.host.cpu}"
+    return machine_of(record, Cell.parse(record.cell).platform)
 
 
 def _score(name: str, k: int, a: CellEstimate, b: CellEstimate, seeds: list[CellEstimate]) -> Line:
@@ -158,6 +215,8 @@ def _speed(mine: Record, theirs: Record, speeds: list[float]) -> Line:
         return Line(name, yours or np.nan, recorded or np.nan, None, "not reached: not judged", None)
     if _machine(mine) != _machine(theirs):
         why = "another machine: not judged"
+    elif any(is_busy(run.timing.others_share) for run in (mine, theirs)):
+        why = "on a busy machine: not judged"
     elif len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"
     if why:

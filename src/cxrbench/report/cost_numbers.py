@@ -14,8 +14,7 @@ from cxrbench.cost.projection import SPREAD
 from cxrbench.report.cost_report import SENTENCES
 from cxrbench.report.cost_tables import money_csv
 from cxrbench.report.latex import escape
-from cxrbench.report.machines import spread
-from cxrbench.report.results import Group, Results, listed
+from cxrbench.report.results import Results, listed
 
 _NONE = "none"
 
@@ -42,20 +41,6 @@ def cost_values(read: Results) -> dict[str, str]:
         **_decision_values(money_csv(read, "decisions")),
         **_spot_values(money_csv(read, "spot")),
         **_projection_values(money_csv(read, "projection"), money_csv(read, "backtest")),
-    }
-
-
-def group_costs(read: Results, group: Group) -> dict[str, str]:
-    """What a usable run of a group costs: mean and deviation over the seeds of its headline machine."""
-    cost = read.cost
-    rows = cost[(cost[["dataset", "architecture", "platform"]] == group).all(axis=1)]
-    rows = rows[rows["headline"] & (rows["status"] == "ok")]
-    key = "/".join(group)
-    return {
-        f"{key}/usd": spread(rows["usd_total"].mean(), rows["usd_total"].std()),
-        f"{key}/usd kind": escape(listed(rows["kind"])),
-        f"{key}/instance": escape(listed(rows["instance"])),
-        f"{key}/price date": escape(listed(rows["as_of"])),
     }
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.provenance import COLUMN, of_cells
 from cxrbench.report.results import Results, Table
-from cxrbench.report.states import word_of
+from cxrbench.report.states import State, in_words, matrix, tally
 
 REPORTED = Path("data/reported.csv")
 
@@ -27,25 +27,23 @@ def status_matrix(read: Results) -> Table:
     reported = read_reported()
     platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
     networks = list(dict.fromkeys([*read.cells["architecture"], *reported["architecture"]]))
-    rows = []
+    ours, rows = matrix(read.cells, in_words(read.cells)), []
     for network in networks:
-        row = {"Architecture": network}
+        shown = {"Architecture": network}
         for platform in platforms:
-            ours = read.cells[(read.cells["architecture"] == network) & (read.cells["platform"] == platform)]
+            entries = (row.platforms.get(platform, {}) for row in ours if row.architecture == network)
             theirs = reported[(reported["architecture"] == network) & (reported["platform"] == platform)]
-            row[platform] = _words(ours, theirs)
-        row[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
-        rows.append(row)
+            shown[platform] = _words(tally(entries), theirs)
+        shown[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
+        rows.append(shown)
     cited = set(reported["platform"])  # these cells have more words
     widths = ("p{5.2cm}" if platform in cited else "p{3.1cm}" for platform in platforms)
     return pd.DataFrame(rows), "l" + "".join(widths) + "l"
 
 
-def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
-    states = [word_of(row) for row in ours.itertuples()]
-    said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)] or [NOT_RUN]
-    said += [f"{status} (cited)" for status in dict.fromkeys(theirs["status"])]
-    return "; ".join(said)
+def _words(ours: dict[State, int], theirs: pd.DataFrame) -> str:
+    states = [f"{count} {state}" for state, count in ours.items()] or [NOT_RUN]
+    return "; ".join([*states, *(f"{status} (cited)" for status in dict.fromkeys(theirs["status"]))])
 
 
 def reports(read: Results) -> Table:

@@ -24,8 +24,8 @@ from cxrbench.report import FIGURES
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
 from cxrbench.report.measurements import read_measurements
-from cxrbench.report.results import parity_drawn, read_throughput
-from cxrbench.report.states import word_of
+from cxrbench.report.results import parity_drawn, processors_differ, read_parity, read_throughput
+from cxrbench.report.states import State, in_words, matrix, tally
 
 WIDTH = 6.3  # inches: the text width of the paper
 STYLE = {
@@ -71,7 +71,7 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]
         "learning_curves": lambda: learning_curves(cells, results / "cells"),
         "roc": lambda: roc_per_label(cells, results / "cells"),
         "auroc_per_label": lambda: auroc_per_label(metrics),
-        "parity": lambda: parity(pd.read_csv(results / "tables/parity.csv")),
+        "parity": lambda: parity(read_parity(results / "tables")),
         "throughput": lambda: throughput(read_throughput(recorded)),
         "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
         "seeds": lambda: seed_spread(metrics, pd.read_csv(results / "tables/spread.csv")),
@@ -104,27 +104,29 @@ _FILL = {"fresh": "#0072B2", "recorded": "#56B4E9", NOT_RUN: "#FFFFFF"}
 
 def cells_by_status(cells: pd.DataFrame) -> Figure:
     """One square per group of seeds: what was run here, what is recorded, what nobody ran."""
-    rows = list(dict.fromkeys(zip(cells["dataset"], cells["architecture"], strict=True)))
-    columns = list(dict.fromkeys(cells["platform"]))
+    rows, columns = matrix(cells, in_words(cells)), list(cells["platform"].unique())
     figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.32 * len(rows)), layout="constrained")
-    for group, some in cells.groupby(["dataset", "architecture", "platform"]):
-        y, x = rows.index(group[:2]), columns.index(group[2])
-        states = [word_of(row) for row in some.itertuples()]
-        state = states[0]
-        colour = _FILL.get(state, "#E69F00") if len(set(states)) == 1 else "#E4F1FA"
-        axes.add_patch(
-            plt.Rectangle((x - 0.48, y - 0.42), 0.96, 0.84, facecolor=colour, edgecolor="0.4", lw=0.5)
-        )
-        dark = set(states) == {"fresh"}
-        text = ", ".join(f"{each} ({states.count(each)})" for each in dict.fromkeys(states))
-        axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=8)
+    for y, row in enumerate(rows):
+        for x, platform in enumerate(columns):
+            if counts := tally([row.platforms[platform]]):
+                _draw_states(axes, x, y, counts)
     axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(rows)), [f"{dataset}, {architecture}" for dataset, architecture in rows])
+    axes.set_yticks(range(len(rows)), [f"{row.dataset}, {row.architecture}" for row in rows])
     axes.set(xlim=(-0.6, len(columns) - 0.4), ylim=(len(rows) - 0.5, -0.5))
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return figure
+
+
+def _draw_states(axes: Axes, x: int, y: int, counts: dict[State, int]) -> None:
+    """Draw one entry of the matrix: a colour where all seeds are in one state, and the counts."""
+    words = [state.word for state in counts]
+    colour = _FILL.get(words[0], "#E69F00") if len(words) == 1 else "#E4F1FA"
+    axes.add_patch(plt.Rectangle((x - 0.48, y - 0.42), 0.96, 0.84, facecolor=colour, edgecolor="0.4", lw=0.5))
+    text = ", ".join(f"{state} ({count})" for state, count in counts.items())
+    dark = words == ["fresh"]
+    axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=8)
 
 
 # -- curves ----------------------------------------------------------------------------------------
@@ -237,7 +239,10 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
 
 
 def parity(rows: pd.DataFrame) -> Figure:
-    """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin."""
+    """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin.
+
+    A star marks rows whose two sides ran on different processors.
+    """
     rows = parity_drawn(rows)
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
@@ -254,7 +259,7 @@ def parity(rows: pd.DataFrame) -> Figure:
             row.difference, y, "o" if floor else "s", color=colour, ms=4, mfc="white" if floor else colour
         )
         pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
-        names.append(f"{row.dataset} {row.architecture} {pair}")
+        names.append(f"{row.dataset} {row.architecture} {pair}{' *' if processors_differ(row) else ''}")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="difference in macro AUROC", ylim=(len(names) - 0.5, -0.5))
     return figure

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pandas as pd
 
-from cxrbench.machine import GROUP
+from cxrbench.machine import GROUP, short_processor
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
-_NOISE = re.compile(r"\((R|r|TM|tm)\)| Processor\b| CPU\b")
 
 
 def machine_names(runs: pd.DataFrame) -> pd.Series:
@@ -22,7 +20,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
     names = runs["machine"].map(short)
     alike = [runs[column] for column in GROUP]
     machines = runs["machine"].groupby([*alike, names]).transform("nunique")
-    names = names.where(machines == 1, runs["machine"].map(_clean))
+    names = names.where(machines == 1, runs["machine"].map(short_processor))
     marks = [mark(run.origin, run.busy, run.others_share) for run in runs.itertuples()]
     return pd.Series(["; ".join([name, *some]) for name, some in zip(names, marks, strict=True)], runs.index)
 
@@ -35,11 +33,7 @@ def mark(origin: str, busy: bool, others_share: float) -> list[str]:
 
 def short(machine: str) -> str:
     """Device, processor and cores of a machine, without marks of trade and without its software."""
-    return ", ".join(part for part in _clean(machine).split(", ") if not part.startswith(_SOFTWARE))
-
-
-def _clean(machine: str) -> str:
-    return _NOISE.sub("", machine)
+    return ", ".join(part for part in short_processor(machine).split(", ") if not part.startswith(_SOFTWARE))
 
 
 def usd(value: float, missing: str = "none") -> str:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from cxrbench.evidence import RECORD
 from cxrbench.files import sha256_file
+from cxrbench.machine import short_processor
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.latex import escape
 from cxrbench.report.results import Results, Table, listed, parity_drawn
@@ -81,11 +82,25 @@ def cells_by_status(read: Results) -> Table:
                 "Seeds": ", ".join(str(seed) for seed in some["seed"]),
                 "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
                 "Run on": listed(some["ended"].str[:10]) if run else "",
-                "Device": listed(some["device"]) if run else "",
+                "Machine": _machines(some) if run else "",
                 "Commit": listed(some["commit"].str[:7]) if run else "",
             }
         )
     return pd.DataFrame(rows), "lllllllp{3cm}l"
+
+
+def _machines(some: pd.DataFrame) -> str:
+    """The machines of some cells, each with the seeds that ran on it where there are several; busy ones."""
+    found = {
+        machine: ", ".join(str(seed) for seed in rows["seed"])
+        for machine, rows in some.groupby("machine", sort=False)
+    }
+    texts = (
+        short_processor(name) + (f" (seeds {seeds})" if len(found) > 1 else "")
+        for name, seeds in found.items()
+    )
+    busy = ", ".join(str(seed) for seed in some.loc[some["busy"].astype(str) == "True", "seed"])
+    return "; ".join(texts) + (f"; busy: seeds {busy}" if busy else "")
 
 
 def measured_files(read: Results) -> Table:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from cxrbench.config import Study, read_study
-from cxrbench.evidence import RECORD, DatasetIdentity, read_record
+from cxrbench.evidence import RECORD, DatasetIdentity, Record, read_record
+from cxrbench.machine import processors_in_words
 from cxrbench.report.evaluation import read_metrics
 
 UNDEFINED = "undefined"
@@ -45,7 +47,7 @@ class Results:
             pd.read_csv(tables / "cells.csv", keep_default_na=False, na_values=[""]),
             read_metrics(tables / "metrics.csv"),
             pd.read_csv(tables / "cost.csv"),
-            pd.read_csv(tables / "parity.csv"),
+            read_parity(tables),
             pd.read_csv(tables / "f1_search.csv"),
             pd.read_csv(tables / "literature.csv"),
             pd.read_csv(tables / "subgroups.csv"),
@@ -77,6 +79,22 @@ class Results:
         rows = (m["dataset"] == group[0]) & (m["architecture"] == group[1]) & (m["platform"] == group[2])
         return m[rows & (m["metric"] == metric) & (m["label"] == label)]
 
+    def runs(self, group: Group) -> pd.DataFrame:
+        """The rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
+        c = self.cost
+        rows = (c["dataset"] == group[0]) & (c["architecture"] == group[1]) & (c["platform"] == group[2])
+        return c[rows & c["headline"] & (c["status"] == "ok")]
+
+    def record(self, cell: str, origin: str) -> Record:
+        """The record of a run: the recorded one, or the one that this build adopted."""
+        return read_record((self.recorded if origin == "recorded" else self.folder / "cells") / cell)
+
+    def processors(self, group: Group) -> str:
+        """The processors of a group's scored cells; several where accuracy is pooled over machines."""
+        c = self.cells[self.cells["status"] == "ok"]
+        rows = (c["dataset"] == group[0]) & (c["architecture"] == group[1]) & (c["platform"] == group[2])
+        return processors_in_words(c.loc[rows, "processor"])
+
     def identity(self, dataset: str) -> DatasetIdentity | None:
         """What a cell of ``dataset`` says of its data; None when no cell has evidence."""
         for cell in self.cells.loc[self.cells["dataset"] == dataset, "cell"]:
@@ -84,6 +102,12 @@ class Results:
             if path.exists() and (identity := read_record(path).dataset):
                 return identity
         return None
+
+
+def read_parity(tables: Path) -> pd.DataFrame:
+    """parity.csv below the folder ``tables``; no processors is an empty text."""
+    rows = pd.read_csv(tables / "parity.csv")
+    return rows.fillna({"processors_a": "", "processors_b": ""})
 
 
 def read_throughput(recorded: Path) -> pd.DataFrame:
@@ -105,6 +129,11 @@ def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     if real.any():
         rows = rows[real | (rows["kind"] != "noise floor")]
     return rows.sort_values("dataset", key=lambda names: names.str.startswith(PHANTOM), kind="stable")
+
+
+def processors_differ(row: Any) -> bool:
+    """Whether the two sides of a row of parity.csv ran on different processors."""
+    return bool(row.processors_a != row.processors_b and row.processors_a and row.processors_b)
 
 
 def with_interval(rows: pd.DataFrame) -> str:

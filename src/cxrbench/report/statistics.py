@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -14,6 +15,7 @@ from cxrbench.cores import cores
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence import PREDICTIONS, read_predictions
 from cxrbench.files import write_csv
+from cxrbench.machine import processors_in_words
 from cxrbench.metrics.estimates import CellEstimate, estimate_cells
 from cxrbench.metrics.f1_search import COLUMNS as F1_COLUMNS
 from cxrbench.metrics.f1_search import f1_search
@@ -61,8 +63,25 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
     alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
     for _, some in cells.groupby(alike, sort=True):
         chosen = {cell: estimates[cell] for cell in map(Cell.parse, some["cell"])}
-        parts.append(parity(chosen, study.margins))
-    return pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
+        parts.append(_with_processors(parity(chosen, study.margins), some))
+    return (
+        pd.concat(parts, ignore_index=True) if parts else _with_processors(parity({}, study.margins), cells)
+    )
+
+
+def _with_processors(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Rows of parity with the processors behind each side: where they differ, more than a platform does."""
+    ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+
+    def behind(row: Any, side: str) -> str:
+        seeds = filter(None, row[f"seeds_{side}"].split(","))
+        folder = f"{row['dataset']}/{row['architecture']}/{row[f'platform_{side}']}"
+        return processors_in_words(ran_on[f"{folder}/seed{seed}"] for seed in seeds)
+
+    found = {
+        f"processors_{side}": [behind(row, side) for row in rows.to_dict("records")] for side in ("a", "b")
+    }
+    return rows.assign(**found)
 
 
 def _per_cell(

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from cxrbench.expected import EXPECTED, read_expected
-from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
-from cxrbench.report.states import Reviewed, state_of
+from cxrbench.report.states import State, matrix, state_of, tally
 
 
 def summary(results: Path, paper: Path, expected: Path = EXPECTED) -> str:
     """Plain text, at most 100 columns wide."""
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     reviewed = read_expected(expected)
-    cells["state"] = [_state(row, reviewed) for row in cells.itertuples()]
+    states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
     metrics = read_metrics(results / "tables/metrics.csv")
-    lines = ["", "Cells (seeds per state)", _matrix(cells), "", "Test AUROC, mean over 14 findings"]
+    lines = ["", "Cells (seeds per state)", _matrix(cells, states), "", "Test AUROC, mean over 14 findings"]
     macro = metrics[(metrics["metric"] == "auroc") & (metrics["label"] == "macro")]
     for row in macro.itertuples():
         lines.append(
@@ -31,13 +30,13 @@ def summary(results: Path, paper: Path, expected: Path = EXPECTED) -> str:
     return "\n".join(lines)
 
 
-def _matrix(cells: pd.DataFrame) -> str:
-    counted = cells.groupby(["dataset", "architecture", "platform"], sort=False)["state"].agg(_count)
-    table = counted.unstack("platform", sort=False).fillna("-")
-    rows = [
-        ["", "", *table.columns],
-        *([*index, *row] for index, row in zip(table.index, table.values, strict=True)),
-    ]
+def _matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> str:
+    """The matrix as text columns: counts of seeds per state, ``-`` where the study has no cell."""
+    platforms = list(cells["platform"].unique())
+    rows = [["", "", *platforms]]
+    for row in matrix(cells, states):
+        entries = (tally([row.platforms[platform]]) for platform in platforms)
+        rows.append([row.dataset, row.architecture, *(_counts(entry) for entry in entries)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -45,11 +44,11 @@ def _matrix(cells: pd.DataFrame) -> str:
     return "\n".join("  " + line for line in lines)
 
 
-def _state(row: Any, reviewed: Reviewed) -> str:
-    """The state of a row of cells.csv; of a failure also that it was expected."""
-    state = state_of(row, reviewed)
-    return f"{state} (as expected)" if state.expected and row.status not in ("ok", NOT_RUN) else str(state)
+def _counts(entry: Mapping[State, int]) -> str:
+    """``2 recorded, 1 timed out (as expected)``."""
+    return ", ".join(f"{count} {_words(state)}" for state, count in entry.items()) or "-"
 
 
-def _count(states: pd.Series) -> str:
-    return ", ".join(f"{count} {state}" for state, count in states.value_counts(sort=False).items())
+def _words(state: State) -> str:
+    """The state; of a failure also that it was expected."""
+    return f"{state} (as expected)" if state.failed and state.expected else str(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -20,9 +21,11 @@ from cxrbench.report.results import (
     finding_name,
     group_name,
     listed,
+    processors_differ,
     with_interval,
 )
 
+PROCESSORS = "Run on"  # the row that says over which processors a column pools
 F1_NAMES = {
     "f1_macro": "macro",
     "f1_micro": "micro",
@@ -59,10 +62,11 @@ def auroc_elsewhere(read: Results) -> Table:
 
 
 def _auroc(read: Results, groups: list[Group]) -> Table:
-    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro", provenance.COLUMN]}
+    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro", PROCESSORS, provenance.COLUMN]}
     for group in groups:
         columns[group_name(group)] = [
             *(with_interval(read.of(group, "auroc", label)) for label in (*FINDINGS, "macro")),
+            read.processors(group),
             provenance.of_group(read, *group),
         ]
     return pd.DataFrame(columns if groups else {}), "l" + "c" * (len(columns) - 1)
@@ -70,13 +74,14 @@ def _auroc(read: Results, groups: list[Group]) -> Table:
 
 def f1_by_definition(read: Results) -> Table:
     """Test F1 of the main dataset by definition, thresholds from validation."""
-    columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), provenance.COLUMN]}
+    columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), PROCESSORS, provenance.COLUMN]}
     for group in [group for group in read.scored() if group[0] == read.main()]:
         columns[group_name(group)] = [
             *(
                 with_interval(read.of(group, metric, "macro" if metric == "f1_macro" else "all"))
                 for metric in F1_NAMES
             ),
+            read.processors(group),
             provenance.of_group(read, *group),
         ]
     return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
@@ -113,7 +118,8 @@ def _parity(read: Results, table: pd.DataFrame) -> Table:
             rows.append(name | _parity_values("all", None, f"inconclusive: {same[0]}") | evidence)
             continue
         for row in some.itertuples():
-            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, _verdict(row)) | evidence)
+            verdict = "; ".join(filter(None, [_verdict(row), _processors(row)]))
+            rows.append(name | _parity_values(f"{row.metric}, {row.label}", row, verdict) | evidence)
     return pd.DataFrame(rows), "llllrrrp{3.4cm}l"
 
 
@@ -125,17 +131,32 @@ def _verdict(row: Any) -> str:
     return row.verdict if said else f"{row.verdict}: {row.reason}"
 
 
+def _processors(row: Any) -> str:
+    """That the two sides of a row ran on different processors; empty where they did not."""
+    if not processors_differ(row):
+        return ""
+    return f"processors differ: {row.processors_a} against {row.processors_b}"
+
+
 def _parity_values(metric: str, row: Any, verdict: str) -> dict[str, str]:
     difference = margin = smallest = ""
     if row is not None:
         margin = f"{row.margin:g}"
-        smallest = f"{row.smallest_margin:.3f}" if pd.notna(row.smallest_margin) else ""
-        if pd.notna(row.difference):
-            difference = f"{row.difference:+.4f}"
+        least = row.smallest_margin
+        smallest = f"{least:.{_digits(least)}f}" if pd.notna(least) else ""
         if pd.notna(row.ci_low):
-            difference += f" ({row.ci_low:+.3f} to {row.ci_high:+.3f})"
+            digits = _digits((row.ci_high - row.ci_low) / 2)
+            ends = (f"{end:+.{digits}f}" for end in (row.difference, row.ci_low, row.ci_high))
+            difference = "{} ({} to {})".format(*ends)
+        elif pd.notna(row.difference):
+            difference = f"{row.difference:+.4f}"
     margins = {"Margin": margin, "Could show": smallest}
     return {"Metric": metric, "Difference": difference, **margins, "Verdict": verdict}
+
+
+def _digits(half_width: float) -> int:
+    """Decimals that show two digits of an interval's half-width, three at least."""
+    return max(3, 1 - math.floor(math.log10(half_width))) if half_width > 0 else 3
 
 
 def what_f1_could_be(read: Results) -> Table:

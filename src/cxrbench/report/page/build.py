@@ -21,7 +21,7 @@ from cxrbench.report.page.cells import CellParts, list_of_cells
 from cxrbench.report.page.pictures import paper_pictures
 from cxrbench.report.page.text import plain
 from cxrbench.report.results import Results
-from cxrbench.report.states import state_of
+from cxrbench.report.states import matrix, state_of
 
 _TEMPLATES = "templates"
 
@@ -48,15 +48,14 @@ def _gather(results: Path, study: Path, recorded: Path, expected: Path) -> dict[
     states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
     parts = CellParts(results, read.metrics, read.cost)
     ran = [row for row in cells.itertuples() if row.status != NOT_RUN]
-    platforms, matrix = overview.matrix(cells, states)
     return {
         "study": read.study,
         "datasets": tables.datasets(read.study),
         "counts": overview.counts(states),
         "unexpected": [name for name, state in states.items() if not state.expected],
         "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
-        "platforms": platforms,
-        "matrix": matrix,
+        "platforms": list(cells["platform"].unique()),
+        "matrix": matrix(cells, states),
         "verdicts": tables.verdicts(read.claims),
         "ledger": tables.ledger(read.claims),
         "categories": tables.paper_tables(results / "tables"),

@@ -13,6 +13,7 @@ from cxrbench.cells import Cell
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, Failure, Record, check_evidence, read_predictions, read_record
+from cxrbench.machine import load_in_words, short_processor
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.machines import mark
 from cxrbench.report.page.pictures import Picture, RocPanels, drawing, learning_curve
@@ -71,22 +72,30 @@ def list_of_cells(cells: pd.DataFrame, states: dict[str, State], metrics: pd.Dat
                 "Cell": row.cell,
                 "State": str(states[row.cell]),
                 "Ended": moment(row.ended) if ran else "",
-                "Device": row.device if ran else "",
+                "Machine": short_processor(row.machine) if ran else "",
                 "Commit": commit_of(row.commit, row.dirty == "True") if ran else "",
                 "Macro AUROC": with_interval(aurocs[aurocs["cell"] == row.cell])
                 if row.status == "ok"
                 else "",
-                "Images/s": f"{float(row.images_per_second):,.0f}" if row.images_per_second else "",
+                "Images/s": _speed(row),
                 "Command": command_of(row.cell),
             }
         )
-    columns = ["Cell", "State", "Ended", "Device", "Commit", "Macro AUROC", "Images/s", "Command"]
+    columns = ["Cell", "State", "Ended", "Machine", "Commit", "Macro AUROC", "Images/s", "Command"]
     kinds = {"Cell": "cell", "State": "badge", "Command": "command"}
     caption = (
         "Every cell of the study. Fresh: trained for this build; recorded: trained before and kept under "
         "data/recorded. Intervals are over patients (95 %)."
     )
     return page_table("cells_list", "All cells", caption, pd.DataFrame(rows, columns=columns), **kinds)
+
+
+def _speed(row: Any) -> str:
+    """Images per second of a row of cells.csv read as text, marked where the machine was busy."""
+    if not row.images_per_second:
+        return ""
+    busy = f", busy: {load_in_words(float(row.others_share))}" if row.busy == "True" else ""
+    return f"{float(row.images_per_second):,.0f}{busy}"
 
 
 class CellParts:
@@ -129,6 +138,7 @@ class CellParts:
             ("Status", f"{record.status.replace('_', ' ')}, phase reached: {record.phase}"),
             ("Run", f"{moment(record.started)} to {moment(record.ended)}, {_attempts(record)}"),
             ("On", f"{host.device}, {host.devices_used} of {host.device_count}; {host.cpu}"),
+            ("Load", load_in_words(timing.others_share)),
             ("At commit", commit_of(record.commit, record.dirty)),
         ]
         for title, metric, label in _SCORES:
