@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.errors import UserError, suggestion
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.provenance import COLUMN, of_cells
 from cxrbench.report.results import Results, Table
 from cxrbench.report.states import word_of
 
 REPORTED = Path("data/reported.csv")
+REPORTED_COLUMNS = [
+    "architecture", "platform", "status", "images_per_second", "source", "source_was", "words",
+]  # fmt: skip
+
+
+class Report(StrEnum):
+    """What somebody else reports of a network: of its training, or of its forward pass alone."""
+
+    WORKS = "reported to work"
+    FAILS = "reported to fail"
+    FORWARD = "forward reported to run"  # inference: it says nothing about the training step
+
+
+class Source(StrEnum):
+    """Whether we read the source itself or somebody's account of it."""
+
+    READ = "read"
+    SECOND_HAND = "second hand"
 
 
 def read_reported(path: Path = REPORTED) -> pd.DataFrame:
-    """Public reports: architecture, platform, status, source, words; several per network are possible."""
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    """Public reports, several per network; UserError with line and column for a word that is not known."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if list(table.columns) != REPORTED_COLUMNS:
+        raise UserError(f"{path}:1: columns are {list(table.columns)}; they must be {REPORTED_COLUMNS}")
+    for line, row in enumerate(table.itertuples(), start=2):
+        for column, known in (("status", tuple(Report)), ("source_was", tuple(Source))):
+            if (word := getattr(row, column)) not in known:
+                hint = suggestion(word, known)
+                raise UserError(f"{path}:{line}: column {column}: unknown {column} '{word}'{hint}")
+        if not row.source or not row.words:
+            raise UserError(f"{path}:{line}: a report needs its source and its words; add them")
+    return table
+
+
+def reported_values() -> dict[str, str]:
+    """Speeds that others published, for the prose: ``reported/<network>/<status>``."""
+    rows = read_reported()
+    rows = rows[rows["images_per_second"] != ""]
+    return {
+        f"reported/{row.architecture}/{row.status}": f"{float(row.images_per_second):,.0f}"
+        for row in rows.itertuples()
+    }
 
 
 def status_matrix(read: Results) -> Table:
-    """By architecture and platform: states of our cells, then what others report, marked as cited.
+    """By architecture and platform: states of our cells, then what others report, marked as cited: networks
+    of the study, and those whose training others report.
 
     What nobody ran is "not run": with a number it is that many cells of the study, without one it is in none.
     """
     reported = read_reported()
     platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
-    networks = list(dict.fromkeys([*read.cells["architecture"], *reported["architecture"]]))
+    trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
+    networks = list(dict.fromkeys([*read.cells["architecture"], *trained]))
     rows = []
     for network in networks:
         row = {"Architecture": network}
@@ -49,6 +91,6 @@ def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
 
 
 def reports(read: Results) -> Table:
-    """What others report, with the source of each."""
-    shown = read_reported().rename(columns=str.capitalize)
-    return shown, "lllp{4cm}p{5.5cm}"
+    """What others report, with the source of each, and whether we read it ourselves."""
+    shown = read_reported().rename(columns=lambda name: name.replace("_", " ").capitalize())
+    return shown, "lllrp{4cm}lp{5.5cm}"
