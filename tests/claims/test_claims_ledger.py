@@ -22,8 +22,8 @@ from cxrbench.claims import (
     read_claims,
     read_context,
 )
-from cxrbench.config import read_study
 from cxrbench.claims.ledger import AGAINST
+from cxrbench.config import read_study
 from cxrbench.cost.breakeven import PUBLISHED
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.errors import UserError
@@ -80,7 +80,10 @@ def verdict(write, prices):
 
 def test_a_texts_own_arithmetic_adds_up_and_is_confirmed_only_by_something_outside_it(verdict):
     row = verdict()
-    assert (row["verdict"], row["basis"]) == ("adds up", "own arithmetic") and (row["computed_low"], row["computed_high"]) == (4, 4)
+    assert (row["verdict"], row["basis"]) == ("adds up", "own arithmetic") and (
+        row["computed_low"],
+        row["computed_high"],
+    ) == (4, 4)
     assert "a + b = 4" in row["why"] and row["inputs"] == "a = 2; b = 2"
     row = verdict(inputs={"a": 2, "b": {"value": 2, "from": "a table"}})
     assert (row["verdict"], row["basis"]) == ("confirmed", "another source")
@@ -202,7 +205,9 @@ def test_what_is_true_or_not_is_shown_in_words(verdict, tmp_path):
     assert list(shown[3:5]) == ["yes", "no"]
     write_ledger(read, tmp_path)
     assert "& yes & no & contradicted" in (tmp_path / "ledger.tex").read_text()
-    row = verdict(inputs={"a": {"value": True, "now": False, "from": "a notice"}}, computation="a", stated=True)
+    row = verdict(
+        inputs={"a": {"value": True, "now": False, "from": "a notice"}}, computation="a", stated=True
+    )
     assert row["verdict"] == "stale" and "a = yes then, no now" in row["why"]
 
 
@@ -590,6 +595,7 @@ def test_a_cell_that_crashed_shows_neither_that_it_compiles_nor_that_it_does_not
         ("D01", "conditional", "inconsistent"),
         ("S05", "conditional", "inconsistent"),
         ("C06", "adds up", ""),
+        ("C25", "conditional", "adds up"),
         ("K48", "not testable here", ""),
         ("K49", "confirmed", ""),
         ("K50", "conditional", "inconsistent"),

@@ -48,15 +48,18 @@ def test_reports_of_others_are_marked_and_never_hide_ours() -> None:
     tiny = reported[reported["architecture"] == "convnext_tiny"]
     nobody = pd.DataFrame({"status": ["not run", "not run"], "origin": ["", ""]})
     ours = pd.DataFrame({"status": ["ok", "compile_failed"], "origin": ["recorded", "fresh"]})
-    assert _words(nobody, tiny) == "2 not run; reported to fail (cited); forward reported to run (cited)"
-    assert _words(ours, tiny) == "1 recorded; 1 compile failed; reported to fail (cited); forward reported to run (cited)"
+    assert _words(nobody, tiny) == "2 not run; reported to fail, forward reported to run (cited)"
+    assert (
+        _words(ours, tiny)
+        == "1 recorded; 1 compile failed; reported to fail, forward reported to run (cited)"
+    )
 
 
 def test_a_pair_outside_the_study_is_not_run_either() -> None:
     reported = read_reported()
     tiny, nothing = reported[reported["architecture"] == "convnext_tiny"], pd.DataFrame({"status": []})
     assert _words(nothing, nothing) == "not run"
-    assert _words(nothing, tiny) == "not run; reported to fail (cited); forward reported to run (cited)"
+    assert _words(nothing, tiny) == "not run; reported to fail, forward reported to run (cited)"
 
 
 def test_every_report_names_its_source_and_what_it_speaks_of() -> None:

@@ -90,7 +90,7 @@ def own_value(value: float | tuple[float, float]) -> Value:
 
 
 def cited_value(entry: Mapping[str, Any], _: Context) -> Value:
-    """``{value: 190, from: where, now: 0}``: a number, yes or no from another source; ``now`` if it changed."""
+    """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
     then, now = (_answer_or_number(entry.get(key, entry["value"])) for key in ("value", "now"))
     return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(entry['value'], bool))} ({entry['from']})")
 
@@ -248,8 +248,8 @@ def _need(table: pd.DataFrame, name: str, columns: Iterable[str]) -> None:
     for column in columns:
         if column not in table:
             raise UserError(
-                f"{name} has no column '{column}'{nearest(column, table.columns)}; correct the claim, or delete "
-                "the table and run again"
+                f"{name} has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
+                "delete the table and run again"
             )
 
 

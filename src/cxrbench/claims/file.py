@@ -5,10 +5,10 @@ A claim: ``id``, ``source`` (a key of ``sources``), ``where`` in it, ``says`` (i
 (a number, two numbers as a range, ``{above: x}``, ``{below: x}``, or yes), ``tolerance`` (absolute, or ``5%``
 of what is stated), ``unit``, ``verdict`` (what the last review saw: a computed verdict that differs is
 drift, it is never shown as the verdict), ``note``, ``striking``, ``experiment`` (a key of ``experiments``:
-how a reviewer sees it), ``rests_on`` (a key of ``facts``, which are sentences: claims that rest on one fact are
-one finding), ``assumes`` (what the test needs and the source does not say: the claim is conditional). Instead
-of a computation, ``missing`` says what a test would need that is not here. Each price of a claim of ours has a
-date, ``as_of``: a newer price warns and changes no verdict.
+how a reviewer sees it), ``rests_on`` (a key of ``facts``, which are sentences: claims that rest on one fact
+are one finding), ``assumes`` (what the test needs and the source does not say: the claim is conditional).
+Instead of a computation, ``missing`` says what a test would need that is not here. Each price of a claim of
+ours has a date, ``as_of``: a newer price warns and changes no verdict.
 
 An experiment: ``title``, ``command``, ``human_minutes`` (an estimate), ``expect`` (what is seen at the end),
 and either ``cell`` (its recorded evidence gives scores, hours, money) or ``measured`` (what one run took).

@@ -81,7 +81,8 @@ class Claim:
         try:
             return KINDS[kind](entry, context)
         except UserError as error:
-            raise UserError(f"{self.at[f'inputs {name}']}: claim {self.id}: input '{name}': {error}") from None
+            at = self.at[f"inputs {name}"]
+            raise UserError(f"{at}: claim {self.id}: input '{name}': {error}") from None
 
 
 @dataclass(frozen=True)

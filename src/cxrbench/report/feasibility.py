@@ -61,36 +61,39 @@ def reported_values() -> dict[str, str]:
 
 def status_matrix(read: Results) -> Table:
     """By architecture and platform: states of our cells, then what others report, marked as cited: networks
-    of the study, and those whose training others report.
+    of the study, and those whose training others report, together where the same is known of them.
 
     What nobody ran is "not run": with a number it is that many cells of the study, without one it is in none.
     """
     reported = read_reported()
     platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
     trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
-    networks = list(dict.fromkeys([*read.cells["architecture"], *trained]))
+    studied = set(read.cells["architecture"])
     rows = []
-    for network in networks:
-        row = {"Architecture": network}
+    for network in dict.fromkeys([*read.cells["architecture"], *trained]):
+        row = {"Architecture": network, "own": network if network in studied else ""}
         for platform in platforms:
             ours = read.cells[(read.cells["architecture"] == network) & (read.cells["platform"] == platform)]
             theirs = reported[(reported["architecture"] == network) & (reported["platform"] == platform)]
             row[platform] = _words(ours, theirs)
         row[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
         rows.append(row)
+    known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
+    table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
     cited = set(reported["platform"])  # these cells have more words
-    widths = ("p{5.2cm}" if platform in cited else "p{3.1cm}" for platform in platforms)
-    return pd.DataFrame(rows), "l" + "".join(widths) + "l"
+    widths = ("p{5.6cm}" if platform in cited else "p{2.4cm}" for platform in platforms)
+    return table[["Architecture", *known[1:]]], "p{5.4cm}" + "".join(widths) + "l"
 
 
 def _words(ours: pd.DataFrame, theirs: pd.DataFrame) -> str:
     states = [word_of(row) for row in ours.itertuples()]
     said = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)] or [NOT_RUN]
-    said += [f"{status} (cited)" for status in dict.fromkeys(theirs["status"])]
+    if len(theirs):
+        said.append(f"{', '.join(dict.fromkeys(theirs['status']))} (cited)")
     return "; ".join(said)
 
 
 def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
     shown = read_reported().rename(columns=lambda name: name.replace("_", " ").capitalize())
-    return shown, "lllrp{4cm}lp{5.5cm}"
+    return shown, "lllrp{4.6cm}lp{6cm}"

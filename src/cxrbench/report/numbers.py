@@ -170,11 +170,12 @@ def _claim_numbers(read: Results) -> dict[str, str]:
     """Counts by verdict and, of claims of others, by what they were held against; and what was computed for
     each claim: ``claim/<id>``, ``claim/<id>/now``."""
     others = read.claims[read.claims["source"] != OURS]
-    counts = {"claims": others["verdict"].value_counts(), "claims/against": others["basis"].value_counts()}
+    found = {"claims": others["verdict"].value_counts(), "claims/against": others["basis"].value_counts()}
     values = {f"claims/{verdict}": "0" for verdict in Verdict}
     values |= {f"claims/against/{basis}": "0" for basis in Basis}
-    for kind, counted in counts.items():
-        values |= {f"{kind}/{name}": str(count) for name, count in counted.items() if name}
+    for kind, counts in found.items():
+        values |= {f"{kind}/{name}": str(count) for name, count in counts.items() if name}
+    values["claims/against/outside"] = str((~others["basis"].isin(["", Basis.OWN])).sum())
     values["claims/total"] = str(len(read.claims))
     values["claims/others"] = str(len(others))
     values["claims/ours"] = str(len(read.claims) - len(others))
