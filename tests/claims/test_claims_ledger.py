@@ -232,7 +232,9 @@ def context(prices):
     return Context(
         prices,
         pd.DataFrame(metrics, columns=[*cell, "split", "label", "metric", "value"]),
-        pd.DataFrame(costs, columns=[*cell, "status", "kind", "instance", "region", "basis", "usd_total"]),
+        pd.DataFrame(
+            costs, columns=[*cell, "status", "kind", "instance", "region", "basis", "usd_total"]
+        ).assign(origin="recorded", headline=True),
     )
 
 
@@ -259,6 +261,10 @@ def test_costs_counts_and_shares_of_cells(verdict, context):
     assert value({"cost": cpu}) == 2
     assert value({"cost": cpu | {"seed": 1}, "column": "usd_total"}) == 3
     assert value({"cells": {"platform": ["neuron", "torchneuron"]}}) == 0
+    assert value({"cells": {}}) == 3
+    again = context.cost.iloc[[0]].assign(usd_total=50.0, origin="fresh", headline=False)
+    context = replace(context, cost=pd.concat([context.cost, again]))
+    assert value({"cost": cpu}) == 2  # a run on another machine joins no mean
     assert value({"cells": {}}) == 3
     assert value({"share": {"platform": "cuda"}, "of": ["compile_failed", "load_failed"]}) == 1
 
@@ -548,7 +554,9 @@ def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only
             common | {"platform": "neuron", "instance": trainium, "status": "ok", "cost_to_usable": usd},
             common | {"platform": "cuda", "instance": gpu, "status": "ok", "cost_to_usable": 1},
         ]
-        ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows).assign(cell="c")))
+        ledger = check_claims(
+            read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows).assign(cell="c", headline=True))
+        )
         return ledger.set_index("id").loc["P08"]
 
     assert tested("trn1.2xlarge", "g5.xlarge")["computed_low"] == pytest.approx(4)
@@ -572,7 +580,9 @@ def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only
 def test_a_cell_that_crashed_shows_neither_that_it_compiles_nor_that_it_does_not(prices, statuses, verdict):
     common = {"dataset": "d", "architecture": "convnext_tiny", "platform": "neuron", "kind": "proxy"}
     common |= {"instance": "trn1.2xlarge"}
+    common |= {"origin": "recorded", "headline": True, "dataset": "nih128-64px", "cost_to_usable": 1.0}
     rows = [common | {"cell": str(seed), "status": status} for seed, status in enumerate(statuses)]
+    rows.append(rows[0] | {"origin": "fresh"})  # a second run of a cell does not count it twice
     ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows)))
     assert ledger.set_index("id").loc["P10", "verdict"] == verdict
 

@@ -152,8 +152,11 @@ def parity_value(entry: Mapping[str, Any], context: Context) -> Value:
 
 
 def cost_value(entry: Mapping[str, Any], context: Context) -> Value:
-    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, the mean over seeds by default."""
-    wanted = _keys(entry["cost"], COST_KEYS)
+    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, the mean over seeds by default.
+
+    Only the runs that stand for their group count, so no mean is over several machines.
+    """
+    wanted = _keys(entry["cost"], COST_KEYS) | {"headline": True}
     return _looked_up(context, context.cost, wanted, entry.get("column", "usd_total"), entry, "cost.csv")
 
 
@@ -162,7 +165,8 @@ def share_value(entry: Mapping[str, Any], context: Context) -> Value:
     them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
     wanted = _keys(entry["share"], COST_KEYS)
     rows, of = _rows(context, context.cost, wanted, "cost.csv", ("status",)), _listed(entry["of"])
-    judged = rows[rows["status"].isin([*of, *_TRAINED])]
+    adopted = rows.sort_values("origin", kind="stable").drop_duplicates("cell")  # fresh before recorded
+    judged = adopted[adopted["status"].isin([*of, *_TRAINED])]
     if judged.empty:
         raise NotHere(
             f"{_cells(wanted)}: {', '.join(sorted(set(rows['status'])))}; neither ok nor {' or '.join(of)}"
