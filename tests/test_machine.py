@@ -31,6 +31,7 @@ RUNS = st.lists(
             "origin": st.sampled_from(["recorded", "fresh"]),
             "machine": st.sampled_from(["A", "B", "C"]),
             "busy": st.booleans(),
+            "status": st.sampled_from(["ok", "crashed"]),
         }
     ),
     min_size=1,

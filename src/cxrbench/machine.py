@@ -65,17 +65,18 @@ def load_in_words(others_share: float | None) -> str:
 def headline(runs: pd.DataFrame) -> pd.Series:
     """Which rows of ``runs`` stand for their group (:data:`GROUP`) where a single speed or cost is printed.
 
-    Columns ``origin``, ``machine`` and ``busy`` decide. All chosen rows of a group are of one machine, one
-    origin and one load: recorded before fresh, quiet before busy, then the machine with the most seeds, then
-    the first in order. So neither another machine nor a busy run moves a headline that stood before.
+    Columns ``origin``, ``machine``, ``busy`` and ``status`` decide. All chosen rows of a group are of one
+    machine, one origin and one load: quiet before busy, recorded before fresh, then the machine with the most
+    usable seeds, then the first in order. So neither a busy run nor a fresh one moves a recorded headline.
     """
     chosen = pd.Series(False, index=runs.index)
     for _, group in runs.groupby(GROUP, sort=False):
         alike = [rows for _, rows in group.groupby(["busy", "origin", "machine"], sort=False)]
-        best = min(alike, key=lambda rows: _rank(rows.iloc[0], len(rows)))
+        best = min(alike, key=_rank)
         chosen[best.index] = True
     return chosen
 
 
-def _rank(run: pd.Series, seeds: int) -> tuple[bool, bool, int]:
-    return bool(run["busy"]), run["origin"] != "recorded", -seeds
+def _rank(rows: pd.DataFrame) -> tuple[bool, bool, int]:
+    first = rows.iloc[0]
+    return bool(first["busy"]), first["origin"] != "recorded", -int((rows["status"] == "ok").sum())

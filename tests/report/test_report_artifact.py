@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -55,6 +56,22 @@ def test_every_claim_of_ours_has_an_experiment() -> None:
     claims = read_claims(ROOT / "data/claims.yaml")
     assert claims.ours and all(claim.experiment for claim in claims.ours)
     assert {claim.experiment for claim in claims.ours} <= set(claims.experiments)
+
+
+def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(ledger, recorded: Path) -> None:
+    made = Artifact.read(ledger, STUDY, recorded)
+    ids = [claim.id for claim in made.file.ours]
+    assert list(made.claims()[""]) == ids and ids[0] == "O01"
+    new = replace(made.file.claims[0], id="O99", source="ours", experiment="E4")
+    file = replace(made.file, claims=(new, *made.file.claims))
+    table = ledger.assign(source="ours").set_index("id", drop=False)
+    added = replace(made, file=file, ledger=pd.concat([table, table.head(1).set_axis(["O99"])]))
+    assert list(added.claims()[""]) == ["O99", *ids]
+    before, after = (one.experiments().set_index("")["Shows"] for one in (made, added))
+    assert after.drop("E4").equals(before.drop("E4")) and after["E4"] == f"O99, {before['E4']}"
+    assert before["E5"] == "O09" and before["E4"].startswith("O02 to O08, O11 to ")
+    for text in ("README.md", "ARTIFACT.md", "data/claims.yaml"):
+        assert not re.search(r"\| C\d+|\bC1\b", (ROOT / text).read_text()), text
 
 
 def test_every_experiments_command_exists() -> None:

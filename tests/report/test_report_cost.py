@@ -262,12 +262,13 @@ def test_the_ledger_is_a_table_of_every_claim(tmp_path: Path) -> None:
             "id": ["A1", "A2"], "source": ["text", "ours"], "says": ["5 % of a_b", "nothing"],
             "stated": ["5", ""], "unit": ["%", ""], "computed_low": [5, ""], "computed_high": [5, ""],
             "now_low": [2.08416, ""], "now_high": [2.08416, ""], "verdict": ["stale", "not testable here"],
+            "yes_no": False, "assumes": ["", "it is dry"], "if_assumed": "", "rests_on": ["a-cut", ""],
         }
     )  # fmt: skip
     write_ledger(claims, tmp_path)
     text = (tmp_path / "ledger.tex").read_text()
-    assert r"A1 & text & 5 \% of a\_b & 5 \% & 5; now 2.084 & stale \\" in text
-    assert r"A2 & ours & nothing &  &  & not testable here \\" in text
+    assert r"A1 & text & 5 \% of a\_b & 5 \% & 5; now 2.084 & stale & a-cut \\" in text
+    assert r"A2 & ours & nothing Tested if it is dry. &  &  & not testable here &  \\" in text
 
 
 def test_the_graph_makes_the_tables_that_the_command_writes() -> None:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import pandas as pd
+import re
 
-from cxrbench.report.feasibility import _words, read_reported
+import pandas as pd
+import pytest
+
+from cxrbench.errors import UserError
+from cxrbench.report.feasibility import (
+    REPORTED_COLUMNS,
+    Report,
+    Source,
+    _words,
+    read_reported,
+    reported_values,
+)
 from cxrbench.report.latex import fitted
 from cxrbench.report.states import State
 
@@ -37,18 +48,37 @@ def test_reports_of_others_are_marked_and_never_hide_ours() -> None:
     reported = read_reported()
     tiny = reported[reported["architecture"] == "convnext_tiny"]
     nobody, ours = {State("not run"): 2}, {State("recorded"): 1, State("compile failed"): 1}
-    assert _words(nobody, tiny) == "2 not run; reported to fail (cited)"
-    assert _words(ours, tiny) == "1 recorded; 1 compile failed; reported to fail (cited)"
+    said = "reported to fail, forward reported to run (cited)"
+    assert _words(nobody, tiny) == f"2 not run; {said}"
+    assert _words(ours, tiny) == f"1 recorded; 1 compile failed; {said}"
 
 
 def test_a_pair_outside_the_study_is_not_run_either() -> None:
     reported = read_reported()
     tiny = reported[reported["architecture"] == "convnext_tiny"]
     assert _words({}, reported[:0]) == "not run"
-    assert _words({}, tiny) == "not run; reported to fail (cited)"
+    assert _words({}, tiny) == "not run; reported to fail, forward reported to run (cited)"
 
 
-def test_every_report_names_its_source() -> None:
-    reported = read_reported()
-    assert set(reported["status"]) <= {"reported to work", "reported to fail"}
-    assert (reported["source"] != "").all() and (reported["words"] != "").all()
+def test_every_report_names_its_source_and_what_it_speaks_of() -> None:
+    reported = read_reported().set_index("architecture")
+    assert set(reported["status"]) == set(Report) and set(reported["source_was"]) <= set(Source)
+    forward = reported.loc["convnext_base", "status"].tolist()
+    assert forward == [Report.FAILS, Report.FORWARD], "a forward pass is no training"
+    assert reported.loc["maxvit_rmlp_pico_rw_256", "status"] == Report.WORKS
+    assert reported_values()["reported/vit_base_patch16_224/reported to work"] == "6,587"
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("a,neuron,works,,github.com/x,read,w", "reported.csv:2: column status: unknown status 'works'"),
+        ("a,neuron,reported to work,,github.com/x,heard,w", "reported.csv:2: column source_was: unknown"),
+        ("a,neuron,reported to work,,,read,w", "reported.csv:2: a report needs its source and its words"),
+    ],
+)
+def test_a_report_in_other_words_is_named_with_its_line(tmp_path, cells: str, message: str) -> None:
+    path = tmp_path / "reported.csv"
+    path.write_text(f"{','.join(REPORTED_COLUMNS)}\n{cells}\n")
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_reported(path)

@@ -4,15 +4,25 @@
 ledger. No verdict is ever copied from the file.
 """
 
-from cxrbench.claims.evidence import Context, read_context
+from cxrbench.claims.evidence import Basis, Context, read_context
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.formula import Formula, FormulaError
-from cxrbench.claims.ledger import LEDGER_COLUMNS, VERDICTS, broken, check_claims, drifted
+from cxrbench.claims.ledger import (
+    LEDGER_COLUMNS,
+    VERDICTS,
+    Verdict,
+    broken,
+    check_claims,
+    drifted,
+    findings,
+    outdated,
+)
 from cxrbench.claims.model import Check, Claim, Claims, Experiment, Source
 
 __all__ = [
     "LEDGER_COLUMNS",
     "VERDICTS",
+    "Basis",
     "Check",
     "Claim",
     "Claims",
@@ -21,9 +31,12 @@ __all__ = [
     "Formula",
     "FormulaError",
     "Source",
+    "Verdict",
     "broken",
     "check_claims",
     "drifted",
+    "findings",
+    "outdated",
     "read_claims",
     "read_context",
 ]

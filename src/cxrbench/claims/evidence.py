@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cxrbench.cost.prices import UNDATED, price, read_prices
-from cxrbench.errors import UserError, nearest
+from cxrbench.cost.prices import BASES, KEY, REGIONS, UNDATED, price, read_prices
+from cxrbench.errors import UserError, nearest, suggestion
 
-OWN, EVIDENCE = "the text itself", "our evidence"
+
+class Basis(StrEnum):
+    """What a claim is held against, from the nearest to the text to the farthest from it."""
+
+    OWN = "own arithmetic"
+    DOCUMENT = "a document"  # a statement compared with what a document says: nothing is computed
+    SOURCE = "another source"
+    PRICES = "prices"
+    EVIDENCE = "our evidence"
+
+
 METRIC_KEYS = ("dataset", "architecture", "platform", "seed", "split", "label", "metric")
 PARITY_KEYS = ("dataset", "architecture", "platforms", "label", "metric")
 COST_KEYS = ("dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis")
 _CELL_KEYS = METRIC_KEYS[:4]
+_METRIC_REQUIRED = tuple(key for key in METRIC_KEYS if key != "seed")  # a mean over metrics means nothing
+_PARITY_COLUMNS = ("ci90_low", "ci90_high", "margin", "verdict", "reason")
 _TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
 _AGGREGATES: dict[str, Callable[[pd.Series], float]] = {
     "mean": pd.Series.mean,
@@ -55,6 +68,7 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
     if metrics is not None:
         from cxrbench.metrics.evaluate import headline  # it loads scipy: not for a ledger without scores
 
+        _need(metrics, str(Path(tables) / "metrics.csv"), ("metric", "ci_method"))
         metrics = headline(metrics)
     others = (table(name) for name in ("cost.csv", "cells.csv", "parity.csv"))
     return Context(read_prices(prices), metrics, *others)
@@ -62,45 +76,53 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
 
 @dataclass(frozen=True)
 class Value:
-    """An input's value when the claim was made and today (equal if it has no date), and its origin."""
+    """An input's value when the claim was made and today (equal if it has no date), and what it rests on."""
 
     then: float | tuple[float, float]
     now: float | tuple[float, float]
-    origin: str
+    basis: Basis
     shown: str
 
 
 def own_value(value: float | tuple[float, float]) -> Value:
     """A number that the claim's own text states."""
-    return Value(value, value, OWN, show(value))
+    return Value(value, value, Basis.OWN, show(value))
 
 
 def cited_value(entry: Mapping[str, Any], _: Context) -> Value:
-    """``{value: 190, from: where, now: 0}``: a number from another source; ``now`` if it has changed."""
-    then = number_or_range(entry["value"])
-    now = number_or_range(entry.get("now", entry["value"]))
-    return Value(then, now, entry["from"], f"{show(then)} ({entry['from']})")
+    """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
+    then, now = (_answer_or_number(entry.get(key, entry["value"])) for key in ("value", "now"))
+    return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(entry['value'], bool))} ({entry['from']})")
 
 
 def price_value(entry: Mapping[str, Any], context: Context) -> Value:
-    """``{price: {instance, region, basis}, as_of: date}``: USD per hour then, and the newest price now."""
-    key = _keys(entry["price"], ("instance", "region", "basis"), required=True)
+    """``{price: {instance, region, basis}, as_of: date}``: USD per hour then, and the newest price now.
+
+    With ``history: yes`` the claim is about that day, and no newer price touches it.
+    """
+    key = {name: str(value) for name, value in _keys(entry["price"], KEY, required=KEY).items()}
+    for column, known in (("region", REGIONS), ("basis", BASES)):
+        if key[column] not in known:
+            raise UserError(f"unknown {column} '{key[column]}'{suggestion(key[column], known)}")
     if key["instance"] not in set(context.prices["instance"]):
         price(context.prices, **key)  # a misspelt instance is an error, with the nearest names
+    rows = _filtered(context.prices, key)
     as_of = str(entry["as_of"]) if entry.get("as_of") else None
-    try:
-        then = price(context.prices, **key, as_of=as_of)
-        now = price(context.prices, **key)
-    except UserError as error:
-        raise NotHere(str(error).split(": add a row")[0]) from None
+    if rows.empty:
+        raise NotHere(f"no price for {key['instance']} in {key['region']} with basis '{key['basis']}'")
+    if as_of and rows["as_of"].min() > ("" if as_of == UNDATED else as_of):
+        raise NotHere(f"no price of {' '.join(key.values())} up to {as_of}")
+    then = price(context.prices, **key, as_of=as_of)
+    now = then if entry.get("history") else price(context.prices, **key)
     shown = f"{then['usd_per_hour']:g} USD/h ({' '.join(key.values())}, {then['as_of'] or UNDATED})"
-    return Value(float(then["usd_per_hour"]), float(now["usd_per_hour"]), "prices.csv", shown)
+    return Value(float(then["usd_per_hour"]), float(now["usd_per_hour"]), Basis.PRICES, shown)
 
 
 def metric_value(entry: Mapping[str, Any], context: Context) -> Value:
-    """``{metric: {dataset, ..., metric: auroc}}``: from metrics.csv, the mean over seeds by default."""
-    wanted = _keys(entry["metric"], METRIC_KEYS)
-    return _looked_up(context, context.metrics, wanted, "value", entry, "metrics.csv")
+    """``{metric: {dataset, ..., metric: auroc}, column: ci_low}``: from metrics.csv, the mean over seeds by
+    default; ``column`` is the value itself unless it names an end of the interval."""
+    wanted = _keys(entry["metric"], METRIC_KEYS, required=_METRIC_REQUIRED)
+    return _looked_up(context, context.metrics, wanted, entry.get("column", "value"), entry, "metrics.csv")
 
 
 def parity_value(entry: Mapping[str, Any], context: Context) -> Value:
@@ -109,7 +131,7 @@ def parity_value(entry: Mapping[str, Any], context: Context) -> Value:
 
     NotHere where there is no interval, or it lies neither inside the declared margin nor outside it.
     """
-    wanted = _keys(entry["parity"], PARITY_KEYS, required=True)
+    wanted = _keys(entry["parity"], PARITY_KEYS, required=PARITY_KEYS)
     pair = _listed(wanted.pop("platforms"))
     if len(set(pair)) != 2:
         raise UserError(f"platforms {pair}: name the two that are compared, as in [cpu, cuda]")
@@ -117,7 +139,7 @@ def parity_value(entry: Mapping[str, Any], context: Context) -> Value:
         if missing := _no_such_cell(context.cells, wanted | {"platform": platform}):
             raise NotHere(missing)
     both = {"kind": "platforms", "platform_a": pair, "platform_b": pair}
-    row = _rows(context, context.parity, wanted | both, "parity.csv").iloc[0]
+    row = _rows(context, context.parity, wanted | both, "parity.csv", _PARITY_COLUMNS).iloc[0]
     name = _cells(wanted | both)
     if pd.isna(row["ci90_low"]):
         raise NotHere(f"{name}: {row['verdict']}: {row['reason']}")
@@ -126,12 +148,15 @@ def parity_value(entry: Mapping[str, Any], context: Context) -> Value:
     shown = f"{low:.4g} to {high:.4g} (size of the difference, 90 % interval, {name})"
     if low < row["margin"] < high:
         raise NotHere(f"{shown} lies neither inside the margin of {row['margin']:g} nor outside it")
-    return Value((low, high), (low, high), EVIDENCE, shown)
+    return Value((low, high), (low, high), Basis.EVIDENCE, shown)
 
 
 def cost_value(entry: Mapping[str, Any], context: Context) -> Value:
-    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, the mean over seeds by default."""
-    wanted = _keys(entry["cost"], COST_KEYS)
+    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, the mean over seeds by default.
+
+    Only the runs that stand for their group count, so no mean is over several machines.
+    """
+    wanted = _keys(entry["cost"], COST_KEYS) | {"headline": True}
     return _looked_up(context, context.cost, wanted, entry.get("column", "usd_total"), entry, "cost.csv")
 
 
@@ -139,23 +164,26 @@ def share_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
     them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
     wanted = _keys(entry["share"], COST_KEYS)
-    rows, of = _rows(context, context.cost, wanted, "cost.csv"), _listed(entry["of"])
-    judged = rows[rows["status"].isin([*of, *_TRAINED])]
+    rows, of = _rows(context, context.cost, wanted, "cost.csv", ("status",)), _listed(entry["of"])
+    adopted = rows.sort_values("origin", kind="stable").drop_duplicates("cell")  # fresh before recorded
+    judged = adopted[adopted["status"].isin([*of, *_TRAINED])]
     if judged.empty:
         raise NotHere(
             f"{_cells(wanted)}: {', '.join(sorted(set(rows['status'])))}; neither ok nor {' or '.join(of)}"
         )
     share = float(judged["status"].isin(of).mean())
-    return Value(share, share, EVIDENCE, f"{share:g} of {len(judged)} cells")
+    return Value(share, share, Basis.EVIDENCE, f"{share:g} of {len(judged)} cells")
 
 
 def count_value(entry: Mapping[str, Any], context: Context) -> Value:
     """``{cells: {platform: [neuron]}}``: how many cells have a record; zero is an answer."""
     if context.cost is None:
         raise NotHere("cost.csv has not been made yet")
-    rows = _filtered(context.cost, _keys(entry["cells"], COST_KEYS))
+    wanted = _keys(entry["cells"], COST_KEYS)
+    _need(context.cost, "cost.csv", ("cell", *wanted))
+    rows = _filtered(context.cost, wanted)
     count = float(rows["cell"].nunique())
-    return Value(count, count, EVIDENCE, f"{count:g} cells")
+    return Value(count, count, Basis.EVIDENCE, f"{count:g} cells")
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any], Context], Value]] = {
@@ -169,8 +197,8 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Context], Value]] = {
 }
 OPTIONS = {
     "value": {"from", "now"},
-    "price": {"as_of"},
-    "metric": {"aggregate"},
+    "price": {"as_of", "history"},
+    "metric": {"aggregate", "column"},
     "parity": set(),
     "cost": {"aggregate", "column"},
     "share": {"of"},
@@ -186,9 +214,9 @@ def _looked_up(
     entry: Mapping[str, Any],
     name: str,
 ) -> Value:
-    rows = _rows(context, table, wanted, name)
-    if column not in rows:
-        raise UserError(f"{name} has no column '{column}'{nearest(column, rows.columns)}")
+    rows = _rows(context, table, wanted, name, (column,))
+    if not pd.api.types.is_numeric_dtype(rows[column]):
+        raise UserError(f"column '{column}' of {name} has texts where a claim needs numbers; name another")
     how = entry.get("aggregate", "mean")
     if how not in _AGGREGATES:
         raise UserError(f"unknown aggregate '{how}'{nearest(how, _AGGREGATES)}; use {', '.join(_AGGREGATES)}")
@@ -196,18 +224,37 @@ def _looked_up(
     if values.empty:
         raise NotHere(f"{_cells(wanted)}: {name} has no {column} for it")
     value = float(_AGGREGATES[how](values))
-    return Value(value, value, EVIDENCE, f"{value:.4g} ({how} of {len(values)}, {_cells(wanted)})")
+    return Value(value, value, Basis.EVIDENCE, f"{value:.4g} ({how} of {len(values)}, {_cells(wanted)})")
 
 
-def _rows(context: Context, table: pd.DataFrame | None, wanted: dict[str, Any], name: str) -> pd.DataFrame:
+def _rows(
+    context: Context,
+    table: pd.DataFrame | None,
+    wanted: dict[str, Any],
+    name: str,
+    columns: Iterable[str] = (),
+) -> pd.DataFrame:
+    """The rows of a result table that ``wanted`` names; UserError when it lacks a column of these."""
     if table is None:
         raise NotHere(f"{_cells(wanted)}: {name} has not been made yet")
+    _need(table, name, wanted)
     rows = _filtered(table, wanted)
     if rows.empty:
         raise NotHere(
             _no_such_cell(context.cells, wanted) or f"{_cells(wanted)}: not run yet, no row in {name}"
         )
+    _need(table, name, columns)
     return rows
+
+
+def _need(table: pd.DataFrame, name: str, columns: Iterable[str]) -> None:
+    """UserError naming the first of ``columns`` that ``table`` lacks."""
+    for column in columns:
+        if column not in table:
+            raise UserError(
+                f"{name} has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
+                "delete the table and run again"
+            )
 
 
 def _no_such_cell(cells: pd.DataFrame | None, wanted: Mapping[str, Any]) -> str | None:
@@ -216,10 +263,10 @@ def _no_such_cell(cells: pd.DataFrame | None, wanted: Mapping[str, Any]) -> str 
     if cells is None or not _filtered(cells, named).empty:
         return None
     hints = [
-        nearest(str(one), cells[key].astype(str).unique())
+        nearest(str(name), cells[key].astype(str).unique())
         for key, value in named.items()
-        for one in _listed(value)
-        if one not in set(cells[key])
+        for name in _listed(value)
+        if name not in set(cells[key])
     ]
     return f"{_cells(wanted)}: the study has no such cell{''.join(hints)}"
 
@@ -243,21 +290,21 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _keys(given: Any, known: tuple[str, ...], required: bool = False) -> dict[str, Any]:
+def _keys(given: Any, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise UserError(f"write a mapping with {', '.join(known)}")
     for key in given:
         if key not in known:
             raise UserError(f"unknown key '{key}'{nearest(str(key), known)} (known: {', '.join(known)})")
-    if required and (missing := [key for key in known if key not in given]):
+    if missing := [key for key in required if key not in given]:
         raise UserError(f"key '{missing[0]}' is missing")
     return dict(given)
 
 
 def number_or_range(value: Any) -> float | tuple[float, float]:
     """A YAML number as a float, or two as a sorted range; UserError for anything else."""
-    if isinstance(value, list) and len(value) == 2 and all(_is_number(one) for one in value):
-        low, high = sorted(float(one) for one in value)
+    if isinstance(value, list) and len(value) == 2 and all(_is_number(end) for end in value):
+        low, high = sorted(float(end) for end in value)
         return low, high
     if _is_number(value):
         return float(value)
@@ -268,8 +315,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def show(value: float | tuple[float, float]) -> str:
-    """A number or a range for people: six digits, thousands apart, equal ends once."""
+def _answer_or_number(value: Any) -> float | tuple[float, float]:
+    """``yes`` and ``no`` of a claim that is true or not, as 1 and 0; or a number."""
+    return float(value) if isinstance(value, bool) else number_or_range(value)
+
+
+def show(value: float | tuple[float, float], yes_no: bool = False) -> str:
+    """A number or a range for people: six digits, thousands apart, equal ends once; yes or no as words."""
     ends = value if isinstance(value, tuple) else (value,)
-    texts = [f"{end:,.6g}" if abs(end) < 1e6 else f"{end:,.0f}" for end in ends]
+    if yes_no:
+        texts = ["yes" if end else "no" for end in ends]
+    else:
+        texts = [f"{end:,.6g}" if abs(end) < 1e6 else f"{end:,.0f}" for end in ends]
     return " to ".join(dict.fromkeys(texts))

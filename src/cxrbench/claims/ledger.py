@@ -1,45 +1,80 @@
 """The ledger: one computed verdict per claim. The file's own ``verdict`` is only compared, never shown.
 
-How a verdict follows. The computation agrees with what is stated, within the tolerance: **confirmed**;
-but **stale** if it agrees at the prices of its date and not at today's. It disagrees: **inconsistent**
-if every input is from the claim's own text, else **contradicted**. No evidence: **not testable here**.
-Our own claims **follow** or **do not follow**, at the inputs they name.
+How a verdict follows. The computation agrees with what is stated, within the tolerance: the claim **adds
+up** when every input is from its own text, and is **confirmed** when something outside it agrees; **stale**
+if it agrees at the prices or documents of its date and not at the newest. It disagrees: **inconsistent** if
+every input is from its own text, else **contradicted**. A claim whose test assumes what its source does not
+say is **conditional**, and ``if_assumed`` has its verdict under the assumption. No evidence: **not testable
+here**. Our own claims **follow** or **do not follow**, at the inputs and the dates of prices that they name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 import pandas as pd
 
-from cxrbench.claims.evidence import OWN, Context, NotHere, Value, show
+from cxrbench.claims.evidence import Basis, Context, NotHere, Value, show
 from cxrbench.claims.formula import FormulaError, Range
 from cxrbench.claims.model import OURS, Check, Claim, Claims, Stated
 from cxrbench.errors import UserError
 
-CONFIRMED, CONTRADICTED, INCONSISTENT = "confirmed", "contradicted", "inconsistent"
-STALE, NOT_TESTABLE = "stale", "not testable here"
-FOLLOWS, DOES_NOT_FOLLOW = "follows", "does not follow"
-VERDICTS = (CONFIRMED, CONTRADICTED, INCONSISTENT, STALE, NOT_TESTABLE, FOLLOWS, DOES_NOT_FOLLOW)
+
+class Verdict(StrEnum):
+    """What a claim is found to be; the words that people are shown."""
+
+    ADDS_UP = "adds up"
+    CONFIRMED = "confirmed"
+    CONTRADICTED = "contradicted"
+    INCONSISTENT = "inconsistent"
+    STALE = "stale"
+    CONDITIONAL = "conditional"
+    NOT_TESTABLE = "not testable here"
+    FOLLOWS = "follows"
+    DOES_NOT_FOLLOW = "does not follow"
+
+
+VERDICTS = tuple(Verdict)
+AGAINST = (Verdict.CONTRADICTED, Verdict.INCONSISTENT, Verdict.STALE)  # they speak against a text
 LEDGER_COLUMNS = (
     "id", "source", "where", "says", "stated", "computed_low", "computed_high", "now_low", "now_high", "unit",
-    "tolerance", "verdict", "reviewed", "why", "inputs", "note", "striking",
+    "yes_no", "tolerance", "verdict", "basis", "rests_on", "fact", "assumes", "if_assumed", "reviewed", "why",
+    "inputs", "note", "striking",
 )  # fmt: skip
 
 
 def check_claims(claims: Claims, context: Context) -> pd.DataFrame:
     """One row per claim (:data:`LEDGER_COLUMNS`), in the file's order.
 
-    ``computed_*`` is the computation at the date of the claim, ``now_*`` at today's prices, NaN where
+    ``computed_*`` is the computation at the date of the claim, ``now_*`` at the newest prices, NaN where
     there is none; equal ends are a single value. UserError with file, line and column when a formula
     fails on its inputs.
     """
-    return pd.DataFrame([_row(claim, context) for claim in claims.claims], columns=list(LEDGER_COLUMNS))
+    rows = [_row(claim, context) | {"fact": claims.facts.get(claim.rests_on, "")} for claim in claims.claims]
+    return pd.DataFrame(rows, columns=list(LEDGER_COLUMNS))
 
 
 def broken(ledger: pd.DataFrame) -> pd.DataFrame:
     """The rows of our own claims that no longer follow from the evidence."""
-    return ledger[ledger["verdict"] == DOES_NOT_FOLLOW]
+    return ledger[ledger["verdict"] == Verdict.DOES_NOT_FOLLOW]
+
+
+def outdated(ledger: pd.DataFrame) -> pd.DataFrame:
+    """The rows of our own claims that newer prices than those they name would change."""
+    moved = (ledger["computed_low"] != ledger["now_low"]) | (ledger["computed_high"] != ledger["now_high"])
+    return ledger[(ledger["source"] == OURS) & ledger["now_low"].notna() & moved]
+
+
+def against(ledger: pd.DataFrame) -> pd.DataFrame:
+    """The rows that speak against a text, if only under the assumption of a conditional one."""
+    return ledger[ledger["verdict"].isin(AGAINST) | ledger["if_assumed"].isin(AGAINST)]
+
+
+def findings(ledger: pd.DataFrame) -> int:
+    """How many things speak against the texts: rows that rest on one fact count once."""
+    rows = against(ledger)
+    return int(rows["rests_on"].where(rows["rests_on"] != "", rows["id"]).nunique())
 
 
 def drifted(ledger: pd.DataFrame) -> pd.DataFrame:
@@ -49,23 +84,26 @@ def drifted(ledger: pd.DataFrame) -> pd.DataFrame:
 
 def _row(claim: Claim, context: Context) -> dict[str, object]:
     row: dict[str, object] = dict.fromkeys(LEDGER_COLUMNS, "")
-    row |= {key: getattr(claim, key) for key in ("id", "source", "where", "says", "unit", "note", "striking")}
+    told = ("id", "source", "where", "says", "unit", "note", "striking", "rests_on", "assumes")
+    row |= {key: getattr(claim, key) for key in told}
     row |= dict.fromkeys(("computed_low", "computed_high", "now_low", "now_high", "tolerance"), float("nan"))
-    row["reviewed"] = _reviewed(claim)
+    row["reviewed"], row["yes_no"] = _reviewed(claim), False
     check = claim.check
     if check is None:
-        return row | {"verdict": NOT_TESTABLE, "why": claim.missing}
-    row |= {"stated": check.stated.shown, "tolerance": check.tolerance}
+        return row | {"verdict": Verdict.NOT_TESTABLE, "why": claim.missing}
+    row |= {"stated": check.stated.shown, "tolerance": check.tolerance, "yes_no": check.stated.yes_no}
     try:
         values = {name: claim.value_of(name, context) for name in claim.inputs}
     except NotHere as error:
-        return row | {"verdict": NOT_TESTABLE, "why": str(error)}
+        return row | {"verdict": Verdict.NOT_TESTABLE, "why": str(error)}
     then = _value(claim, check, {name: value.then for name, value in values.items()})
     now = _value(claim, check, {name: value.now for name, value in values.items()})
-    verdict = _verdict(claim.source == OURS, check, values, then, now)
+    basis = _basis(check, values)
+    verdict = _verdict(claim.source == OURS, check, basis, then, now)
     return row | {
         "computed_low": then[0], "computed_high": then[1], "now_low": now[0], "now_high": now[1],
-        "verdict": verdict, "why": _why(claim, check, verdict, then, now),
+        "verdict": Verdict.CONDITIONAL if claim.assumes else verdict, "basis": basis,
+        "if_assumed": verdict if claim.assumes else "", "why": _why(claim, check, verdict, then, now),
         "inputs": "; ".join(f"{name} = {value.shown}" for name, value in values.items()),
     }  # fmt: skip
 
@@ -89,14 +127,23 @@ def _value(claim: Claim, check: Check, inputs: Mapping[str, float | Range]) -> R
         ) from None
 
 
-def _verdict(ours: bool, check: Check, values: Mapping[str, Value], then: Range, now: Range) -> str:
+def _basis(check: Check, values: Mapping[str, Value]) -> Basis:
+    """The input that is farthest from the text; a document where its statement is all that is compared."""
+    farthest = max((value.basis for value in values.values()), key=list(Basis).index, default=Basis.OWN)
+    bare = check.computation.text.strip() in values
+    return Basis.DOCUMENT if bare and farthest is Basis.SOURCE else farthest
+
+
+def _verdict(ours: bool, check: Check, basis: Basis, then: Range, now: Range) -> Verdict:
     agrees = _agrees(then, check.stated, check.tolerance)
     if ours:
-        return FOLLOWS if agrees else DOES_NOT_FOLLOW
-    if agrees:
-        return CONFIRMED if _agrees(now, check.stated, check.tolerance) else STALE
-    own = all(value.origin == OWN for value in values.values())
-    return INCONSISTENT if own else CONTRADICTED
+        return Verdict.FOLLOWS if agrees else Verdict.DOES_NOT_FOLLOW
+    own = basis is Basis.OWN
+    if not agrees:
+        return Verdict.INCONSISTENT if own else Verdict.CONTRADICTED
+    if not _agrees(now, check.stated, check.tolerance):
+        return Verdict.STALE
+    return Verdict.ADDS_UP if own else Verdict.CONFIRMED
 
 
 def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
@@ -109,9 +156,11 @@ def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
     return stated.low - slack <= low and high <= stated.high + slack
 
 
-def _why(claim: Claim, check: Check, verdict: str, then: Range, now: Range) -> str:
-    told = f"{check.computation.text} = {show(then)}"
-    if then != now and claim.source != OURS:
-        told += f" then, {show(now)} today"
-    relation = "as stated" if verdict in (CONFIRMED, FOLLOWS) else "stated"
-    return f"{told}; {relation}: {check.stated.shown}{' ' + claim.unit if claim.unit else ''}"
+def _why(claim: Claim, check: Check, verdict: Verdict, then: Range, now: Range) -> str:
+    yes_no = check.stated.yes_no
+    found = f"{check.computation.text} = {show(then, yes_no)}"
+    if then != now:
+        found += f" then, {show(now, yes_no)} now"
+    relation = "as stated" if verdict in (Verdict.ADDS_UP, Verdict.CONFIRMED, Verdict.FOLLOWS) else "stated"
+    condition = f"if {claim.assumes}, {verdict}: " if claim.assumes else ""
+    return f"{condition}{found}; {relation}: {check.stated.shown}{' ' + claim.unit if claim.unit else ''}"

@@ -35,6 +35,7 @@ class Stated:
     low: float
     high: float
     shown: str
+    yes_no: bool = False  # a claim that is true or not: 1 is yes, 0 is no, and people are shown the words
 
     @property
     def is_range(self) -> bool:
@@ -67,7 +68,9 @@ class Claim:
     striking: bool = False
     missing: str = ""
     experiment: str = ""
-    at: Mapping[str, str] = field(default_factory=dict)  # key -> file:line:column
+    rests_on: str = ""  # a key of the file's facts: claims that rest on one fact are one finding
+    assumes: str = ""  # what its test needs and its source does not say
+    at: Mapping[str, str] = field(default_factory=dict)  # key, or "inputs NAME" -> file:line:column
 
     def value_of(self, name: str, context: Context) -> Value:
         """The input called ``name``; NotHere when there is no evidence, UserError when it is wrong."""
@@ -78,7 +81,8 @@ class Claim:
         try:
             return KINDS[kind](entry, context)
         except UserError as error:
-            raise UserError(f"{self.at['inputs']}: claim {self.id}: input '{name}': {error}") from None
+            at = self.at[f"inputs {name}"]
+            raise UserError(f"{at}: claim {self.id}: input '{name}': {error}") from None
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Experiment:
-    """How a reviewer sees claims: one command. ``cell`` or ``measured`` tell its cost, where known."""
+    """How a reviewer sees claims: one command. ``cell`` or ``measured`` give its cost, where known."""
 
     title: str
     command: str
@@ -105,11 +109,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Claims:
-    """All claims of a file; their sources and the experiments that show ours, by key."""
+    """All claims of a file; by key their sources, the experiments that show ours, and shared facts."""
 
     sources: Mapping[str, Source]
     claims: tuple[Claim, ...]
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ours(self) -> tuple[Claim, ...]:

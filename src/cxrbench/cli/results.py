@@ -42,27 +42,37 @@ def claims(
     file: Annotated[Path, typer.Option(help="The claims.")] = Path("data/claims.yaml"),
     prices: PricesOption = PRICES,
     tables: Annotated[Path, typer.Option(help="Folder of the result tables.")] = RESULTS / "tables",
-    out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV to write, of all claims.")] = None,
+    source: Annotated[str | None, typer.Option(help="Show the claims of this source only, as ours.")] = None,
     why: Annotated[bool, typer.Option("--why", help="Also the arithmetic behind each verdict.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
 ) -> None:
     """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
-    from cxrbench.claims import broken, check_claims, drifted, read_claims, read_context
+    from cxrbench.claims import broken, check_claims, drifted, outdated, read_claims, read_context
+    from cxrbench.claims.evidence import show
+    from cxrbench.errors import UserError, suggestion
 
-    ledger = check_claims(read_claims(file), read_context(prices, tables))
+    known = read_claims(file)
+    if source is not None and source not in known.sources:
+        raise UserError(f"--source {source}: no such source in {file}{suggestion(source, known.sources)}")
+    ledger = check_claims(known, read_context(prices, tables))
+    shown = ledger if source is None else ledger[ledger["source"] == source]
     if out:
         from cxrbench.files import write_csv
 
         write_csv(out, ledger)
     if as_json:
-        print(ledger.to_json(orient="records", indent=1))
+        print(shown.to_json(orient="records", indent=1))
     elif not out:
-        for row in ledger.itertuples():
+        for row in shown.itertuples():
             print(f"{row.id:5} {row.verdict:20} {row.says}")
             if why:
                 print(f"{'':5} {'':20} {row.why}")
     for row in drifted(ledger).itertuples():
         say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
+    for row in outdated(ledger).itertuples():
+        old, new = show((row.computed_low, row.computed_high)), show((row.now_low, row.now_high))
+        say(f"{row.id}: {old} at the prices that it names, {new} at the newest in {prices}: {row.says}")
     for row in (lost := broken(ledger)).itertuples():
         complain(f"our claim {row.id} does not follow from the evidence any more: {row.why}")
     if len(lost):

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.cells import Cell
-from cxrbench.claims import Claims, Experiment, read_claims
+from cxrbench.claims import Claim, Claims, Experiment, read_claims
 from cxrbench.claims.model import OURS
 from cxrbench.config import Study, read_study
 from cxrbench.errors import UserError
@@ -56,13 +56,13 @@ class Artifact:
         return cls(file, ours, read_criteria(), read_study(study), study, recorded)
 
     def claims(self) -> pd.DataFrame:
-        """C1 to Cn with their ids in the ledger: what we say and where, expectation, verdict, experiment."""
+        """Our claims by their ids in the ledger: what we say and where, expectation, verdict, experiment."""
         rows = []
-        for number, claim in enumerate(self.file.ours, start=1):
+        for claim in self.file.ours:
             row = self.ledger.loc[claim.id]
             rows.append(
                 {
-                    "": f"C{number} ({claim.id})",
+                    "": claim.id,
                     "Claim": claim.says,
                     "Section": claim.where,
                     "Expected": _expected(row),
@@ -74,20 +74,17 @@ class Artifact:
 
     def experiments(self) -> pd.DataFrame:
         """E1 to En: command, what it shows, expected result with tolerance, and what it costs a reviewer."""
-        shows: dict[str, list[int]] = {}
-        for number, claim in enumerate(self.file.ours, start=1):
-            shows.setdefault(claim.experiment, []).append(number)
         rows = []
-        for name, one in self.file.experiments.items():
-            result, hours, money, disk = self._cost(one)
+        for name, experiment in self.file.experiments.items():
+            result, hours, money, disk = self._cost(experiment)
             rows.append(
                 {
                     "": name,
-                    "Experiment": one.title,
-                    "Command": one.command,
-                    "Shows": _spans(shows.get(name, [])),
-                    "Expected": f"{one.expect} {result}".strip(),
-                    "Human (estimate)": f"{one.human_minutes:g} min",
+                    "Experiment": experiment.title,
+                    "Command": experiment.command,
+                    "Shows": _spans(self.file.ours, name),
+                    "Expected": f"{experiment.expect} {result}".strip(),
+                    "Human (estimate)": f"{experiment.human_minutes:g} min",
                     "Compute": hours,
                     "Money": money,
                     "Disk": disk,
@@ -209,11 +206,14 @@ def _code(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(Command=[f"`{command}`" for command in table["Command"]])
 
 
-def _spans(numbers: list[int]) -> str:
-    """``C2 to C4, C7`` for 2, 3, 4, 7; a hyphen for none."""
-    starts = [number for number in numbers if number - 1 not in numbers]
-    ends = [number for number in numbers if number + 1 not in numbers]
-    spans = (f"C{a}" if a == b else f"C{a} to C{b}" for a, b in zip(starts, ends, strict=True))
+def _spans(ours: tuple[Claim, ...], experiment: str) -> str:
+    """The ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
+    shown = [position for position, claim in enumerate(ours) if claim.experiment == experiment]
+    starts = [position for position in shown if position - 1 not in shown]
+    ends = [position for position in shown if position + 1 not in shown]
+    spans = (
+        ours[a].id if a == b else f"{ours[a].id} to {ours[b].id}" for a, b in zip(starts, ends, strict=True)
+    )
     return ", ".join(spans) or "-"
 
 

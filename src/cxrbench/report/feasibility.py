@@ -2,51 +2,96 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.errors import UserError, suggestion
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.provenance import COLUMN, of_cells
 from cxrbench.report.results import Results, Table
 from cxrbench.report.states import State, in_words, matrix, tally
 
 REPORTED = Path("data/reported.csv")
+REPORTED_COLUMNS = [
+    "architecture", "platform", "status", "images_per_second", "source", "source_was", "words",
+]  # fmt: skip
+
+
+class Report(StrEnum):
+    """What somebody else reports of a network: of its training, or of its forward pass alone."""
+
+    WORKS = "reported to work"
+    FAILS = "reported to fail"
+    FORWARD = "forward reported to run"  # inference: it says nothing about the training step
+
+
+class Source(StrEnum):
+    """Whether we read the source itself or somebody's account of it."""
+
+    READ = "read"
+    SECOND_HAND = "second hand"
 
 
 def read_reported(path: Path = REPORTED) -> pd.DataFrame:
-    """Public reports: architecture, platform, status, source, words; several per network are possible."""
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    """Public reports, several per network; UserError with line and column for a word that is not known."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if list(table.columns) != REPORTED_COLUMNS:
+        raise UserError(f"{path}:1: columns are {list(table.columns)}; they must be {REPORTED_COLUMNS}")
+    for line, row in enumerate(table.itertuples(), start=2):
+        for column, known in (("status", tuple(Report)), ("source_was", tuple(Source))):
+            if (word := getattr(row, column)) not in known:
+                hint = suggestion(word, known)
+                raise UserError(f"{path}:{line}: column {column}: unknown {column} '{word}'{hint}")
+        if not row.source or not row.words:
+            raise UserError(f"{path}:{line}: a report needs its source and its words; add them")
+    return table
+
+
+def reported_values() -> dict[str, str]:
+    """Speeds that others published, for the prose: ``reported/<network>/<status>``."""
+    rows = read_reported()
+    rows = rows[rows["images_per_second"] != ""]
+    return {
+        f"reported/{row.architecture}/{row.status}": f"{float(row.images_per_second):,.0f}"
+        for row in rows.itertuples()
+    }
 
 
 def status_matrix(read: Results) -> Table:
-    """By architecture and platform: states of our cells, then what others report, marked as cited.
+    """By architecture and platform: states of our cells, then what others report, marked as cited: networks
+    of the study, and those whose training others report, together where the same is known of them.
 
     What nobody ran is "not run": with a number it is that many cells of the study, without one it is in none.
     """
     reported = read_reported()
     platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
-    networks = list(dict.fromkeys([*read.cells["architecture"], *reported["architecture"]]))
+    trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
+    studied = set(read.cells["architecture"])
     ours, rows = matrix(read.cells, in_words(read.cells)), []
-    for network in networks:
-        shown = {"Architecture": network}
+    for network in dict.fromkeys([*read.cells["architecture"], *trained]):
+        shown = {"Architecture": network, "own": network if network in studied else ""}
         for platform in platforms:
             entries = (row.platforms.get(platform, {}) for row in ours if row.architecture == network)
             theirs = reported[(reported["architecture"] == network) & (reported["platform"] == platform)]
             shown[platform] = _words(tally(entries), theirs)
         shown[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
         rows.append(shown)
+    known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
+    table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
     cited = set(reported["platform"])  # these cells have more words
-    widths = ("p{5.2cm}" if platform in cited else "p{3.1cm}" for platform in platforms)
-    return pd.DataFrame(rows), "l" + "".join(widths) + "l"
+    widths = ("p{5.6cm}" if platform in cited else "p{2.4cm}" for platform in platforms)
+    return table[["Architecture", *known[1:]]], "p{5.4cm}" + "".join(widths) + "l"
 
 
 def _words(ours: dict[State, int], theirs: pd.DataFrame) -> str:
     states = [f"{count} {state}" for state, count in ours.items()] or [NOT_RUN]
-    return "; ".join([*states, *(f"{status} (cited)" for status in dict.fromkeys(theirs["status"]))])
+    reports = ", ".join(dict.fromkeys(theirs["status"]))
+    return "; ".join([*states, *([f"{reports} (cited)"] if reports else [])])
 
 
 def reports(read: Results) -> Table:
-    """What others report, with the source of each."""
-    shown = read_reported().rename(columns=str.capitalize)
-    return shown, "lllp{4cm}p{5.5cm}"
+    """What others report, with the source of each, and whether we read it ourselves."""
+    shown = read_reported().rename(columns=lambda name: name.replace("_", " ").capitalize())
+    return shown, "lllrp{4.6cm}lp{6cm}"

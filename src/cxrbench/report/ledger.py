@@ -14,19 +14,19 @@ from cxrbench.report.results import Results, Table
 
 CLAIMS = Path("data/claims.yaml")
 
-_HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict"
-_COLUMNS = r"@{}llP{5.4cm}P{2.3cm}P{2.5cm}P{1.9cm}@{}"  # P is ragged, see main.tex
+_HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict & Rests on"
+_COLUMNS = r"@{}llP{4.6cm}P{2.1cm}P{2.2cm}P{1.7cm}P{1.4cm}@{}"  # P is ragged, see main.tex
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     """Write ``out``/ledger.tex: every row of claims.csv (read with empty texts, not NaN) as a longtable.
 
-    A value that was computed at its date's prices and differs today is followed by today's.
+    A value that was computed at its date's prices and differs now is followed by that of now.
     """
     lines = [HEAD + rf"\begin{{longtable}}{{{_COLUMNS}}}", rf"\toprule {_HEADER} \\ \midrule \endhead"]
     for row in claims.itertuples():
-        cells = [row.id, row.source, row.says, stated(row), computed(row), row.verdict]
-        lines.append(" & ".join(escape(cell) for cell in cells) + r" \\")
+        cells = [row.id, row.source, claimed(row), stated(row), computed(row), verdict(row), row.rests_on]
+        lines.append(" & ".join(escape(cell, longest=400) for cell in cells) + r" \\")
     lines.append(r"\bottomrule" + "\n" + r"\end{longtable}" + "\n")
     write_text(out / "ledger.tex", "\n".join(lines))
 
@@ -37,15 +37,34 @@ def sources(read: Results) -> Table:
     rows = [
         {
             "Source": key,
-            "Author": one.author,
-            "Title": one.title,
-            "Where": one.where,
-            "Interest": one.interest,
+            "Author": source.author,
+            "Title": source.title,
+            "Where": source.where,
+            "Interest": source.interest,
         }
-        for key, one in known.items()
+        for key, source in known.items()
         if key in set(read.claims["source"])
     ]
     return pd.DataFrame(rows), "lp{3cm}p{5cm}p{3.5cm}p{3cm}"
+
+
+def facts(read: Results) -> Table:
+    """Facts that several entries rest on: those entries are one finding."""
+    rows = read.claims[read.claims["rests_on"] != ""]
+    table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
+    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lp{9cm}p{4cm}"
+
+
+def claimed(row: object) -> str:
+    """A claim in our words, and what its test assumes."""
+    assumes = str(row.assumes)  # type: ignore[attr-defined]
+    return f"{row.says} Tested if {assumes}." if assumes else str(row.says)  # type: ignore[attr-defined]
+
+
+def verdict(row: object) -> str:
+    """The verdict; of a conditional claim also the one under its assumption."""
+    under = str(row.if_assumed)  # type: ignore[attr-defined]
+    return f"{row.verdict}: {under}" if under else str(row.verdict)  # type: ignore[attr-defined]
 
 
 def stated(row: object) -> str:
@@ -55,16 +74,16 @@ def stated(row: object) -> str:
 
 
 def computed(row: object) -> str:
-    """What was computed for a row of claims.csv; where today's prices change it, today's value follows."""
-    then = _range(row.computed_low, row.computed_high)  # type: ignore[attr-defined]
-    now = _range(row.now_low, row.now_high)  # type: ignore[attr-defined]
-    return then if now == then else f"{then}; now {now}"
+    """What was computed for a row of claims.csv; where newer prices change it, that value follows."""
+    then = _range(row.computed_low, row.computed_high, row.yes_no)  # type: ignore[attr-defined]
+    newest = _range(row.now_low, row.now_high, row.yes_no)  # type: ignore[attr-defined]
+    return then if newest == then else f"{then}; now {newest}"
 
 
-def _range(low: object, high: object) -> str:
+def _range(low: object, high: object, yes_no: bool) -> str:
     if low == "" or pd.isna(low):
         return ""
-    return show((_short(float(low)), _short(float(high))))  # type: ignore[arg-type]
+    return show((_short(float(low)), _short(float(high))), yes_no)  # type: ignore[arg-type]
 
 
 def _short(value: float) -> float:

@@ -6,6 +6,9 @@ from collections import Counter
 
 import pandas as pd
 
+from cxrbench.claims.evidence import Basis
+from cxrbench.claims.ledger import Verdict, against, findings
+from cxrbench.claims.model import OURS
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.machine import load_in_words, short_processor
 from cxrbench.metrics.f1_search import TARGET
@@ -14,6 +17,7 @@ from cxrbench.report import artifact, label_noise, provenance, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.cost_numbers import cost_values
+from cxrbench.report.feasibility import reported_values
 from cxrbench.report.latex import escape
 from cxrbench.report.measurements import measurement_values
 from cxrbench.report.results import (
@@ -70,7 +74,7 @@ def numbers(read: Results) -> dict[str, str]:
         provenance.figure_values,
     ):
         values |= more(read)
-    return values
+    return values | reported_values()
 
 
 def _not_run(cells: pd.DataFrame) -> pd.Series:
@@ -204,11 +208,20 @@ def _parity_of_phantoms(parity: pd.DataFrame) -> str:
 
 
 def _claim_numbers(read: Results) -> dict[str, str]:
-    """Counts by verdict, and what was computed for each claim: ``claim/<id>``, ``claim/<id>/now``."""
-    verdicts = read.claims["verdict"].value_counts()
-    values = {f"claims/{verdict}": str(count) for verdict, count in verdicts.items()}
+    """Counts by verdict and, of claims of others, by what they were held against; and what was computed for
+    each claim: ``claim/<id>``, ``claim/<id>/now``."""
+    others = read.claims[read.claims["source"] != OURS]
+    found = {"claims": others["verdict"].value_counts(), "claims/against": others["basis"].value_counts()}
+    values = {f"claims/{verdict}": "0" for verdict in Verdict}
+    values |= {f"claims/against/{basis}": "0" for basis in Basis}
+    for kind, counts in found.items():
+        values |= {f"{kind}/{name}": str(count) for name, count in counts.items() if name}
+    values["claims/against/outside"] = str((~others["basis"].isin(["", Basis.OWN])).sum())
     values["claims/total"] = str(len(read.claims))
-    values["claims/computed"] = str((read.claims["computed_low"] != "").sum())
+    values["claims/others"] = str(len(others))
+    values["claims/ours"] = str(len(read.claims) - len(others))
+    values["claims/findings"] = str(findings(read.claims))
+    values["claims/findings/entries"] = str(len(against(read.claims)))
     for row in read.claims.itertuples():
         for key, low, high in (
             (f"claim/{row.id}", row.computed_low, row.computed_high),

@@ -17,7 +17,7 @@ from cxrbench.report import (
 )
 from cxrbench.report.cost_tables import COST_TABLES
 from cxrbench.report.latex import escape, fitted, macros
-from cxrbench.report.ledger import sources, write_ledger
+from cxrbench.report.ledger import facts, sources, write_ledger
 from cxrbench.report.numbers import numbers
 from cxrbench.report.results import Results
 from cxrbench.report.systems import write_systems
@@ -44,6 +44,7 @@ TABLES = {
     "table_gains": measurements.gains,
     "table_xla": measurements.xla_ways,
     "table_sources": sources,
+    "table_facts": facts,
     **COST_TABLES,
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from cxrbench.claims.ledger import VERDICTS, findings
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.metrics.parity import TOO_FEW
 from cxrbench.report import provenance
@@ -268,9 +269,12 @@ def throughput(read: Results) -> Table:
 
 
 def claims_by_verdict(read: Results) -> Table:
-    """How many claims of each source were confirmed, contradicted and so on."""
+    """How many claims of each source have which verdict, and how many findings against it they are: claims
+    that rest on one fact are one finding."""
     counted = pd.crosstab(read.claims["source"], read.claims["verdict"])
+    counted = counted[[verdict for verdict in VERDICTS if verdict in counted]]
     counted.insert(0, "claims", counted.sum(axis=1))
+    counted["findings"] = [findings(read.claims[read.claims["source"] == name]) for name in counted.index]
     shown = counted.astype(str).reset_index().rename(columns={"source": "Source"})
     return shown, "l" + "r" * (len(shown.columns) - 1)
 

@@ -16,7 +16,7 @@ import pandas as pd
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.config import Study
 from cxrbench.report import provenance
-from cxrbench.report.ledger import computed, stated
+from cxrbench.report.ledger import claimed, computed, stated
 from cxrbench.report.paper import TABLES
 
 OTHER = "Other tables"
@@ -107,17 +107,17 @@ def ledger(claims: pd.DataFrame) -> PageTable:
         {
             "Id": row.id,
             "Verdict": row.verdict,
-            "Claim, in our words": row.says,
+            "Claim, in our words": claimed(row),
             "Stated": stated(row),
             "Computed": computed(row),
             "Source": f"{row.source}, {row.where}",
-            "How": " ".join(_sentence(text) for text in (row.why, row.inputs, row.note) if text),
+            "How": " ".join(_sentence(text) for text in (row.why, row.inputs, row.note, row.fact) if text),
         }
         for row in claims.itertuples()
     ]
     caption = (
         "Every claim with its computed verdict. A value that was computed at its date's prices and differs "
-        "today is followed by today's."
+        "now is followed by that of now."
     )
     columns = ["Id", "Verdict", "Claim, in our words", "Stated", "Computed", "Source", "How"]
     kinds = {"Verdict": "badge"} | dict.fromkeys(("Stated", "Computed", "Source"), "prose")
