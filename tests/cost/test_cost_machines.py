@@ -118,7 +118,7 @@ def test_every_ranking_is_the_order_of_the_costs_behind_it(usd, order):
                 "regime": regime, "dataset": "d", "architecture": "a", "platform": platform,
                 "cell": f"d/a/{platform}/seed0", "instance": platform,
                 "cost_to_usable": usd[regime, platform],
-                "origin": "recorded", "machine": "m", "processor": "p", "busy": False,
+                "origin": "recorded", "machine": "m", "processor": "p", "busy": False, "status": "ok",
             }
             for regime, platform in keys
         ]
