@@ -15,7 +15,7 @@ from cxrbench.report.results import Results, Table
 CLAIMS = Path("data/claims.yaml")
 
 _HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict & Rests on"
-_COLUMNS = r"@{}llP{4.6cm}P{2.1cm}P{2.2cm}P{1.7cm}P{1.4cm}@{}"  # P is ragged, see main.tex
+_COLUMNS = r"@{}llP{4.4cm}P{2.1cm}P{2.1cm}P{1.7cm}P{1.4cm}@{}"  # P is ragged, see main.tex
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:

@@ -18,7 +18,6 @@ from cxrbench.evidence import RECORD
 from cxrbench.files import sha256_file
 from cxrbench.machine import short_processor
 from cxrbench.report.cells import NOT_RUN
-from cxrbench.report.latex import escape
 from cxrbench.report.results import Results, Table, listed, parity_drawn
 
 COLUMN = "Evidence"  # of a table, or the first text of a row
@@ -159,30 +158,12 @@ def figure_values(read: Results) -> dict[str, str]:
         "step_parity": of_files(read.recorded, "steps"),
         "audit": of_files(read.recorded, "audit"),
     }
-    about = _about(read)
-    return {f"evidence/{figure}": _sentence(found, about) for figure, found in shown.items()}
+    return {f"evidence/{figure}": _sentence(found) for figure, found in shown.items()}
 
 
-def _about(read: Results) -> dict[str, str]:
-    """What is said of each name of evidence: how it came, when, at which commit."""
-    about: dict[str, str] = {}
-    run = read.cells[read.cells["status"] != NOT_RUN]
-    for name, some in run.groupby(run["cell"].map(names(read.cells))):
-        dates, commits = listed(some["ended"].str[:10]), listed(some["commit"].str[:7])
-        about[name] = f" ({some['origin'].iloc[0]} {dates} at {commits})"
-    for row in measured_files(read)[0].itertuples():
-        about[row.Evidence] = f" (recorded {row.Measured} at {row.Commit})" if row.Measured else ""
-    return about
-
-
-def _sentence(found: str, about: dict[str, str]) -> str:
-    """``Evidence: e1, e2 (recorded 2026-11-21 at df23d61); e3 (fresh ...).``, every name a link."""
-    if not found:
-        return r"Evidence: \emph{none}."
-    alike: dict[str, list[str]] = {}
-    for name in found.split(", "):
-        alike.setdefault(about[name], []).append(name)
-    return "Evidence: " + "; ".join(_link(", ".join(some)) + escape(how) for how, some in alike.items()) + "."
+def _sentence(found: str) -> str:
+    """``Evidence: e1, e2.``, every name a link to the row that says where, when and at which commit."""
+    return f"Evidence: {_link(found)}." if found else r"Evidence: \emph{none}."
 
 
 def _link(text: str) -> str:
