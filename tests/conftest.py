@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert done.returncode == 0, done.stderr[-3000:]
             making.rename(folder)
     return folder
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    """Other processes that use half of the cores."""
+    burn = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(burn) for _ in range(max(1, (os.cpu_count() or 1) // 2))]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

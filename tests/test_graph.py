@@ -316,6 +316,38 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
 
 
 @pytest.mark.slow
+def test_a_run_on_a_busy_machine_is_marked_and_moves_no_headline(
+    built: Path, tmp_path: Path, busy_machine: None
+) -> None:
+    clone = tmp_path / "clone"
+    record = recorded_here(built, clone) / "record.json"
+    values = json.loads(record.read_text())
+    values["timing"] |= {"others_share": 0.0}
+    record.write_text(json.dumps(values))
+    write_sums(clone / "data/recorded")
+    tables, macros = clone / "results/tables", "paper/generated/macros.tex"
+
+    def headlines() -> tuple[pd.DataFrame, str, list[str]]:
+        costs = pd.read_csv(tables / "cost.csv")
+        money = [line for line in (clone / macros).read_text().splitlines() if f"cxr@{CELL[:-6]}/usd" in line]
+        heads = costs[costs["headline"]].reset_index(drop=True)
+        return heads, (tables / "regimes.txt").read_text(), money
+
+    assert graph(clone, macros, "--config", "run=[]").returncode == 0
+    before, ranking, money = headlines()
+    shutil.copytree(built / "data/packed", clone / "data/packed")
+    assert graph(clone, macros).returncode == 0
+    after, *same = headlines()
+    pd.testing.assert_frame_equal(after, before)
+    assert same == [ranking, money] and money
+    costs = pd.read_csv(tables / "cost.csv")
+    (fresh,) = costs[~costs["headline"]].to_dict("records")
+    assert (fresh["origin"], fresh["busy"]) == ("fresh", True)
+    for name in ("table_cost", "table_cost_units"):
+        assert "busy" in (tables / f"{name}.csv").read_text()
+
+
+@pytest.mark.slow
 def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     clone, target = copy_of_the_repository(tmp_path), f"results/runs/{CELL}/record.json"
     mistake = OVERLAY.replace("batch: 64", "batch: 4096")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,16 +81,7 @@ def test_processors_are_shortened_to_what_tells_them_apart() -> None:
     assert short_processor("Intel(R) Xeon(R) Processor, 2 cores") == "Intel Xeon, 2 cores"
 
 
-@pytest.fixture
-def burner() -> Iterator[None]:
-    """A process that uses a core."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    yield
-    process.kill()
-    process.wait()
-
-
-def test_a_record_holds_the_load_of_its_machine(burner, packed: Path, recipe: Recipe, tmp_path) -> None:
+def test_a_record_holds_the_load_of_its_machine(busy_machine, packed: Path, recipe: Recipe, tmp_path) -> None:
     job = Job(
         **vars(Cell("phantom-32px", TINY, "cpu", 0)),
         recipe=recipe,
