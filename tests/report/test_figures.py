@@ -63,6 +63,35 @@ def read_with(parity_rows: pd.DataFrame) -> Results:
     return Results(**nothing | {"parity": parity_rows, "cells": cells})  # type: ignore[arg-type]
 
 
+def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame) -> None:
+    cell = "nih/a/cpu/seed0"
+    rows = [("first", "Mass", 0.5, 0.81), ("first", "Edema", 0.6, 0.82), ("second", "Edema", 0.6, 0.92)]
+    literature = pd.DataFrame(rows, columns=["source", "label", "value", "published"])
+    cells = pd.DataFrame(
+        [
+            {
+                "cell": cell,
+                "dataset": "nih",
+                "architecture": "a",
+                "platform": "cpu",
+                "status": "ok",
+                "origin": "",
+            }
+        ]
+    )
+    aurocs = {"metric": "auroc", "label": "macro", "value": 0.6}
+    metrics = cells[["dataset", "architecture", "platform"]].assign(**aurocs)
+    read = dataclasses.replace(
+        read_with(compared),
+        literature=literature.assign(cell=cell, citation=literature["source"]),
+        cells=cells,
+        metrics=metrics,
+    )
+    table, _ = tables.published_beside_ours(read)
+    assert table.set_index("Finding").loc[["Mass", "Edema"], "second"].tolist() == ["", "0.920"]
+    assert table.set_index("Finding").loc[["Mass", "Edema"], "nih a cpu"].tolist() == ["0.500", "0.600"]
+
+
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
     real, _ = tables.parity_of_platforms(read_with(compared))
     drawn, _ = tables.parity_on_phantoms(read_with(compared))

@@ -206,13 +206,16 @@ def published_beside_ours(read: Results) -> Table:
     if best is None or table.empty:
         return pd.DataFrame(), ""
     table = table[table["cell"].str.startswith("/".join(best) + "/")]
-    columns: dict[str, list[str]] = {}
+    labels = list(table["label"].unique())  # a source may lack findings, or list them in another order
+    ours = table.groupby("label")["value"].mean().reindex(labels)
+    columns = {
+        "Finding": [*map(finding_name, labels), provenance.COLUMN],
+        group_name(best): [*map(_number, ours), provenance.of_group(read, *best)],
+    }
     for source, some in table.groupby("source", sort=False):
-        mean = some.groupby("label", sort=False)[["value", "published"]].mean()
-        columns.setdefault("Finding", [*map(finding_name, mean.index), provenance.COLUMN])
-        columns.setdefault(group_name(best), [*map(_number, mean["value"]), provenance.of_group(read, *best)])
+        published = some.groupby("label")["published"].mean().reindex(labels)
         name = repository(some["citation"].iloc[0]) or str(source).replace("_", " ")
-        columns[name] = [*map(_number, mean["published"]), "published"]
+        columns[name] = [*(_number(value, "") for value in published), "published"]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
