@@ -60,7 +60,8 @@ def test_equal_seeds_leave_patients_only():
     same = known([0.8, 0.8], influence)
     other = known([0.8, 0.8], -influence)
     difference = between(same, other)
-    assert difference.seed_variance[0] == 0 and difference.freedom[0] == 50
+    assert difference.seed_variance[0] == 0
+    assert difference.freedom[0] == 2  # (1 + 4 + 1)^2 / (1 + 16 + 1): in effect two patients
     assert difference.error[0] == pytest.approx(np.sqrt((4 * influence**2).sum()))
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from cxrbench.metrics.auroc import Estimate
+from cxrbench.metrics.auroc import Estimate, effective_clusters
 
 ALPHA, POWER = 0.05, 0.8
 
@@ -101,7 +101,8 @@ def _difference(
     beyond = observed.sum(axis=0) - luck
     seeds_count = beyond > 0
     shared = np.maximum(patients - luck, 0)
-    freedom_of_patients = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    counted = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    freedom_of_patients = np.minimum(counted, effective_clusters(influence))
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = sum(part**2 / (len(seeds) - 1) for part, (seeds, _) in zip(observed, groups, strict=True))
         mixed = (patients + beyond) ** 2 / (spread + shared**2 / freedom_of_patients)

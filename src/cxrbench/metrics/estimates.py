@@ -55,7 +55,7 @@ def estimate_cell(predictions: pd.DataFrame, split: str = "test") -> CellEstimat
     areas = auroc(sample)
     scope = scope_of(sample, None)
     macro, micro = _f1(sample, predictions)
-    parts = [areas.with_mean(scope.counted), macro, micro]
+    parts = [areas.with_mean(scope.averaged(scope.counted)), macro, micro]
     joined = Estimate(
         np.concatenate([part.value for part in parts]),
         np.hstack([part.influence for part in parts]),
@@ -97,7 +97,7 @@ def _f1(sample: Sample, predictions: pd.DataFrame) -> tuple[Estimate, Estimate]:
     pooled = _ratio(
         hits.sum(axis=1, keepdims=True), sizes.sum(axis=1, keepdims=True), patients.sum(keepdims=True)
     )
-    return labels.mean(np.ones(len(patients), dtype=bool)), pooled
+    return labels.mean(scope.averaged(scope.tuned)[scope.tuned]), pooled
 
 
 def _ratio(hits: np.ndarray, sizes: np.ndarray, patients: np.ndarray) -> Estimate:
