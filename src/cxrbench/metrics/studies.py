@@ -20,7 +20,7 @@ PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a pat
 
 @dataclass(frozen=True)
 class Archive:
-    """Findings (images, L) in order of patients; where each patient's images begin, and how many there are."""
+    """Findings (images, L) by patient; where each patient's images begin, and how many they are."""
 
     labels: np.ndarray
     starts: np.ndarray
