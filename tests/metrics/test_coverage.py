@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from cxrbench.metrics import coverage
+from cxrbench.metrics import coverage, verdicts
 from cxrbench.metrics.auroc import auroc
 from cxrbench.metrics.studies import Archive, auroc_of, noise, scored, skill_of
 from cxrbench.report import simulated
@@ -21,7 +21,7 @@ def archive() -> Archive:
 
 @pytest.fixture(scope="module")
 def recorded():
-    return coverage.read_coverage(RECORDED).set_index(["what", "positive_patients"])
+    return simulated.read_simulated(RECORDED, coverage).set_index(["what", "positive_patients"])
 
 
 def test_studies_have_nihs_patients(archive):
@@ -46,6 +46,21 @@ def test_recorded_coverage_keeps_what_is_promised(recorded):
     assert recorded.loc[(coverage.MACRO, ""), "rate"].between(0.94, 0.97).all()
     assert recorded.loc[(coverage.FINDING, "10 to 14"), "rate"].ge(0.93).all()
     assert recorded.loc[(coverage.FINDING_BY_IMAGE, "30 to 99"), "rate"].le(0.85).all()
+
+
+def test_recorded_verdicts_err_in_one_of_twenty_studies():
+    """Three Monte-Carlo errors are given."""
+    rows = simulated.read_simulated(RECORDED, verdicts)
+    errors = rows[rows["what"].isin(verdicts.ERRORS)]
+    assert set(errors["seeds"]) == {3, 5} and set(errors["platform_share"]) == {0.2, 0.5, 1.0}
+    assert (errors["rate"] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / errors["cases"])).all()
+    means = rows[rows["what"] == verdicts.MEAN_HOLDS]
+    assert means["rate"].ge(0.94).all()
+
+
+@pytest.mark.slow
+def test_simulating_verdicts_again_gives_the_recorded_table():
+    assert verdicts.simulate_verdicts().to_csv(index=False) == (RECORDED / verdicts.FILE).read_text()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ between them: platforms with the same seeds are compared seed by seed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -48,6 +48,14 @@ class Difference:
         with np.errstate(divide="ignore", invalid="ignore"):
             return 2 * stdtr(self.freedom, -np.abs(self.value) / self.error)
 
+    def p_among_many(self, seeds: int) -> np.ndarray:
+        """The same (K,) with at most ``seeds`` - 1 degrees of freedom, for the smallest of many p values.
+
+        Among many differences the seeds of some lie close together by chance, so that patients alone seem to
+        count; judged by the patients' degrees of freedom these would be different too often.
+        """
+        return replace(self, freedom=np.minimum(self.freedom, seeds - 1)).p_different()
+
     def p_equivalent(self, margin: np.ndarray) -> np.ndarray:
         """TOST p values (K,): small when the difference is shown to be inside +-``margin`` (K,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -78,6 +86,11 @@ def between_networks(a: Estimate, b: Estimate) -> Estimate:
     With one image per patient ``value / error`` is DeLong's paired z (DeLong et al. 1988, eq. 7).
     """
     return Estimate(a.value - b.value, a.influence - b.influence, np.minimum(a.freedom, b.freedom))
+
+
+def over_seeds(seeds: list[Estimate]) -> Difference:
+    """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds."""
+    return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))])
 
 
 def within_platform(seeds: list[Estimate]) -> Difference:

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.evidence import updated_sums
-from cxrbench.files import write_csv
 from cxrbench.metrics.auroc import Estimate, auroc, interval
 from cxrbench.metrics.studies import Archive, noise, scored, skill_of
 
@@ -30,23 +27,15 @@ def simulate(studies: int = STUDIES) -> pd.DataFrame:
     return pd.DataFrame(_intervals(Archive.read(), studies), columns=COLUMNS)
 
 
-def record(recorded: Path, studies: int = STUDIES) -> None:
-    """Write the table below ``recorded`` and list it in SHA256SUMS."""
-    with updated_sums(recorded):
-        write_csv(recorded / FILE, simulate(studies))
-
-
-def read_coverage(recorded: Path) -> pd.DataFrame:
-    """The recorded table; empty where nothing is recorded."""
-    path = recorded / FILE
-    return pd.read_csv(path, keep_default_na=False) if path.is_file() else pd.DataFrame(columns=COLUMNS)
-
-
-def rate_row(what: str, auroc: float, band: str, hits: np.ndarray) -> dict:
-    """A row of the table: the share of ``hits`` (cases,) with its Monte-Carlo error."""
+def rate_of(hits: np.ndarray) -> tuple[int, float, float]:
+    """The number of cases, the share of ``hits`` (cases,) and its Monte-Carlo error."""
     rate = float(np.mean(hits))
     error = float(np.sqrt(rate * (1 - rate) / len(hits)))
-    return dict(zip(COLUMNS, (what, auroc, band, len(hits), round(rate, 4), round(error, 4)), strict=True))
+    return len(hits), round(rate, 4), round(error, 4)
+
+
+def _row(what: str, auroc: float, band: str, hits: np.ndarray) -> dict:
+    return dict(zip(COLUMNS, (what, auroc, band, *rate_of(hits)), strict=True))
 
 
 def _intervals(archive: Archive, studies: int) -> Iterator[dict]:
@@ -66,8 +55,8 @@ def _intervals(archive: Archive, studies: int) -> Iterator[dict]:
             inside = (patients >= low) & (patients <= high)
             band = f"{low} or more" if high == PATIENTS else f"{low} to {high}"
             for what, each in ((FINDING, hits), (FINDING_BY_IMAGE, by_image)):
-                yield rate_row(what, truth, band, np.concatenate(each)[inside])
-        yield rate_row(MACRO, truth, "", np.array(macro))
+                yield _row(what, truth, band, np.concatenate(each)[inside])
+        yield _row(MACRO, truth, "", np.array(macro))
 
 
 def _covers(areas: Estimate, truth: float) -> np.ndarray:

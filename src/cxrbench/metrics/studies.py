@@ -63,3 +63,39 @@ def auroc_of(skill: np.ndarray) -> np.ndarray:
 def scored(study: Sample, skill: float | np.ndarray, unexplained: np.ndarray) -> Sample:
     """The study as a network of that ``skill`` (L,) scores it, with the ``unexplained`` part (images, L)."""
     return replace(study, scores=skill * study.labels + unexplained)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How networks differ: ``skill_sd`` between seeds, and the ``own`` share of a score's noise.
+
+    ``platform_share`` is the part of both variances that a platform changes in a seed; the rest is the
+    seed's on all platforms.
+    """
+
+    skill_sd: float
+    own: float
+    platform_share: float
+
+    def networks(
+        self, rng: np.random.Generator, study: Sample, seeds: int, skills: list[np.ndarray]
+    ) -> list[list[Sample]]:
+        """For each platform, of mean skills (L,), the study as its networks of the ``seeds`` score it."""
+        common = np.sqrt(1 - self.own) * noise(rng, study)
+        platforms: list[list[Sample]] = [[] for _ in skills]
+        for _ in range(seeds):
+            start = _skill_noise(rng, study), noise(rng, study)
+            for networks, mean in zip(platforms, skills, strict=True):
+                change = _skill_noise(rng, study), noise(rng, study)
+                skill, own = (
+                    np.sqrt(1 - self.platform_share) * first + np.sqrt(self.platform_share) * second
+                    for first, second in zip(start, change, strict=True)
+                )
+                unexplained = common + np.sqrt(self.own) * own
+                networks.append(scored(study, mean + self.skill_sd * skill, unexplained))
+        return platforms
+
+
+def _skill_noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
+    """Standard normal (L,), half of its variance common to all findings."""
+    return np.sqrt(0.5) * (rng.normal() + rng.normal(size=study.labels.shape[1]))

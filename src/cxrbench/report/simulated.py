@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 
-from cxrbench.files import write_text
-from cxrbench.metrics import coverage
+from cxrbench.evidence import updated_sums
+from cxrbench.files import write_csv, write_text
+from cxrbench.metrics import coverage, verdicts
 from cxrbench.report.blocks import as_markdown, renewed
 from cxrbench.report.results import Results
 
@@ -20,8 +22,9 @@ MANY = 15  # positive patients from which on an interval is to be trusted
 
 
 def numbers(read: Results) -> dict[str, str]:
-    """Coverage of AUROC's intervals (``coverage/...``), over all skills and bands of positive patients."""
-    rows = coverage.read_coverage(read.recorded)
+    """Coverage of intervals (``coverage/...``) and errors of verdicts (``verdicts/...``), all settings."""
+    rows = read_simulated(read.recorded, coverage)
+    made = read_simulated(read.recorded, verdicts).set_index("what")["rate"]
     findings = rows[rows["what"] == coverage.FINDING]
     fewest = findings["positive_patients"].str.split().str[0].astype(int)
     chosen = {
@@ -30,18 +33,38 @@ def numbers(read: Results) -> dict[str, str]:
         "few": findings[fewest == 2],
         "macro": rows[rows["what"] == coverage.MACRO],
     }
-    return {f"coverage/{name}": _percent(some["rate"]) for name, some in chosen.items()}
+    values = {f"coverage/{name}": _percent(some["rate"]) for name, some in chosen.items()}
+    return values | {
+        "coverage/seeds": _percent(made[made.index == verdicts.MEAN_HOLDS]),
+        "verdicts/different": _percent(made[made.index == verdicts.SOME_DIFFERENT]),
+        "verdicts/equivalent": _percent(made[made.index == verdicts.EVERY_EQUIVALENT]),
+    }
+
+
+def read_simulated(recorded: Path, module: ModuleType) -> pd.DataFrame:
+    """The recorded table that ``module`` simulates; empty where nothing is recorded."""
+    path = recorded / module.FILE
+    if not path.is_file():
+        return pd.DataFrame(columns=module.COLUMNS)
+    return pd.read_csv(path, keep_default_na=False)
 
 
 def blocks(recorded: Path) -> dict[str, str]:
     """The tables of docs/statistics.md, by the names of their places."""
-    rows = coverage.read_coverage(recorded)
+    covered, erred = (read_simulated(recorded, module) for module in (coverage, verdicts))
+    covered["auroc"] = covered["auroc"].map("AUROC {}".format)
+    erred["platform_share"] = erred["platform_share"].map("share {}".format)
+    names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
+    return {
+        "coverage": _markdown(covered, ["what", "positive_patients"], "auroc", names),
+        "verdicts": _markdown(erred, ["what", "seeds"], "platform_share", names),
+    }
+
+
+def _markdown(rows: pd.DataFrame, index: list[str], columns: str, names: dict[str, str]) -> str:
     shown = rows["rate"].map("{:.1%}".format) + " ± " + rows["monte_carlo_error"].map("{:.1%}".format)
-    wide = rows.assign(rate=shown, auroc=rows["auroc"].map("AUROC {}".format)).pivot_table(
-        "rate", ["what", "positive_patients"], "auroc", aggfunc="first", sort=False
-    )
-    table = wide.reset_index().rename(columns={"what": "Interval", "positive_patients": "Positive patients"})
-    return {"coverage": as_markdown(table)}
+    wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
+    return as_markdown(wide.reset_index().rename(columns=names))
 
 
 def _percent(rates: pd.Series) -> str:
@@ -56,6 +79,13 @@ def renew(recorded: Path, docs: Path) -> None:
     write_text(docs, renewed(docs.read_text(encoding="utf-8"), blocks(recorded), str(docs)))
 
 
+def record(recorded: Path) -> None:
+    """Simulate, write the tables below ``recorded`` and list them in SHA256SUMS."""
+    with updated_sums(recorded):
+        write_csv(recorded / coverage.FILE, coverage.simulate())
+        write_csv(recorded / verdicts.FILE, verdicts.simulate_verdicts())
+
+
 if __name__ == "__main__":
-    coverage.record(Path(sys.argv[1]))
+    record(Path(sys.argv[1]))
     renew(Path(sys.argv[1]), Path(sys.argv[2]))
