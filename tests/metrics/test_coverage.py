@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from cxrbench.metrics import coverage, verdicts
+from cxrbench.metrics import coverage, threshold_spread, verdicts
 from cxrbench.metrics.auroc import auroc
 from cxrbench.metrics.studies import Archive, auroc_of, noise, scored, skill_of
 from cxrbench.report import simulated
@@ -56,6 +56,17 @@ def test_recorded_verdicts_err_in_one_of_twenty_studies():
     assert (errors["rate"] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / errors["cases"])).all()
     means = rows[rows["what"] == verdicts.MEAN_HOLDS]
     assert means["rate"].ge(0.94).all()
+
+
+def test_choosing_thresholds_adds_to_the_uncertainty_of_f1():
+    fixed, chosen = simulated.read_simulated(RECORDED, threshold_spread)["rate"]
+    assert 0.93 <= fixed <= 0.97 and chosen < fixed
+
+
+@pytest.mark.slow
+def test_simulating_thresholds_again_gives_the_recorded_table():
+    again = threshold_spread.simulate_thresholds().to_csv(index=False)
+    assert again == (RECORDED / threshold_spread.FILE).read_text()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cxrbench.evidence import updated_sums
 from cxrbench.files import write_csv, write_text
-from cxrbench.metrics import coverage, verdicts
+from cxrbench.metrics import coverage, threshold_spread, verdicts
 from cxrbench.report.blocks import as_markdown, renewed
 from cxrbench.report.results import Results
 
@@ -33,8 +33,11 @@ def numbers(read: Results) -> dict[str, str]:
         "few": findings[fewest == 2],
         "macro": rows[rows["what"] == coverage.MACRO],
     }
+    held = read_simulated(read.recorded, threshold_spread).set_index("what")["rate"]
     values = {f"coverage/{name}": _percent(some["rate"]) for name, some in chosen.items()}
     return values | {
+        "coverage/f1": _percent(held[held.index == threshold_spread.FIXED]),
+        "coverage/f1 chosen": _percent(held[held.index == threshold_spread.CHOSEN]),
         "coverage/seeds": _percent(made[made.index == verdicts.MEAN_HOLDS]),
         "verdicts/different": _percent(made[made.index == verdicts.SOME_DIFFERENT]),
         "verdicts/equivalent": _percent(made[made.index == verdicts.EVERY_EQUIVALENT]),
@@ -51,12 +54,16 @@ def read_simulated(recorded: Path, module: ModuleType) -> pd.DataFrame:
 
 def blocks(recorded: Path) -> dict[str, str]:
     """The tables of docs/statistics.md, by the names of their places."""
-    covered, erred = (read_simulated(recorded, module) for module in (coverage, verdicts))
+    covered, erred, held = (
+        read_simulated(recorded, module) for module in (coverage, verdicts, threshold_spread)
+    )
+    held["auroc"] = held["auroc"].map("AUROC {}".format)
     covered["auroc"] = covered["auroc"].map("AUROC {}".format)
     erred["platform_share"] = erred["platform_share"].map("share {}".format)
     names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
     return {
         "coverage": _markdown(covered, ["what", "positive_patients"], "auroc", names),
+        "thresholds": _markdown(held, ["what"], "auroc", names),
         "verdicts": _markdown(erred, ["what", "seeds"], "platform_share", names),
     }
 
@@ -84,6 +91,7 @@ def record(recorded: Path) -> None:
     with updated_sums(recorded):
         write_csv(recorded / coverage.FILE, coverage.simulate())
         write_csv(recorded / verdicts.FILE, verdicts.simulate_verdicts())
+        write_csv(recorded / threshold_spread.FILE, threshold_spread.simulate_thresholds())
 
 
 if __name__ == "__main__":
