@@ -149,7 +149,7 @@ def test_coverage_of_platforms_that_share_their_seeds():
 @pytest.mark.parametrize(("seed_sd", "own"), [(0.0, 0.3), (0.03, 0.3), (0.08, 0.2), (0.2, 0.1)])
 def test_coverage_over_sizes_of_the_seed_part(seed_sd, own):
     both, _ = coverage(6, 2000, other_seeds, seed_sd, own)
-    assert 0.93 <= both <= 0.97
+    assert 0.93 <= both <= 0.985
 
 
 @pytest.mark.slow
