@@ -13,8 +13,8 @@ FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 CRATE = $(VENV)-crate
 
-.PHONY: help setup latex paper cell paper-from-evidence report crate test test-all slurm browser smoke bench lint \
-	format lock clean
+.PHONY: help setup latex paper cell paper-from-evidence report crate test test-all slurm browser smoke bench coverage \
+	lint format lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ test-all: test slurm browser ## the slow ones too: whole builds, repeated kills,
 bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
 	@python -m cxrbench bench train --batch 16 --steps 2
 	@python -m cxrbench bench metrics
+
+coverage: $(FULL) ## simulate how often intervals hold the truth; records the table and renews docs/statistics.md
+	@python -m cxrbench.report.simulated data/recorded docs/statistics.md
 
 lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
 	@ruff check . && ruff format --check . && mypy && codespell

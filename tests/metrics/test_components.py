@@ -60,7 +60,8 @@ def test_equal_seeds_leave_patients_only():
     same = known([0.8, 0.8], influence)
     other = known([0.8, 0.8], -influence)
     difference = between(same, other)
-    assert difference.seed_variance[0] == 0 and difference.freedom[0] == 50
+    assert difference.seed_variance[0] == 0
+    assert difference.freedom[0] == 2  # (1 + 4 + 1)^2 / (1 + 16 + 1): in effect two patients
     assert difference.error[0] == pytest.approx(np.sqrt((4 * influence**2).sum()))
 
 
@@ -148,7 +149,7 @@ def test_coverage_of_platforms_that_share_their_seeds():
 @pytest.mark.parametrize(("seed_sd", "own"), [(0.0, 0.3), (0.03, 0.3), (0.08, 0.2), (0.2, 0.1)])
 def test_coverage_over_sizes_of_the_seed_part(seed_sd, own):
     both, _ = coverage(6, 2000, other_seeds, seed_sd, own)
-    assert 0.93 <= both <= 0.97
+    assert 0.93 <= both <= 0.985
 
 
 @pytest.mark.slow

@@ -150,11 +150,16 @@ def test_single_positive_patient_has_a_value_but_no_interval(common):
         ("Mass", "auroc"),
         ("Mass", "average_precision"),
         ("Mass", "f1"),
-        ("macro", "auroc"),
         ("all", "f1_micro"),
     ):
         assert np.isfinite(rows.loc[key, "value"]) and np.isnan(rows.loc[key, "ci_low"]), key
         assert "single patient" in rows.loc[key, "note"], key
+    per_label = rows.xs("auroc", level="metric")["value"].drop(["Mass", "macro"])
+    macro = rows.loc["macro", "auroc"]
+    assert macro["value"] == pytest.approx(per_label.mean()) and macro["ci_low"] < macro["value"]
+    assert macro["note"] == "13 labels, without Mass (one class has a single patient)"
+    for metric in ("average_precision", "brier", "f1_macro"):
+        assert np.isfinite(rows.loc[("macro", metric), "ci_low"]) and "without Mass" in macro["note"], metric
 
 
 def test_perfect_scores_have_no_interval_and_say_why(common):

@@ -11,7 +11,7 @@ from cxrbench.config import Margins
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.metrics.components import patient_luck
 from cxrbench.metrics.estimates import estimate_cells
-from cxrbench.metrics.parity import COLUMNS, EVERY, holm, parity
+from cxrbench.metrics.parity import COLUMNS, EVERY, Cause, holm, parity
 from cxrbench.metrics.spread import COLUMNS as SPREAD_COLUMNS
 from cxrbench.metrics.spread import spread
 
@@ -90,7 +90,10 @@ def test_verdicts_follow_from_their_numbers(table):
 def test_holm_is_over_the_labels_of_a_pair(table):
     rows = table[(table["platform_a"] == "cpu") & (table["platform_b"] == "neuron")]
     labels = rows[rows["label"].isin(FINDINGS)]
-    np.testing.assert_allclose(labels["p_holm"], holm(labels["p_different"].to_numpy()))
+    few = labels.assign(freedom=labels["freedom"].clip(upper=2))  # three seeds
+    error = np.hypot(few["se_patients"], few["se_seeds"])
+    p = 2 * stats.t.sf(few["difference"].abs() / error, few["freedom"])
+    np.testing.assert_allclose(labels["p_holm"], holm(p))
     assert (labels["p_holm"] >= labels["p_different"]).all()
     assert pick(table, "cpu", "neuron")["p_holm"] == pick(table, "cpu", "neuron")["p_different"]
 
@@ -143,14 +146,22 @@ def test_one_seed_says_so_and_still_shows_the_difference(images):
     del some["phantom/net/cuda/seed1"], some["phantom/net/cuda/seed2"]
     table = parity(some, Margins())
     row = pick(table, "cpu", "cuda")
-    assert row["verdict"] == "inconclusive" and row["reason"].startswith("cuda has one seed")
+    assert row["verdict"] == "inconclusive" and row["cause"] is Cause.SEEDS
+    assert row["reason"] == "3 seeds of cpu and 1 seed of cuda: a verdict needs 3 seeds of each"
     assert np.isfinite(row["difference"]) and row["se_patients"] > 0 and np.isnan(row["ci_low"])
-    assert pick(table, "cuda", "cuda")["reason"].startswith("cuda has one seed")
-    assert pick(table, "cpu", "cuda", EVERY)["reason"].startswith("cuda has one seed")
+    assert pick(table, "cuda", "cuda")["reason"].startswith("1 seed of cuda: ")
+    assert pick(table, "cpu", "cuda", EVERY)["reason"] == row["reason"]
     both = {name: one for name, one in some.items() if name.endswith("seed0")}
-    assert pick(parity(both, Margins()), "cpu", "cuda")["reason"].startswith(
-        "cpu and cuda have one seed each"
-    )
+    assert pick(parity(both, Margins()), "cpu", "cuda")["cause"] is Cause.SEEDS
+
+
+def test_two_seeds_of_a_platform_have_no_verdict(images):
+    two = {name: cell for name, cell in cells(images, cpu=0.0, cuda=-1.0).items() if "seed2" not in name}
+    row = pick(parity(two, WIDE), "cpu", "cuda")
+    assert (row["verdict"], row["cause"]) == ("inconclusive", Cause.SEEDS) and np.isnan(row["ci_low"])
+    shared = cells(images, cpu=0.0, cuda=-1.0)
+    shared["phantom/net/cuda/seed7"] = shared.pop("phantom/net/cuda/seed2")
+    assert "2 seeds of cpu and 2 seeds of cuda" in pick(parity(shared, WIDE), "cpu", "cuda")["reason"]
 
 
 def test_other_images_cannot_be_paired(images):
@@ -174,7 +185,7 @@ def test_same_number_of_images_is_not_enough(images, column):
 
 
 def test_networks_that_rank_alike_are_equivalent(images):
-    table = parity({f"a/b/{p}/seed{k}": images for p in ("cpu", "cuda") for k in range(2)}, Margins())
+    table = parity({f"a/b/{p}/seed{k}": images for p in ("cpu", "cuda") for k in range(3)}, Margins())
     row = pick(table, "cpu", "cuda")
     assert (row["difference"], row["ci_low"], row["ci_high"]) == (0, 0, 0)
     assert (row["verdict"], row["reason"]) == ("equivalent", "the same for every seed and patient")
@@ -209,7 +220,17 @@ def test_spread_keeps_seeds_and_patients_apart(images):
     assert row["seed_sd_beyond_patients"] == pytest.approx(np.sqrt(max(np.var(values, ddof=1) - luck, 0)))
     assert luck > 0 and row["seed_sd"] < row["patient_se"]
     assert row["patient_se_of_mean"] < row["patient_se"]
-    assert row["seed_ci_high"] - row["mean"] == pytest.approx(4.303 * row["seed_sd"] / np.sqrt(3), rel=1e-3)
+    both = np.hypot(row["patient_se_of_mean"], row["seed_sd_beyond_patients"] / np.sqrt(3))
+    assert 2 * 1.9 * both < row["ci_high"] - row["ci_low"] < 2 * 4.4 * both
+
+
+def test_the_interval_of_a_mean_is_wider_than_its_patients_alone_and_needs_three_seeds(images):
+    some = cells(images, noise=3.0, cpu=0.0)
+    row = spread(estimate_cells(some)).query("label == 'macro' and metric == 'auroc'").iloc[0]
+    assert row["ci_low"] < row["mean"] - 1.96 * row["patient_se_of_mean"] and row["note"] == ""
+    del some["phantom/net/cpu/seed2"]
+    row = spread(estimate_cells(some)).query("label == 'macro' and metric == 'auroc'").iloc[0]
+    assert np.isnan(row["ci_low"]) and row["note"].startswith("2 seeds: too few")
 
 
 def test_spread_of_one_seed_is_unknown(images):

@@ -31,7 +31,7 @@ def test_groups_are_those_of_the_table(predictions, nih):
     assert (row["n_images"], row["n_patients"]) == (len(women), women["patient"].nunique())
     assert row["n_positive"] == women["label_Mass"].sum()
     areas = auroc(sample_of(women, "test"))
-    low, high = interval(areas.value, areas.error, areas.freedom)
+    low, high = interval(areas.value, areas.error, areas.degrees)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((low[4], high[4]))
 
 

@@ -6,9 +6,11 @@ sets on the same images, is the same combination of columns, so its variance is 
 without another formula.
 
 Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics
-1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. Obuchowski gives
-the product of the positive and the negative part of a cluster the factor I/(I-1); here it has the
-geometric mean of the factors of the two parts, which keeps Z'Z a covariance matrix.
+1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. In place of
+Obuchowski's factor I/(I-1) a cluster that holds the share w of a class's images has 1/(1-w), the jackknife's
+(Bell & McCaffrey, Survey Methodology 2002, CR3): the two agree for clusters of equal size, and a patient with
+a tenth of the images no longer hides its own error. Degrees of freedom are capped by the number of patients
+that the variance rests on in effect, (sum z^2)^2 / sum z^4. Coverage chose both (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import expit, stdtrit
 
 from cxrbench.metrics.sample import Sample
 
@@ -26,7 +28,7 @@ class Estimate:
     """Values with what is needed for their intervals.
 
     ``value`` (K,), NaN where undefined; ``influence`` (clusters, K), NaN in a column whose variance
-    cannot be estimated; ``freedom`` (K,) degrees of freedom of the variance.
+    cannot be estimated; ``freedom`` (K,) what the numbers of patients allow as degrees of freedom.
     """
 
     value: np.ndarray
@@ -37,6 +39,11 @@ class Estimate:
     def error(self) -> np.ndarray:
         """Standard errors (K,)."""
         return np.sqrt((self.influence**2).sum(axis=0))
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Degrees of freedom (K,) of the variance: ``freedom``, capped by the effective patients."""
+        return np.minimum(self.freedom, effective_clusters(self.influence))
 
     def mean(self, columns: np.ndarray) -> Estimate:
         """The mean over the columns chosen by the boolean mask (K,), as an estimate of one column."""
@@ -66,6 +73,14 @@ def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
     if not total > 0:
         return np.nan
     return float(total**2 / np.sum(np.asarray(variances) ** 2 / np.asarray(freedoms)))
+
+
+def effective_clusters(influence: np.ndarray) -> np.ndarray:
+    """How many clusters (K,) carry the variance: all where they do so equally; unlimited where it is zero."""
+    squares = influence**2
+    fourth = (squares**2).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(fourth == 0, np.inf, squares.sum(axis=0) ** 2 / fourth)
 
 
 def placements(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -104,10 +119,11 @@ def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
     for part in (positive, ~positive):
         clusters = sample.clusters[part]
         sums = np.bincount(clusters, (place[part] - value) / part.sum(), sample.n_clusters)
-        count = np.count_nonzero(np.bincount(clusters, minlength=sample.n_clusters))
+        share = np.bincount(clusters, minlength=sample.n_clusters) / part.sum()
+        count = np.count_nonzero(share)
         if count < 2:
             return value, unknown, np.nan
-        sums *= np.sqrt(count / (count - 1))
+        sums *= np.sqrt((count - 1) / count) / (1 - share)
         parts += sums
         freedoms.append(count - 1)
         variances.append(sums @ sums)
@@ -123,5 +139,5 @@ def interval(
         centre = np.log(value / (1 - value))
         reach = t * error / (value * (1 - value))
     known = (error > 0) & np.isfinite(reach)
-    low, high = (1 / (1 + np.exp(-(centre + sign * reach))) for sign in (-1, 1))
+    low, high = (expit(centre + sign * reach) for sign in (-1, 1))
     return np.where(known, low, np.nan), np.where(known, high, np.nan)

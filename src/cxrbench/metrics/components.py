@@ -14,12 +14,12 @@ between them: platforms with the same seeds are compared seed by seed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from cxrbench.metrics.auroc import Estimate
+from cxrbench.metrics.auroc import Estimate, effective_clusters
 
 ALPHA, POWER = 0.05, 0.8
 
@@ -47,6 +47,14 @@ class Difference:
         """Two-sided p values (K,) of "no difference"."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return 2 * stdtr(self.freedom, -np.abs(self.value) / self.error)
+
+    def p_among_many(self, seeds: int) -> np.ndarray:
+        """The same (K,) with at most ``seeds`` - 1 degrees of freedom, for the smallest of many p values.
+
+        Among many differences the seeds of some lie close together by chance, so that patients alone seem to
+        count; judged by the patients' degrees of freedom these would be different too often.
+        """
+        return replace(self, freedom=np.minimum(self.freedom, seeds - 1)).p_different()
 
     def p_equivalent(self, margin: np.ndarray) -> np.ndarray:
         """TOST p values (K,): small when the difference is shown to be inside +-``margin`` (K,)."""
@@ -80,6 +88,11 @@ def between_networks(a: Estimate, b: Estimate) -> Estimate:
     return Estimate(a.value - b.value, a.influence - b.influence, np.minimum(a.freedom, b.freedom))
 
 
+def over_seeds(seeds: list[Estimate]) -> Difference:
+    """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds."""
+    return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))])
+
+
 def within_platform(seeds: list[Estimate]) -> Difference:
     """The noise floor: the first half of a platform's ``seeds`` (two or more) against the rest.
 
@@ -101,7 +114,8 @@ def _difference(
     beyond = observed.sum(axis=0) - luck
     seeds_count = beyond > 0
     shared = np.maximum(patients - luck, 0)
-    freedom_of_patients = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    counted = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    freedom_of_patients = np.minimum(counted, effective_clusters(influence))
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = sum(part**2 / (len(seeds) - 1) for part, (seeds, _) in zip(observed, groups, strict=True))
         mixed = (patients + beyond) ** 2 / (spread + shared**2 / freedom_of_patients)

@@ -11,6 +11,7 @@ import pandas as pd
 from cxrbench.errors import UserError
 from cxrbench.metrics.auroc import auroc, interval
 from cxrbench.metrics.sample import Sample, sample_of
+from cxrbench.metrics.thresholds import MIN_PATIENTS
 
 EXACT = 1e-12
 LEVEL = 0.9999  # of the shuffled control: a study of a hundred sound cells should not fail by chance
@@ -72,8 +73,9 @@ def _shuffled(sample: Sample, seed: int) -> Control:
 
 def _macro(sample: Sample) -> tuple[float, float, float]:
     estimate = auroc(sample)
-    # a label with a single positive patient has no error; without errors at all the value still counts
+    # few patients leave an error too wide to catch anything; without errors at all the value still counts
     known = np.isfinite(estimate.error)
-    macro = estimate.mean(known if known.any() else np.isfinite(estimate.value))
-    low, high = interval(macro.value, macro.error, macro.freedom, LEVEL)
+    choices = (known & (estimate.freedom >= MIN_PATIENTS - 1), known, np.isfinite(estimate.value))
+    macro = estimate.mean(next((labels for labels in choices if labels.any()), known))
+    low, high = interval(macro.value, macro.error, macro.degrees, LEVEL)
     return float(macro.value[0]), float(low[0]), float(high[0])

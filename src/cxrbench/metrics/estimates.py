@@ -14,7 +14,7 @@ from cxrbench.metrics.auroc import Estimate, auroc
 from cxrbench.metrics.sample import Sample, has_split, sample_of
 from cxrbench.metrics.scope import scope_of
 from cxrbench.metrics.sums import patient_sums
-from cxrbench.metrics.thresholds import choose_thresholds
+from cxrbench.metrics.thresholds import Thresholds, choose_thresholds
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ def estimate_cell(predictions: pd.DataFrame, split: str = "test") -> CellEstimat
     sample = sample_of(predictions, split)
     areas = auroc(sample)
     scope = scope_of(sample, None)
-    macro, micro = _f1(sample, predictions)
-    parts = [areas.with_mean(scope.counted), macro, micro]
+    thresholds = choose_thresholds(sample_of(predictions, "val")) if has_split(predictions, "val") else None
+    macro, micro = f1_estimates(sample, thresholds)
+    parts = [areas.with_mean(scope.averaged(scope.counted)), macro, micro]
     joined = Estimate(
         np.concatenate([part.value for part in parts]),
         np.hstack([part.influence for part in parts]),
@@ -80,15 +81,15 @@ def _why(estimate: Estimate, keys: list[tuple[str, str]], by_patient: bool) -> l
     return words
 
 
-def _f1(sample: Sample, predictions: pd.DataFrame) -> tuple[Estimate, Estimate]:
-    """Macro and micro F1 with each cluster's linearised influence (Takahashi et al. 2022, by cluster)."""
+def f1_estimates(sample: Sample, thresholds: Thresholds | None) -> tuple[Estimate, Estimate]:
+    """Macro and micro F1 with each cluster's linearised influence (Takahashi et al. 2022, by cluster).
+
+    The ``thresholds`` are taken as fixed.
+    """
     nothing = Estimate(np.empty(0), np.empty((sample.n_clusters, 0)), np.empty(0))
     missing = nothing.mean(np.zeros(0, dtype=bool))
-    if not has_split(predictions, "val"):
-        return missing, missing
-    thresholds = choose_thresholds(sample_of(predictions, "val"))
     scope = scope_of(sample, thresholds)
-    if not scope.tuned.any():
+    if thresholds is None or not scope.tuned.any():
         return missing, missing
     sums = patient_sums(sample, thresholds, scope.counted)
     hits, sizes = sums["hits"], sums["called"] + sums["positive"]
@@ -97,7 +98,7 @@ def _f1(sample: Sample, predictions: pd.DataFrame) -> tuple[Estimate, Estimate]:
     pooled = _ratio(
         hits.sum(axis=1, keepdims=True), sizes.sum(axis=1, keepdims=True), patients.sum(keepdims=True)
     )
-    return labels.mean(np.ones(len(patients), dtype=bool)), pooled
+    return labels.mean(scope.averaged(scope.tuned)[scope.tuned]), pooled
 
 
 def _ratio(hits: np.ndarray, sizes: np.ndarray, patients: np.ndarray) -> Estimate:
@@ -105,7 +106,9 @@ def _ratio(hits: np.ndarray, sizes: np.ndarray, patients: np.ndarray) -> Estimat
     hits, sizes, clusters = hits.astype(np.float64), sizes.astype(np.float64), len(hits)
     whole = sizes.sum(axis=0)
     value = 2 * hits.sum(axis=0) / whole
-    influence = (2 * hits - value * sizes) / whole * np.sqrt(clusters / (clusters - 1))
+    with np.errstate(divide="ignore", invalid="ignore"):  # all in one patient: unknown
+        weights = np.sqrt((clusters - 1) / clusters) / (1 - sizes / whole)  # the jackknife's, as for AUROC
+        influence = (2 * hits - value * sizes) / whole * weights
     # one patient counts once for each finding: over all labels that may be more than there are clusters
     freedom = np.clip(patients - 1.0, 1.0, clusters - 1.0)
     return Estimate(value, influence, freedom)

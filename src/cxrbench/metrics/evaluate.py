@@ -126,8 +126,8 @@ def _delong_rows(sample: Sample, scope: Scope, areas: Estimate) -> Iterator[tupl
     if sample.by_patient:
         estimates["delong-image"] = auroc(sample.as_images())
     for method, each in estimates.items():
-        both = each.with_mean(scope.counted)
-        low, high = interval(both.value, both.error, both.freedom)
+        both = each.with_mean(scope.averaged(scope.counted))
+        low, high = interval(both.value, both.error, both.degrees)
         for k, label in enumerate([*scope.names, "macro"]):
             note = _note(scope, k, scope.counted)
             if np.isfinite(both.value[k]) and not np.isfinite(low[k]):
@@ -141,7 +141,8 @@ def _bootstrap_rows(scope: Scope, point: _Measures, drawn: _Measures) -> Iterato
         (scope.tuned, point.tuned, drawn.tuned),
     ):
         for metric in values:
-            value, spread = _with_mean(values[metric], included), _with_mean(replicates[metric], included)
+            averaged = scope.averaged(included)
+            value, spread = _with_mean(values[metric], averaged), _with_mean(replicates[metric], averaged)
             for k, label in enumerate([*scope.names, "macro"]):
                 name = "f1_macro" if (metric, label) == ("f1", "macro") else metric
                 base = _note(scope, k, included)
@@ -155,7 +156,7 @@ def _bootstrap_rows(scope: Scope, point: _Measures, drawn: _Measures) -> Iterato
     for metric, total in point.pooled.items():
         single = float(total)
         note = "" if metric in IMAGE_LEVEL else scope.mean_note(scope.tuned)
-        usable = metric in IMAGE_LEVEL or _estimable(scope, len(scope.names), scope.tuned)
+        usable = metric in IMAGE_LEVEL or bool(scope.estimable[scope.tuned].all())
         yield (
             "all",
             metric,
@@ -165,7 +166,7 @@ def _bootstrap_rows(scope: Scope, point: _Measures, drawn: _Measures) -> Iterato
 
 
 def _chance_rows(scope: Scope, chance: np.ndarray) -> Iterator[tuple]:
-    for k, value in enumerate(_with_mean(chance, scope.counted)):
+    for k, value in enumerate(_with_mean(chance, scope.averaged(scope.counted))):
         label = [*scope.names, "macro"][k]
         note = _note(scope, k, scope.counted)
         yield label, "calibration_error_by_chance", value, np.nan, np.nan, "none", note
@@ -181,7 +182,7 @@ def _with_mean(values: np.ndarray, included: np.ndarray) -> np.ndarray:
 def _note(scope: Scope, column: int, included: np.ndarray) -> str:
     """The note of a label's value, or of the mean, which is the column after the last label."""
     if column == len(scope.names):
-        return scope.mean_note(included)
+        return scope.mean_note(scope.averaged(included))
     return "" if included[column] else scope.reason(column)
 
 
@@ -193,7 +194,9 @@ def _no_interval(scope: Scope, column: int, included: np.ndarray) -> str:
 
 
 def _estimable(scope: Scope, column: int, included: np.ndarray) -> bool:
-    return bool(scope.estimable[included].all() if column == len(scope.names) else scope.estimable[column])
+    if column == len(scope.names):
+        return bool(scope.estimable[scope.averaged(included)].all())
+    return bool(scope.estimable[column])
 
 
 def _ends(

@@ -7,12 +7,14 @@ itself (the noise floor: half of its seeds against the rest), one row per label 
   intervals over patients and seeds (:mod:`cxrbench.metrics.components`), ``se_patients``, ``se_seeds``;
   where two platforms share two seeds or more, those are compared one by one and others are left out;
 - ``p_equivalent`` of two one-sided tests (Schuirmann 1987): the 90 % interval lies inside ``margin``;
-- ``p_different`` and, for the labels of one pair, ``p_holm`` (Holm 1979); elsewhere they are equal;
+- ``p_different`` and, for the labels of one pair, ``p_holm`` (Holm 1979, of p values with no more degrees of
+  freedom than the seeds give); elsewhere they are equal. Pairs of platforms are not corrected for each other;
 - ``p_tost_seeds``: TOST on the seeds' values alone, a check that leaves patients out: Student's t on the
   differences of shared seeds, else Welch's;
 - ``smallest_margin``: what could have been shown with 80 % power had the true difference been zero;
-- ``verdict`` equivalent, different or inconclusive, with a ``reason`` in words. A difference that is
-  not zero and yet inside the margin is equivalent, and the reason says so.
+- ``verdict`` equivalent, different or inconclusive, with its ``cause`` and a ``reason`` in words. A
+  difference that is not zero and yet inside the margin is equivalent, and the reason says so. Fewer than
+  ``MIN_SEEDS`` seeds of a platform have neither interval nor verdict.
 
 The row with label ``every`` is the claim about all labels at once: equivalent when each label is
 (intersection-union, Berger 1982: no correction), different when one is after Holm's.
@@ -21,6 +23,7 @@ The row with label ``every`` is the claim about all labels at once: equivalent w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
 from itertools import combinations, groupby
 
 import numpy as np
@@ -43,12 +46,25 @@ COLUMNS = [
     *("dataset", "architecture", "kind", "platform_a", "platform_b", "seeds_a", "seeds_b", "label", "metric"),
     *("mean_a", "mean_b", "difference", "ci_low", "ci_high", "ci90_low", "ci90_high"),
     *("se_patients", "se_seeds", "freedom", "margin", "smallest_margin"),
-    *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients", "verdict", "reason"),
+    *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients"),
+    *("verdict", "cause", "reason"),
 ]
 EVERY = "every"
-TOO_FEW = "too few patients or seeds"  # how a reason begins that smallest_margin says too
+MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
+
 
 Seeds = dict[int, CellEstimate]
+
+
+class Cause(StrEnum):
+    """Why a row is inconclusive; empty where it is not."""
+
+    NONE = ""
+    SEEDS = "too few seeds"
+    IMAGES = "other images"
+    UNDEFINED = "undefined"
+    MARGIN = "margin too small to be shown"
+    BETWEEN = "neither shown"
 
 
 def parity(
@@ -59,7 +75,7 @@ def parity(
 ) -> pd.DataFrame:
     """The table described above (columns ``COLUMNS``), for cell -> predictions or cell -> estimates.
 
-    What cannot be decided (one seed, other images, an undefined label) is a row with the verdict
+    What cannot be decided (too few seeds, other images, an undefined label) is a row with the verdict
     inconclusive and the reason. Raises UserError when predictions have no row of ``split``.
     """
     estimates = _estimated(cells, split)
@@ -108,18 +124,20 @@ def _pair_rows(named: dict, a: Seeds, b: Seeds, margins: Margins) -> Iterator[di
         "n_patients": anyone.sample.n_clusters,
     }
     margin = np.array([_margin(key, margins) for key in anyone.keys])
-    unpaired, alone = _unpaired(a, b), _alone(named, a, b)
-    why = unpaired or alone
-    if not why:
+    cause, why = _obstacle(named, a, b)
+    if not cause:
         columns = _columns(named["kind"], _estimates(a), _estimates(b), margin, anyone)
+    elif a and cause is not Cause.IMAGES:
+        columns = _bare_columns(_estimates(a).values(), _estimates(b).values())
     else:
-        columns = _bare_columns(_estimates(a).values(), _estimates(b).values()) if a and not unpaired else {}
+        columns = {}
     rows = []
     for k, (label, metric) in enumerate(anyone.keys):
         row = {**named, "label": label, "metric": metric, "margin": margin[k]}
         row |= {name: float(values[k]) for name, values in columns.items()}
         undefined = next((one.why[k] for one in (*a.values(), *b.values()) if one.why[k]), "")
-        row |= dict(zip(("verdict", "reason"), _verdict(row, why or undefined), strict=True))
+        here = (cause, why) if cause or not undefined else (Cause.UNDEFINED, undefined)
+        row |= dict(zip(("verdict", "cause", "reason"), _verdict(row, *here), strict=True))
         rows.append(row)
     yield from rows
     labels = [row for row in rows if row["label"] in anyone.sample.names]
@@ -137,24 +155,24 @@ def _margin(key: tuple[str, str], margins: Margins) -> float:
     return margins.auroc_macro if label == "macro" else margins.auroc_label
 
 
-def _alone(named: dict, a: Seeds, b: Seeds) -> str:
-    """Which platform has too few seeds for an interval; empty when none has."""
+def _too_few(named: dict, a: Seeds, b: Seeds) -> str:
+    """How few seeds are compared, where that is too few for an interval; else empty."""
+    counts = {named["platform_a"]: len(a), named["platform_b"]: len(b)}
     if named["kind"] == "noise floor":
-        alone = [] if a else [named["platform_a"]]
-    else:
-        alone = [named[f"platform_{x}"] for x, seeds in (("a", a), ("b", b)) if len(seeds) < 2]
-    if not alone:
+        counts = {named["platform_a"]: len(a) + len(b)}
+    if min(counts.values()) >= MIN_SEEDS:
         return ""
-    has = "has one seed" if len(alone) == 1 else "have one seed each"
-    return f"{' and '.join(alone)} {has}: the spread over seeds is unknown, so nothing can be concluded"
+    seeds = " and ".join(f"{count} seed{'s' * (count != 1)} of {name}" for name, count in counts.items())
+    return f"{seeds}: a verdict needs {MIN_SEEDS} seeds of each"
 
 
-def _unpaired(a: Seeds, b: Seeds) -> str:
-    """Why the cells cannot be compared image by image; empty when they can."""
+def _obstacle(named: dict, a: Seeds, b: Seeds) -> tuple[Cause, str]:
+    """Why nothing can be concluded whatever the values, and that in words; empty where something can."""
     first, *others = (*a.values(), *b.values())
-    if all(first.same_images(other) for other in others):
-        return ""
-    return "the cells scored different images, patients or labels: they cannot be paired"
+    if not all(first.same_images(other) for other in others):
+        return Cause.IMAGES, "the cells scored different images, patients or labels: they cannot be paired"
+    few = _too_few(named, a, b)
+    return (Cause.SEEDS if few else Cause.NONE), few
 
 
 def _bare_columns(a: Collection[Estimate], b: Collection[Estimate]) -> dict[str, np.ndarray]:
@@ -170,6 +188,7 @@ def _columns(
     kind: str, a: dict[int, Estimate], b: dict[int, Estimate], margin: np.ndarray, cell: CellEstimate
 ) -> dict[str, np.ndarray]:
     """Every numeric column, each (K,), of a pair that can be compared."""
+    fewest = len(a) + len(b) if kind == "noise floor" else min(len(a), len(b))
     floor = kind == "noise floor"
     first, second = list(a.values()), list(b.values())
     difference: Difference = within_platform(first + second) if floor else between_platforms(a, b)
@@ -178,7 +197,7 @@ def _columns(
     p_different = difference.p_different()
     is_label = np.array([key[0] in cell.sample.names for key in cell.keys])
     p_holm = p_different.copy()
-    p_holm[is_label] = holm(p_different[is_label])
+    p_holm[is_label] = holm(difference.p_among_many(fewest)[is_label])
     return {
         **{"mean_a": mean_value(first), "mean_b": mean_value(second), "difference": difference.value},
         **{"ci_low": low, "ci_high": high, "ci90_low": low90, "ci90_high": high90},
@@ -210,19 +229,20 @@ def tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.nda
     return between_platforms(alone(a), alone(b)).p_equivalent(margin)
 
 
-def _verdict(row: dict, why: str) -> tuple[str, str]:
-    if why:
-        return "inconclusive", why
+def _verdict(row: dict, cause: Cause, why: str) -> tuple[str, Cause, str]:
+    if cause:
+        return "inconclusive", cause, why
     if not np.isfinite(row["p_different"]):  # zero with an error of zero
-        return "equivalent", "the same for every seed and patient"
+        return "equivalent", Cause.NONE, "the same for every seed and patient"
     different = row["p_holm"] < ALPHA
     if row["p_equivalent"] < ALPHA:
-        return "equivalent", "differs from zero, but inside the margin" if different else ""
+        return "equivalent", Cause.NONE, "differs from zero, but inside the margin" if different else ""
     if different:
-        return "different", ""
-    if row["smallest_margin"] > row["margin"]:
-        return "inconclusive", f"{TOO_FEW}: the smallest margin to be shown is {row['smallest_margin']:.3f}"
-    return "inconclusive", "the interval holds zero and reaches past the margin"
+        return "different", Cause.NONE, ""
+    if (smallest := row["smallest_margin"]) > row["margin"]:
+        why = f"too few patients or seeds: the smallest margin to be shown is {smallest:.3f}"
+        return "inconclusive", Cause.MARGIN, why
+    return "inconclusive", Cause.BETWEEN, "the interval holds zero and reaches past the margin"
 
 
 def _every(labels: list[dict]) -> dict:
@@ -235,11 +255,11 @@ def _every(labels: list[dict]) -> dict:
         "smallest_margin": frame["smallest_margin"].max(skipna=False),
     }
     if all(verdict == "equivalent" for verdict in verdicts):
-        return {**values, "verdict": "equivalent", "reason": ""}
+        return {**values, "verdict": "equivalent", "cause": Cause.NONE, "reason": ""}
     if "different" in verdicts:
         names = ", ".join(row["label"] for row in labels if row["verdict"] == "different")
-        return {**values, "verdict": "different", "reason": f"different: {names}"}
-    if len(reasons := {row["reason"] for row in labels}) == 1:
-        return {**values, "verdict": "inconclusive", "reason": reasons.pop()}
-    count = verdicts.count("equivalent")
-    return {**values, "verdict": "inconclusive", "reason": f"{count} of {len(labels)} labels are equivalent"}
+        return {**values, "verdict": "different", "cause": Cause.NONE, "reason": f"different: {names}"}
+    if (cause := labels[0]["cause"]) in (Cause.SEEDS, Cause.IMAGES):  # of all labels alike
+        return {**values, "verdict": "inconclusive", "cause": cause, "reason": labels[0]["reason"]}
+    why = f"{verdicts.count('equivalent')} of {len(labels)} labels are equivalent"
+    return {**values, "verdict": "inconclusive", "cause": Cause.BETWEEN, "reason": why}

@@ -34,9 +34,17 @@ class Scope:
             return f"no tuned threshold: {few} positive validation {self.unit}{'s' if few != 1 else ''}"
         return f"no tuned threshold: fewer than {MIN_PATIENTS} negative validation {self.unit}s"
 
+    def averaged(self, included: np.ndarray) -> np.ndarray:
+        """Which of the ``included`` labels (L,) a mean is over: those with an interval, all if none has."""
+        kept = included & self.estimable
+        return kept if kept.any() else included
+
     def mean_note(self, included: np.ndarray) -> str:
         """What a figure over the ``included`` labels (L,) leaves out, and why."""
-        missing = [f"{self.names[k]} ({self.reason(k)})" for k in np.flatnonzero(~included).tolist()]
+        single = f"one class has a single {self.unit}"
+        missing = [
+            f"{self.names[k]} ({self.reason(k) or single})" for k in np.flatnonzero(~included).tolist()
+        ]
         return f"{included.sum()} labels, without {', '.join(missing)}" if missing else ""
 
 

@@ -1,4 +1,4 @@
-"""Two kinds of spread that are never mixed: between training seeds, and between test patients."""
+"""What varies in a mean over seeds: training seeds, test patients, each alone and both together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from itertools import groupby
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from cxrbench.cells import Cell
-from cxrbench.metrics.components import mean_influence, mean_value, patient_luck, seed_variance
+from cxrbench.metrics.auroc import Estimate, interval
+from cxrbench.metrics.components import mean_influence, mean_value, over_seeds, patient_luck, seed_variance
 from cxrbench.metrics.estimates import CellEstimate
+from cxrbench.metrics.parity import MIN_SEEDS
 
 COLUMNS = [
     *(
@@ -23,14 +24,14 @@ COLUMNS = [
         "seeds",
         "n_seeds",
         "mean",
+        "ci_low",
+        "ci_high",
         "lowest",
         "highest",
     ),
     *(
         "seed_sd",
         "seed_sd_beyond_patients",
-        "seed_ci_low",
-        "seed_ci_high",
         "patient_se",
         "patient_se_of_mean",
     ),
@@ -41,11 +42,12 @@ COLUMNS = [
 def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
     """One row per dataset, architecture, platform, label and metric (columns ``COLUMNS``).
 
-    ``seed_sd`` is the standard deviation over seeds on these test images and ``seed_ci_*`` the 95 %
-    interval of the seed mean (Student's t, n - 1), both blind to patients. ``seed_sd_beyond_patients``
-    takes off what the choice of patients alone adds to it. ``patient_se`` is one network's clustered
-    standard error (root mean square over seeds), ``patient_se_of_mean`` that of the seed mean, both
-    blind to seeds. With one seed the seed columns are empty and the note says so.
+    ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
+    there is none with fewer than ``MIN_SEEDS`` seeds. The other columns keep the two apart: ``seed_sd`` is
+    the standard deviation over seeds on these test images, and ``seed_sd_beyond_patients`` takes off what the
+    choice of patients alone adds to it; ``patient_se`` is one network's clustered standard error (root mean
+    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds. With one seed the
+    seed columns are empty and the note says so.
     """
     rows: list[dict] = []
     for (dataset, architecture, platform), group in groupby(
@@ -69,17 +71,15 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
     }
     if paired:
         columns["patient_se_of_mean"] = np.sqrt((mean_influence(estimates) ** 2).sum(axis=0))
+    if len(seeds) >= MIN_SEEDS and paired:
+        columns["ci_low"], columns["ci_high"] = _interval(estimates, first.keys)
     if len(seeds) > 1:
         variance = seed_variance(estimates)
-        reach = stdtrit(len(seeds) - 1, 0.975) * np.sqrt(variance / len(seeds))
-        columns |= {
-            "seed_sd": np.sqrt(variance),
-            "seed_ci_low": columns["mean"] - reach,
-            "seed_ci_high": columns["mean"] + reach,
-        }
+        columns["seed_sd"] = np.sqrt(variance)
         if paired:
             columns["seed_sd_beyond_patients"] = np.sqrt(np.maximum(variance - patient_luck(estimates), 0))
-    note = "one seed: the spread over seeds is unknown" if len(seeds) == 1 else ""
+    few = f"{len(seeds)} seeds: too few for an interval of their mean" if len(seeds) < MIN_SEEDS else ""
+    note = "one seed: the spread over seeds is unknown" if len(seeds) == 1 else few
     note = note if paired else "the seeds scored different images: their spreads are not separated"
     for k, (label, metric) in enumerate(first.keys):
         why = next((each.why[k] for each in seeds.values() if each.why[k]), "")
@@ -89,3 +89,13 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
             **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
             **{name: float(column[k]) for name, column in columns.items()},
         }
+
+
+def _interval(seeds: list[Estimate], keys: tuple[tuple[str, str], ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds (K,) of the means over ``seeds``: of AUROC on the logit scale, of F1 cut to 0 and 1."""
+    mean = over_seeds(seeds)
+    areas = np.array([metric == "auroc" for _, metric in keys])
+    logit = interval(mean.value, mean.error, mean.freedom)
+    plain = (np.clip(end, 0, 1) for end in mean.interval(0.95))
+    low, high = (np.where(areas, *ends) for ends in zip(logit, plain, strict=True))
+    return low, high

@@ -49,7 +49,7 @@ def _nih_names(sample: Sample) -> list[str]:
 
 def _table(kind: str, name: str, sample: Sample, areas: Estimate, shared: np.ndarray) -> pd.DataFrame:
     both = areas.with_mean(shared)
-    low, high = interval(both.value, both.error, both.freedom)
+    low, high = interval(both.value, both.error, both.degrees)
     table = pd.DataFrame(
         {"label": [*sample.names, "macro"], "value": both.value, "ci_low": low, "ci_high": high}
     )

@@ -10,7 +10,7 @@ from cxrbench.report.figures import COLOURS, WIDTH, no_evidence
 
 
 def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Macro AUROC per seed with its interval over patients (thin), and the mean with that over seeds (bar).
+    """Macro AUROC per seed with its interval over patients (thin), and the mean with that over both (bar).
 
     ``metrics`` has one row per cell, ``spread`` one per group; a group of one seed has no bar.
     """
@@ -25,8 +25,8 @@ def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
         places = [y + 0.16 * (number - (len(some) - 1) / 2) for number in range(len(some))]
         axes.hlines(places, some["ci_low"], some["ci_high"], color="0.6", lw=0.8)
         axes.plot(some["value"], places, "o", color=COLOURS[0], ms=3)
-        if group in means.index and pd.notna(means.loc[group, "seed_ci_low"]):
-            low, high = means.loc[group, ["seed_ci_low", "seed_ci_high"]]
+        if group in means.index and pd.notna(means.loc[group, "ci_low"]):
+            low, high = means.loc[group, ["ci_low", "ci_high"]]
             axes.hlines(y, low, high, color=COLOURS[1], lw=5, alpha=0.45)
             axes.plot(means.loc[group, "mean"], y, "|", color=COLOURS[1], ms=11, mew=1.5)
         elif len(some) == 1:

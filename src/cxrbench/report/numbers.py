@@ -13,7 +13,7 @@ from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.machine import load_in_words, short_processor
 from cxrbench.metrics.f1_search import TARGET
 from cxrbench.platform_names import ACCELERATED
-from cxrbench.report import artifact, label_noise, provenance, splits
+from cxrbench.report import artifact, label_noise, provenance, simulated, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.cost_numbers import cost_values
@@ -27,7 +27,6 @@ from cxrbench.report.results import (
     counted,
     listed,
     processors_differ,
-    with_interval,
 )
 
 VERDICTS = ("equivalent", "different", "inconclusive")
@@ -72,6 +71,7 @@ def numbers(read: Results) -> dict[str, str]:
         splits.numbers,
         artifact.numbers,
         provenance.figure_values,
+        simulated.numbers,
     ):
         values |= more(read)
     return values | reported_values()
@@ -134,7 +134,7 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
         "best/network": escape(best[1]),
         "best/platform": escape(best[2]),
         "best/dataset": escape(best[0]),
-        "best/auroc": escape(with_interval(aurocs)),
+        "best/auroc": escape(read.mean(best, "auroc", "macro")),
         "best/seeds sentence": (
             f"its {len(aurocs)} seeds reach from {aurocs['value'].min():.4f} to {aurocs['value'].max():.4f}"
             if len(aurocs) > 1
@@ -145,8 +145,8 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
             "It is picked by that value, which may be a little too high for it." if chosen else ""
         ),
         "best/patients": counted(aurocs["n_patients"].iloc[0]),
-        "best/f1_macro": escape(with_interval(read.of(best, "f1_macro", "macro"))),
-        "best/f1_micro": escape(with_interval(read.of(best, "f1_micro", "all"))),
+        "best/f1_macro": escape(read.mean(best, "f1_macro", "macro")),
+        "best/f1_micro": escape(read.mean(best, "f1_micro", "all")),
     }
 
 
@@ -299,7 +299,7 @@ def _group_numbers(group: Group, read: Results) -> dict[str, str]:
         ("f1_macro", "macro"),
         ("f1_micro", "all"),
     ):
-        values[f"{key}/{metric}"] = escape(with_interval(read.of(group, metric, label)))
+        values[f"{key}/{metric}"] = escape(read.mean(group, metric, label))
     values |= {f"{key}/auroc/patients": counted(aurocs["n_patients"].iloc[0])}
     return values | _speed_numbers(key, read.runs(group), read)
 

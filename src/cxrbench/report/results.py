@@ -30,6 +30,7 @@ class Results:
     metrics: pd.DataFrame
     cost: pd.DataFrame
     parity: pd.DataFrame
+    spread: pd.DataFrame
     f1_search: pd.DataFrame
     literature: pd.DataFrame
     subgroups: pd.DataFrame
@@ -48,6 +49,7 @@ class Results:
             read_metrics(tables / "metrics.csv"),
             pd.read_csv(tables / "cost.csv"),
             read_parity(tables),
+            pd.read_csv(tables / "spread.csv"),
             pd.read_csv(tables / "f1_search.csv"),
             pd.read_csv(tables / "literature.csv"),
             pd.read_csv(tables / "subgroups.csv"),
@@ -78,6 +80,21 @@ class Results:
         m = self.metrics
         rows = (m["dataset"] == group[0]) & (m["architecture"] == group[1]) & (m["platform"] == group[2])
         return m[rows & (m["metric"] == metric) & (m["label"] == label)]
+
+    def mean(self, group: Group, metric: str, label: str) -> str:
+        """A metric's mean over a group's seeds, with its interval over patients and seeds where there is one.
+
+        One seed has the interval of its network, over patients.
+        """
+        rows = self.of(group, metric, label)
+        if len(rows) < 2:
+            return with_interval(rows)
+        s = self.spread
+        same = (s["dataset"] == group[0]) & (s["architecture"] == group[1]) & (s["platform"] == group[2])
+        found = s[same & (s["metric"] == metric) & (s["label"] == label)]
+        if rows["value"].notna().all() and len(found):
+            return with_interval(found.rename(columns={"mean": "value"}))
+        return mean_of_seeds(rows["value"])
 
     def runs(self, group: Group) -> pd.DataFrame:
         """The rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
@@ -137,11 +154,20 @@ def processors_differ(row: Any) -> bool:
 
 
 def with_interval(rows: pd.DataFrame) -> str:
-    """``0.712 (0.690 to 0.734)``: means over seeds of the value and of both ends of its interval."""
+    """``0.712 (0.690 to 0.734)``: the value of a single row and its interval."""
     if rows.empty or rows["value"].isna().all():
         return UNDEFINED
-    value, low, high = rows[["value", "ci_low", "ci_high"]].astype(float).mean()
+    value, low, high = rows[["value", "ci_low", "ci_high"]].astype(float).to_numpy().squeeze(0)
     return f"{value:.3f}" + (f" ({low:.3f} to {high:.3f})" if pd.notna(low) else "")
+
+
+def mean_of_seeds(values: pd.Series) -> str:
+    """``0.712``, or ``0.712 (2 of 3 seeds)`` where the others have no value."""
+    defined = values.dropna()
+    if defined.empty:
+        return UNDEFINED
+    some = f" ({len(defined)} of {len(values)} seeds)" if len(defined) < len(values) else ""
+    return f"{defined.mean():.3f}{some}"
 
 
 def counted(number: float) -> str:

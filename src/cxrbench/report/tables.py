@@ -10,7 +10,7 @@ import pandas as pd
 
 from cxrbench.claims.ledger import VERDICTS, findings
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.metrics.parity import TOO_FEW
+from cxrbench.metrics.parity import Cause
 from cxrbench.report import provenance
 from cxrbench.report.results import (
     PHANTOM,
@@ -22,6 +22,7 @@ from cxrbench.report.results import (
     finding_name,
     group_name,
     listed,
+    mean_of_seeds,
     processors_differ,
     with_interval,
 )
@@ -53,7 +54,7 @@ def dataset_counts(read: Results) -> Table:
 
 
 def auroc_per_label(read: Results) -> Table:
-    """Test AUROC per finding, main dataset: mean over seeds with the mean patient-clustered interval."""
+    """Test AUROC per finding, main dataset: mean over seeds with its interval over patients and seeds."""
     return _auroc(read, [group for group in read.scored() if group[0] == read.main()])
 
 
@@ -66,7 +67,7 @@ def _auroc(read: Results, groups: list[Group]) -> Table:
     columns = {"Finding": [*map(finding_name, FINDINGS), "Macro", PROCESSORS, provenance.COLUMN]}
     for group in groups:
         columns[group_name(group)] = [
-            *(with_interval(read.of(group, "auroc", label)) for label in (*FINDINGS, "macro")),
+            *(read.mean(group, "auroc", label) for label in (*FINDINGS, "macro")),
             read.processors(group),
             provenance.of_group(read, *group),
         ]
@@ -78,10 +79,7 @@ def f1_by_definition(read: Results) -> Table:
     columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), PROCESSORS, provenance.COLUMN]}
     for group in [group for group in read.scored() if group[0] == read.main()]:
         columns[group_name(group)] = [
-            *(
-                with_interval(read.of(group, metric, "macro" if metric == "f1_macro" else "all"))
-                for metric in F1_NAMES
-            ),
+            *(read.mean(group, metric, "macro" if metric == "f1_macro" else "all") for metric in F1_NAMES),
             read.processors(group),
             provenance.of_group(read, *group),
         ]
@@ -128,7 +126,7 @@ def _verdict(row: Any) -> str:
     """The verdict on a pair and its reason; a platform beside itself has none, unless its size is unknown."""
     if row.kind == "noise floor" and pd.notna(row.ci_low):
         return "noise floor"
-    said = pd.isna(row.reason) or row.reason.startswith(TOO_FEW)  # by the smallest margin
+    said = pd.isna(row.reason) or row.cause == Cause.MARGIN  # by the smallest margin
     return row.verdict if said else f"{row.verdict}: {row.reason}"
 
 
@@ -239,7 +237,7 @@ def subgroups_of_cells(read: Results) -> Table:
                 "Subgroup": f"{kind} {value}",
                 "Images": f"{some['n_images'].iloc[0]:,.0f}",
                 "Patients": counted(some["n_patients"].iloc[0]),
-                "Macro AUROC": with_interval(some),
+                "Macro AUROC": with_interval(some) if len(some) == 1 else mean_of_seeds(some["value"]),
                 "Note": listed(some["note"]),
                 provenance.COLUMN: provenance.of_group(read, *group),
             }
