@@ -13,7 +13,7 @@ from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.machine import load_in_words, short_processor
 from cxrbench.metrics.f1_search import TARGET
 from cxrbench.platform_names import ACCELERATED
-from cxrbench.report import artifact, label_noise, provenance, splits
+from cxrbench.report import artifact, label_noise, power, provenance, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.cost_tables import cost_values
@@ -70,6 +70,7 @@ def numbers(read: Results) -> dict[str, str]:
         audit_values,
         label_noise.numbers,
         splits.numbers,
+        power.numbers,
         artifact.numbers,
         provenance.figure_values,
     ):

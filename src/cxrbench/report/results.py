@@ -30,6 +30,7 @@ class Results:
     metrics: pd.DataFrame
     cost: pd.DataFrame
     parity: pd.DataFrame
+    power: pd.DataFrame
     f1_search: pd.DataFrame
     literature: pd.DataFrame
     subgroups: pd.DataFrame
@@ -48,6 +49,7 @@ class Results:
             read_metrics(tables / "metrics.csv"),
             pd.read_csv(tables / "cost.csv"),
             read_parity(tables),
+            pd.read_csv(tables / "power.csv"),
             pd.read_csv(tables / "f1_search.csv"),
             pd.read_csv(tables / "literature.csv"),
             pd.read_csv(tables / "subgroups.csv"),
