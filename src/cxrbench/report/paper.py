@@ -8,6 +8,7 @@ from cxrbench.files import sha256_file, sha256_json, write_csv, write_text
 from cxrbench.report import (
     artifact,
     audit,
+    calibration,
     feasibility,
     label_noise,
     measurements,
@@ -29,6 +30,8 @@ TABLES = {
     "table_dataset": tables.dataset_counts,
     "table_auroc": tables.auroc_per_label,
     "table_auroc_elsewhere": tables.auroc_elsewhere,
+    "table_calibration": calibration.calibration,
+    "table_average_precision": calibration.average_precision,
     "table_f1": tables.f1_by_definition,
     "table_parity": tables.parity_of_platforms,
     "table_parity_phantoms": tables.parity_on_phantoms,
