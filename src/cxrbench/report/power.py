@@ -66,30 +66,30 @@ def recorded_spreads(spread: pd.DataFrame) -> Iterator[tuple[dict[str, str], Spr
 def typeset(read: Results) -> tuple[pd.DataFrame, str]:
     """What these patients and seeds can show on the main dataset, and what a verdict would need.
 
-    Four values stand for the four shares 0, 0.2, 0.5 and 1 of the seed variance that a platform makes anew.
-    Could show: the margin shown four times in five by equal platforms; power: of the verdict equivalent at
-    the declared margin when they are equal. Patients needed: at share 0, with these seeds. To see: the
-    preprint's difference in F1, with these patients at share 1 by seeds, or at best by patients at share 0.
+    Share: of the seeds' variance, what a platform makes anew. Could show: the margin shown four times in five
+    by equal platforms. Power: of the verdict equivalent at the declared margin when they are equal. Needed:
+    by seeds with these patients, by patients with these seeds, for a power of 80 %. To see: the preprint's
+    difference in F1; by patients at best, as if its variance were known. No row is a test.
     """
-    rows = []
-    for group, some in _main(read).groupby(GROUP, sort=False):
-        first, last = some.iloc[0], some.iloc[-1]
-        rows.append(
-            {
-                "Network": f"{group[1]} {group[2]}",
-                "Metric": METRICS[str(group[3])],
-                "Patients' error": f"{first['patient_se']:.4f}",
-                "Seeds' SD": f"{first['seed_sd']:.4f}",
-                "Could show": " / ".join(f"{value:.3f}" for value in some["smallest_margin"]),
-                "Power, %": " / ".join(f"{value:.0%}".rstrip("%") for value in some["power_at_zero"]),
-                "Seeds needed": " / ".join(_count(value) for value in some["seeds_needed"]),
-                "Patients needed": _count(first["patients_needed"]),
-                "Seeds to see": _count(last["seeds_to_see"], ""),
-                "Patients to see": _count(first["patients_to_see"], ""),
-                provenance.COLUMN: provenance.of_group(read, *map(str, group[:3])),
-            }
-        )
-    return pd.DataFrame(rows), "llrrrrrrrrl"
+    table = _main(read)
+    rows = [
+        {
+            "Network": f"{row.architecture} {row.platform}",
+            "Metric": METRICS[row.metric],
+            "Error": f"{row.patient_se:.4f}",
+            "SD": f"{row.seed_sd:.4f}",
+            "Share": f"{row.share:g}",
+            "Could show": f"{row.smallest_margin:.3f}",
+            "Power": f"{row.power_at_zero:.0%}",
+            "Seeds needed": _count(row.seeds_needed),
+            "Patients needed": _count(row.patients_needed),
+            "Seeds to see": _count(row.seeds_to_see, ""),
+            "Patients to see": "" if pd.isna(row.difference) else _count(row.patients_to_see),
+            provenance.COLUMN: provenance.of_group(read, row.dataset, row.architecture, row.platform),
+        }
+        for row in table.itertuples()
+    ]
+    return pd.DataFrame(rows), "llrrrrrrrrrl"
 
 
 def numbers(read: Results) -> dict[str, str]:
@@ -174,7 +174,7 @@ def _main(read: Results) -> pd.DataFrame:
     return read.power[read.power["dataset"] == read.main()]
 
 
-def _count(value: Any, missing: str = "none would do") -> str:
+def _count(value: Any, missing: str = "none") -> str:
     return missing if pd.isna(value) else f"{value:,.0f}"
 
 
