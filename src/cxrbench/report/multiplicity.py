@@ -27,7 +27,7 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
     ``p_family`` is Holm's over the rows, of the test that the verdict stands on: equivalence, else
     difference. Rows that no test was made for are left out.
     """
-    shown = [key in SHOWN for key in zip(parity["label"], parity["metric"], strict=True)]
+    shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(SHOWN)
     rows = parity[(parity["kind"] == "platforms") & shown]
     equivalent = rows["verdict"] == "equivalent"
     alike = equivalent & rows["p_equivalent"].isna()  # the same for every seed and patient
