@@ -117,6 +117,8 @@ def numbers(read: Results) -> dict[str, str]:
         single = alike["patients_to_see"] * alike["seeds"]
         values["power/preprint/patients of one seed"] = _range(single, "{:,.0f}", -3)
         values["power/preprint/seeds"] = _range(anew["seeds_to_see"], "{:,.0f}")
+    anew = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
+    values["power/plan/f1"] = _count(anew["seeds_needed"].max())
     return values | _plan(whole, margins.auroc_macro)
 
 
