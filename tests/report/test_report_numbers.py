@@ -75,7 +75,12 @@ def test_what_was_compared_is_named_with_its_platforms(read: Results) -> None:
         return values["parity/sentence"], values["parity/phantoms"]
 
     real, phantoms = said(("nih", "cpu", "xla_cpu"), ("nih", "cpu", "xla_cpu"), ("phantom", "cpu", "cuda"))
-    assert real.startswith(r"Pairs of platforms on real radiographs: 2 of \code{cpu} and \code{xla\_cpu}; ")
+    assert real.startswith(
+        r"Checks of the software on real radiographs: 2 of \code{cpu} and \code{xla\_cpu}; "
+    )
+    real, _ = said(("nih", "cpu", "xla_cpu"), ("nih", "cpu", "cuda"))
+    assert real.startswith("Pairs of platforms on real radiographs: ")
+    real, phantoms = said(("nih", "cpu", "xla_cpu"), ("phantom", "cpu", "cuda"))
     assert phantoms == r"of 1 verdicts on \code{cpu} and \code{cuda} 1 is inconclusive"
     real, phantoms = said()
     assert real.startswith("No pair of platforms can be compared") and phantoms.startswith("no pair")

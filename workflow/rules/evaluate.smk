@@ -58,7 +58,7 @@ rule cells:
 
 
 rule statistics:
-    """Comparisons between cells: parity of platforms, spread over seeds, subgroups, literature, F1."""
+    """Comparisons between cells: parity of platforms, spread over seeds, power, subgroups, literature, F1."""
     input:
         study=STUDY_FILE,
         cells="<results>/tables/cells.csv",
@@ -67,7 +67,7 @@ rule statistics:
     output:
         [
             f"<results>/tables/{name}.csv"
-            for name in ("parity", "spread", "f1_search", "subgroups", "literature")
+            for name in ("parity", "spread", "power", "f1_search", "subgroups", "literature")
         ],
     log:
         "<logs>/statistics.log",

@@ -14,6 +14,7 @@ TABLES = [
         "claims",
         "parity",
         "spread",
+        "power",
         "f1_search",
         "subgroups",
         "literature",

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, bench, cell, cells, cost, data, neuron, report, results, sagemaker
+from cxrbench.cli import audit, bench, cell, cells, cost, data, neuron, power, report, results, sagemaker
 from cxrbench.cli.words import complain, say
 from cxrbench.errors import UserError
 from cxrbench.files import explained
@@ -57,6 +57,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "4. What follows: scores, money, claims": {
         "evaluate": results.evaluate,
+        "power": power.power,
         "cost": cost.app,
         "claims": results.claims,
         "audit": audit.audit,

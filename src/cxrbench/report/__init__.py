@@ -2,5 +2,5 @@
 
 FIGURES = (
     *("cells", "learning_curves", "roc", "auroc_per_label", "parity", "throughput"),
-    *("step_parity", "prices", "indifference", "samples", "labels", "seeds", "cost"),
+    *("step_parity", "prices", "indifference", "samples", "labels", "seeds", "cost", "reliability"),
 )

@@ -59,6 +59,7 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
 def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]:
     """Every figure of the paper with its name, one after another, in the paper's style; closed after use."""
     # These draw in this module's style.
+    from cxrbench.report.figures_calibration import reliability_curves
     from cxrbench.report.figures_cost import cost_figures
     from cxrbench.report.figures_data import labels, samples
     from cxrbench.report.figures_spread import seed_spread
@@ -75,6 +76,7 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]
         "throughput": lambda: throughput(read_throughput(recorded)),
         "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
         "seeds": lambda: seed_spread(metrics, pd.read_csv(results / "tables/spread.csv")),
+        "reliability": lambda: reliability_curves(cells, results / "cells"),
         "samples": samples,
         "labels": lambda: labels(_shares(cells, results / "cells")),
         **cost_figures(results),

@@ -13,13 +13,14 @@ from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.machine import load_in_words, short_processor
 from cxrbench.metrics.f1_search import TARGET
 from cxrbench.platform_names import ACCELERATED
-from cxrbench.report import artifact, label_noise, provenance, simulated, splits
+from cxrbench.report import artifact, label_noise, multiplicity, power, provenance, simulated, splits
 from cxrbench.report.audit import audit_values
 from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.cost_numbers import cost_values
 from cxrbench.report.feasibility import reported_values
 from cxrbench.report.latex import escape
 from cxrbench.report.measurements import measurement_values
+from cxrbench.report.multiplicity import checks_software
 from cxrbench.report.results import (
     PHANTOM,
     Group,
@@ -69,6 +70,8 @@ def numbers(read: Results) -> dict[str, str]:
         audit_values,
         label_noise.numbers,
         splits.numbers,
+        power.numbers,
+        multiplicity.numbers,
         artifact.numbers,
         provenance.figure_values,
         simulated.numbers,
@@ -162,7 +165,9 @@ def _parity_sentence(real: pd.DataFrame) -> str:
         f"macro F1 is {_verdict_counts(macro[macro['metric'] == 'f1_macro'])}",
         f"AUROC of single findings is {_verdict_counts(real[real['label'].isin(FINDINGS)])}",
     ]
-    return f"Pairs of platforms on real radiographs: {pairs}; {'; '.join(parts)}"
+    checks = all(checks_software(row) for row in whole.itertuples())
+    compared = "Checks of the software" if checks else "Pairs of platforms"
+    return f"{compared} on real radiographs: {pairs}; {'; '.join(parts)}"
 
 
 def _verdict_counts(rows: pd.DataFrame) -> str:
@@ -180,8 +185,14 @@ def _software_only(real: pd.DataFrame) -> str:
         return ""
     differ = sum(processors_differ(row) for row in pairs.itertuples())
     said = []
-    if not (set(pairs["platform_a"]) | set(pairs["platform_b"])) & ACCELERATED:
-        said.append("None of these platforms is an accelerator: the pairs check software, not hardware.")
+    checks = sum(checks_software(row) for row in pairs.itertuples())
+    if checks:
+        some = (
+            "None of these platforms is" if checks == len(pairs) else f"In {checks} of them neither side is"
+        )
+        said.append(
+            f"{some} an accelerator: such pairs check the software and are no evidence about hardware."
+        )
     if differ:
         said.append(f"In {differ} of {len(pairs)} pairs the processors differ too.")
     return " ".join(said)

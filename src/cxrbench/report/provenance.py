@@ -150,6 +150,7 @@ def figure_values(read: Results) -> dict[str, str]:
         "cells": of_cells(read, read.cells["cell"]),
         "learning_curves": of_cells(read, ok["cell"]),
         "roc": of_cells(read, first["cell"]),
+        "reliability": of_cells(read, first["cell"]),
         "auroc_per_label": of_cells(read, ok["cell"]),
         "seeds": of_cells(read, ok["cell"]),
         "parity": ", ".join(dict.fromkeys(name for one in both if one for name in one.split(", "))),

@@ -31,6 +31,7 @@ class Results:
     cost: pd.DataFrame
     parity: pd.DataFrame
     spread: pd.DataFrame
+    power: pd.DataFrame
     f1_search: pd.DataFrame
     literature: pd.DataFrame
     subgroups: pd.DataFrame
@@ -50,6 +51,7 @@ class Results:
             pd.read_csv(tables / "cost.csv"),
             read_parity(tables),
             pd.read_csv(tables / "spread.csv"),
+            pd.read_csv(tables / "power.csv"),
             pd.read_csv(tables / "f1_search.csv"),
             pd.read_csv(tables / "literature.csv"),
             pd.read_csv(tables / "subgroups.csv"),

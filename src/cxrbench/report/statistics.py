@@ -25,8 +25,9 @@ from cxrbench.metrics.parity import parity
 from cxrbench.metrics.spread import spread
 from cxrbench.metrics.subgroups import COLUMNS as SUBGROUP_COLUMNS
 from cxrbench.metrics.subgroups import subgroups
+from cxrbench.report.power import power_table
 
-TABLES = ("parity", "spread", "f1_search", "subgroups", "literature")
+TABLES = ("parity", "spread", "power", "f1_search", "subgroups", "literature")
 
 
 def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
@@ -38,9 +39,11 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         Cell.parse(cell): read_predictions(results / "cells" / cell / PREDICTIONS) for cell in ok["cell"]
     }
     estimates = estimate_cells(predictions)
+    spreads = spread(estimates)
     tables = {
         "parity": _parity(estimates, ok, study),
-        "spread": spread(estimates),
+        "spread": spreads,
+        "power": power_table(spreads, study.margins),
         "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
         "subgroups": _per_cell(
             {cell: table for cell, table in predictions.items() if "patient" in table},

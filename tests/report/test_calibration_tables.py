@@ -1,0 +1,51 @@
+"""Tables and figure of calibration, from recorded evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.report import calibration
+from cxrbench.report.figures_calibration import reliability_curves
+from cxrbench.report.results import Results
+
+
+@pytest.fixture
+def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+    """The tables of a build from recorded evidence."""
+    monkeypatch.chdir(from_evidence)
+    return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
+
+
+def test_calibration_stands_beside_what_chance_would_show(read: Results) -> None:
+    table, preamble = calibration.calibration(read)
+    assert len(preamble) == len(table.columns) and not table["Network"].str.contains("phantom").any()
+    row = table.set_index("Network").loc["nih128-64px resnet18 cpu"]
+    assert 0 < float(row["By chance"]) <= float(row["Calibration error"]) < 0.05
+    value, interval = row["In the large, %"].split(" (")
+    low, high = map(float, interval.rstrip(")").split(" to "))
+    assert low < float(value) < high and row["Evidence"]
+
+
+def test_average_precision_stands_beside_prevalence(read: Results) -> None:
+    table, _ = calibration.average_precision(read)
+    assert len(table) == len(FINDINGS) + 2
+    identity = read.identity("nih128-64px")
+    share = identity.positive_images["Effusion"]["test"] / identity.images["test"]
+    assert float(table.set_index("Finding").loc["Effusion", "Prevalence"]) == pytest.approx(share, abs=5e-4)
+
+
+def test_nothing_scored_is_no_table_and_said_in_the_figure(read: Results) -> None:
+    nothing = read.cells.assign(status="not run")
+    assert calibration.average_precision(replace(read, cells=nothing))[0].empty
+    figure = reliability_curves(nothing, Path())
+    assert [text.get_text() for text in figure.axes[0].texts] == ["No cell has run."]
+
+
+def test_every_network_of_the_main_dataset_has_a_panel(read: Results) -> None:
+    figure = reliability_curves(read.cells, read.folder / "cells")
+    networks = {f"{group[1]}, {group[2]}" for group in read.scored() if group[0] == read.main()}
+    assert {axes.get_title() for axes in figure.axes if axes.get_title()} == networks
