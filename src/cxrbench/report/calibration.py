@@ -14,6 +14,7 @@ from cxrbench.report.results import (
     Table,
     finding_name,
     group_name,
+    mean_of_seeds,
     with_interval,
 )
 
@@ -38,11 +39,9 @@ def calibration(read: Results) -> Table:
                 "Network": group_name(group),
                 "Calibration error": _number(error),
                 "By chance": _number(chance),
-                "In the large, %": with_interval(
-                    _in_percent(read.of(group, "calibration_in_the_large", MACRO))
-                ),
-                "Brier score": with_interval(read.of(group, "brier", MACRO)),
-                "Average precision": with_interval(read.of(group, "average_precision", MACRO)),
+                "In the large, %": _in_the_large(read, group),
+                "Brier score": read.mean(group, "brier", MACRO),
+                "Average precision": read.mean(group, "average_precision", MACRO),
                 "Prevalence": _number(_prevalence(read, group).mean()),
                 provenance.COLUMN: provenance.of_group(read, *group),
             }
@@ -53,7 +52,7 @@ def calibration(read: Results) -> Table:
 def average_precision(read: Results) -> Table:
     """Average precision per finding on the main dataset, beside the prevalence, which it has without skill.
 
-    Means over seeds, with 95 % intervals clustered by patient.
+    Means over seeds; of one seed with its 95 % interval, clustered by patient.
     """
     groups = [group for group in read.scored() if group[0] == read.main()]
     if not groups:
@@ -65,7 +64,7 @@ def average_precision(read: Results) -> Table:
     }
     for group in groups:
         columns[group_name(group)] = [
-            *(with_interval(read.of(group, "average_precision", label)) for label in (*FINDINGS, MACRO)),
+            *(read.mean(group, "average_precision", label) for label in (*FINDINGS, MACRO)),
             provenance.of_group(read, *group),
         ]
     return pd.DataFrame(columns), "lr" + "c" * len(groups)
@@ -86,8 +85,11 @@ def _prevalence(read: Results, group: Group) -> pd.Series:
     return pd.Series(shares, index=FINDINGS)
 
 
-def _in_percent(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.assign(**rows[["value", "ci_low", "ci_high"]].astype(float) * 100)
+def _in_the_large(read: Results, group: Group) -> str:
+    """Mean score less share of positives in percent: a seed's with its interval, a mean over seeds alone."""
+    rows = read.of(group, "calibration_in_the_large", MACRO)
+    percent = rows.assign(**rows[["value", "ci_low", "ci_high"]].astype(float) * 100)
+    return with_interval(percent) if len(rows) < 2 else mean_of_seeds(percent["value"])
 
 
 def _number(value: float) -> str:

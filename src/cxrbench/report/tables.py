@@ -76,7 +76,7 @@ def _auroc(read: Results, groups: list[Group]) -> Table:
 
 
 def f1_by_definition(read: Results) -> Table:
-    """Test F1 of the main dataset by definition, thresholds from validation."""
+    """Test F1 of the main dataset by definition; thresholds from validation, taken as fixed."""
     columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), PROCESSORS, provenance.COLUMN]}
     for group in [group for group in read.scored() if group[0] == read.main()]:
         columns[group_name(group)] = [
