@@ -24,7 +24,9 @@ TABLES = [
     )
 ]
 MEASURED = sorted(
-    str(path) for where in ("bench/*/*.json", "audit/*.csv", "simulated/*.csv") for path in Path("data/recorded").glob(where)
+    str(path)
+    for where in ("bench/*/*.json", "audit/*.csv", "simulated/*.csv")
+    for path in Path("data/recorded").glob(where)
 )
 
 
