@@ -56,9 +56,9 @@ def recorded_spreads(spread: pd.DataFrame) -> Iterator[tuple[dict[str, str], Spr
     which they have in common, is taken off (:func:`cxrbench.metrics.components.patient_luck`).
     """
     wanted = spread["label"].isin(["macro", "all"]) & spread["metric"].isin(list(METRICS))
-    for row in spread[wanted].itertuples():
+    for row in spread[wanted & (spread["n_seeds"] > 1)].itertuples():
         luck = row.n_seeds / (row.n_seeds - 1) * (row.patient_se**2 - row.patient_se_of_mean**2)
-        if row.n_seeds > 1 and luck > 0 and np.isfinite(row.seed_sd_beyond_patients):
+        if luck > 0 and np.isfinite(row.seed_sd_beyond_patients):
             named = {name: str(getattr(row, name)) for name in GROUP}
             yield named, Spread(luck**0.5, row.n_patients, row.seed_sd_beyond_patients), row.n_seeds
 
