@@ -109,3 +109,11 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
     prose = "\n".join(path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex")))
     told = re.findall(r"(?:best/of\}|best network)[^:;]*", prose)
     assert len(told) >= 3 and all(r"\val{best/dataset}" in one for one in told)
+
+
+def test_the_documents_quote_what_the_paper_computes_of_power(from_evidence: Path) -> None:
+    macros = (from_evidence / "paper/generated/macros.tex").read_text()
+    text = " ".join((ROOT / "docs/statistics.md").read_text().split())
+    for name in ("patients", "patients of one seed", "seeds"):
+        (value,) = re.findall(rf"cxr@power/preprint/{name}\\endcsname\{{(.*)\}}", macros)
+        assert value in text, f"{name}: the paper has {value}"
