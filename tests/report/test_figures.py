@@ -15,6 +15,7 @@ from cxrbench.config import Margins
 from cxrbench.evidence import SCORES, read_predictions
 from cxrbench.metrics.parity import COLUMNS, parity
 from cxrbench.report import feasibility, figures, tables
+from cxrbench.report.evaluation import read_metrics
 from cxrbench.report.results import Results, parity_drawn
 from cxrbench.report.summary import summary
 
@@ -159,7 +160,10 @@ def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
     [
         (lambda: figures.parity(pd.DataFrame(columns=COLUMNS)), "No pair of platforms"),
         (lambda: figures.throughput(pd.DataFrame()), "No speed has been recorded"),
-        (lambda: figures.auroc_per_label(pd.DataFrame(columns=["metric", "dataset"])), "No cell has run"),
+        (
+            lambda: figures.auroc_per_label(pd.DataFrame(columns=["metric", "dataset"]), pd.DataFrame()),
+            "No cell has run",
+        ),
         (lambda: figures.learning_curves(pd.DataFrame(columns=["status", "dataset"]), Path()), "No cell"),
     ],
 )
@@ -185,7 +189,7 @@ def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_pat
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
     with plt.rc_context(figures.STYLE):
         drawn = {
-            "auroc": (figures.auroc_per_label(scores), 2.0),
+            "auroc": (figures.auroc_per_label(scores, pd.DataFrame()), 2.0),
             "curves": (figures.learning_curves(many, tmp_path), 1.0),
             "roc": (figures.roc_per_label(many, tmp_path), 0.4),
         }
@@ -198,3 +202,15 @@ def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_pat
             box = legend and legend.get_window_extent()
             assert box is None or min(box.x0, box.y0) > -0.03 * figure.dpi, name  # its invisible frame
         plt.close(figure)
+
+
+def test_bars_over_several_seeds_are_intervals_of_their_mean(from_evidence: Path) -> None:
+    scores = read_metrics(from_evidence / "results/tables/metrics.csv")
+    means = pd.read_csv(from_evidence / "results/tables/spread.csv")
+    group = (scores[["dataset", "architecture"]] == ["nih128-64px", "resnet18"]).all(axis=1)
+    (axes,) = figures.auroc_per_label(scores[group], means).axes
+    (bars,) = [part for part in axes.collections if len(part.get_segments()) > 1]
+    low, high = bars.get_segments()[-1][:, 0]
+    row = means[(means[["dataset", "architecture"]] == ["nih128-64px", "resnet18"]).all(axis=1)]
+    row = row[(row["label"] == "macro") & (row["metric"] == "auroc")].iloc[0]
+    assert (low, high) == pytest.approx((row["ci_low"], row["ci_high"]))

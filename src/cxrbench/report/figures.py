@@ -67,15 +67,16 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]
 
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     metrics = read_metrics(results / "tables/metrics.csv")
+    spread = pd.read_csv(results / "tables/spread.csv")
     draw: dict[str, Callable[[], Figure]] = {
         "cells": lambda: cells_by_status(cells),
         "learning_curves": lambda: learning_curves(cells, results / "cells"),
         "roc": lambda: roc_per_label(cells, results / "cells"),
-        "auroc_per_label": lambda: auroc_per_label(metrics),
+        "auroc_per_label": lambda: auroc_per_label(metrics, spread),
         "parity": lambda: parity(read_parity(results / "tables")),
         "throughput": lambda: throughput(read_throughput(recorded)),
         "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
-        "seeds": lambda: seed_spread(metrics, pd.read_csv(results / "tables/spread.csv")),
+        "seeds": lambda: seed_spread(metrics, spread),
         "reliability": lambda: reliability_curves(cells, results / "cells"),
         "samples": samples,
         "labels": lambda: labels(_shares(cells, results / "cells")),
@@ -206,8 +207,11 @@ def _roc(axes: Axes, labels: np.ndarray, scores: np.ndarray, colour: str, dash: 
 # -- AUROC -----------------------------------------------------------------------------------------
 
 
-def auroc_per_label(metrics: pd.DataFrame) -> Figure:
-    """Test AUROC per finding with 95 % patient-clustered intervals, one panel per dataset."""
+def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
+    """Test AUROC per finding, one panel per dataset: means over seeds with 95 % intervals of these means.
+
+    ``spread`` (spread.csv) has the intervals over patients and seeds; one seed has its own, over patients.
+    """
     rows = metrics[metrics["metric"] == "auroc"]
     datasets = list(dict.fromkeys(rows["dataset"]))
     if not datasets:
@@ -224,7 +228,7 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
         for (group, some), offset, colour, marker in zip(
             groups, offsets, cycle(COLOURS), cycle(MARKERS), strict=False
         ):
-            mean = some.groupby("label")[["value", "ci_low", "ci_high"]].mean().reindex(labels)
+            mean = _mean_of_seeds(some, spread).reindex(labels)
             y = np.arange(len(labels)) + offset
             axes.hlines(y, mean["ci_low"], mean["ci_high"], color=colour, lw=0.9)
             axes.plot(mean["value"], y, marker, color=colour, ms=3.5, label=", ".join(group))
@@ -235,6 +239,16 @@ def auroc_per_label(metrics: pd.DataFrame) -> Figure:
         _legend_below(axes)
     panels[0][0].invert_yaxis()
     return figure
+
+
+def _mean_of_seeds(some: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
+    """Value and interval by label of one group's AUROC."""
+    shown = ["value", "ci_low", "ci_high"]
+    if some["cell"].nunique() == 1:
+        return some.set_index("label")[shown]
+    keys = ["dataset", "architecture", "platform", "metric"]
+    same = (spread[keys] == some[keys].iloc[0].tolist()).all(axis=1)
+    return spread[same].rename(columns={"mean": "value"}).set_index("label")[shown]
 
 
 # -- parity ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 
 from cxrbench.files import write_text, written_aside
 from cxrbench.report.artifact import Artifact, map_of_claims
@@ -22,6 +23,7 @@ def write_readme(results: Path, readme: Path, figure: Path, made: Artifact) -> N
     }
     write_text(readme, renewed(readme.read_text(encoding="utf-8"), blocks, str(readme)))
     with plt.rc_context(STYLE), written_aside(figure) as aside:  # type: ignore[arg-type]
-        drawn = auroc_per_label(read_metrics(results / "tables/metrics.csv"))
+        spread = pd.read_csv(results / "tables/spread.csv")
+        drawn = auroc_per_label(read_metrics(results / "tables/metrics.csv"), spread)
         drawn.savefig(aside, format="png", dpi=150, metadata={"Software": None})
         plt.close(drawn)
