@@ -19,6 +19,7 @@ from typing import Any
 
 from cxrbench.errors import UserError
 from cxrbench.files import write_json
+from cxrbench.study import ARCHITECTURES
 from cxrbench.training.host import measured_now
 
 SEEDS = 10
@@ -62,6 +63,9 @@ def bench_graph(cells: int, root: Path, say: Callable[[str], None]) -> dict[str,
 @contextmanager
 def study_of(cells: int, root: Path) -> Iterator[Path]:
     """A temporary folder in which the graph of ``root`` has ``cells`` cells, all to be trained."""
+    known = ARCHITECTURES.read_text(encoding="utf-8").split()  # the graph refuses other names
+    if cells > SEEDS * len(known):
+        raise UserError(f"{cells} cells: a study of this benchmark has at most {SEEDS * len(known)}")
     with tempfile.TemporaryDirectory(prefix="cxrbench-graph-") as name:
         folder = Path(name)
         for linked in _LINKED:
@@ -69,7 +73,7 @@ def study_of(cells: int, root: Path) -> Iterator[Path]:
         for made in ("config", "paper"):  # the graph looks for its sources there
             (folder / made).mkdir()
         (folder / "paper/main.tex").write_text("", encoding="utf-8")
-        networks = [f"network{number}" for number in range(-(-cells // SEEDS))]
+        networks = known[: -(-cells // SEEDS)]
         block = {"dataset": "phantom", "platforms": ["cpu"], "seeds": list(range(SEEDS))}
         blocks = [{**block, "architectures": networks[: cells // SEEDS]}] if cells >= SEEDS else []
         if cells % SEEDS:

@@ -16,6 +16,7 @@ from cxrbench.errors import UserError, nearest, suggestion
 from cxrbench.evidence import RECORD
 from cxrbench.recorded import Recorded
 
+_SHOWN = 3  # unknown names in one message
 Origin = Literal["fresh", "recorded"]
 ARCHITECTURES = Path(__file__).parent / "training/architectures.txt"  # of the locked timm, and our variants
 
@@ -33,10 +34,9 @@ def must_be_architectures(names: Iterable[str]) -> None:
 
         unknown = [name for name in unknown if not timm.is_model(name)]
     if unknown:
-        raise UserError(
-            "\n".join(f"timm knows no architecture '{name}'{nearest(name, known)}" for name in unknown)
-            + "\ncorrect it in the config, under cells"
-        )
+        shown = [f"timm knows no architecture '{name}'{nearest(name, known)}" for name in unknown[:_SHOWN]]
+        more = f"; and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        raise UserError("\n".join(shown) + f"{more}\ncorrect the names in the config, under cells")
 
 
 class Plan:
