@@ -58,7 +58,7 @@ def code_of(*patterns):
 
 SCORING = code_of("metrics/*", "report/evaluation.py", "cli/results.py")
 REPORTING = code_of(
-    *(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")),
+    *(f"{room}/**/*" for room in ("claims", "cli", "compile", "cost", "datasets", "metrics", "report")),
     "platforms/*",
 )
 

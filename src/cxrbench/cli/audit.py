@@ -33,7 +33,7 @@ SHOWN = {
 
 def audit(
     architectures: Annotated[
-        list[str] | None, typer.Argument(help="timm names; none: the list in audit/networks.py.")
+        list[str] | None, typer.Argument(help="timm names; none: the list in compile/networks.py.")
     ] = None,
     pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
     batch: Annotated[int, typer.Option(min=1, max=4096, help="Images per step.")] = 32,
@@ -45,10 +45,10 @@ def audit(
     cache: Annotated[Path, typer.Option(help="Folder of what was captured before.")] = RESULTS / "audit",
 ) -> None:
     """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
-    from cxrbench.audit.facts import Setting
-    from cxrbench.audit.networks import NETWORKS
-    from cxrbench.audit.rules import PRIOR
-    from cxrbench.audit.survey import explained, survey
+    from cxrbench.compile.facts import Setting
+    from cxrbench.compile.networks import NETWORKS
+    from cxrbench.compile.rules import PRIOR
+    from cxrbench.compile.survey import explained, survey
     from cxrbench.errors import UserError
 
     if precision not in ("fp32", "bf16"):
@@ -60,7 +60,7 @@ def audit(
 
         write_csv(out, table)
     if record:
-        from cxrbench.audit.recorded import record_audit
+        from cxrbench.compile.recorded import record_audit
 
         say(f"recorded {len(table)} networks in {record_audit(table, recorded)}")
     if as_json:

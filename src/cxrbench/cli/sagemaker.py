@@ -21,7 +21,7 @@ def sagemaker_bundle(
 ) -> None:
     """Pack the code and the study as SageMaker wants them."""
     from cxrbench.config import read_study
-    from cxrbench.sagemaker.bundle import write_bundle
+    from cxrbench.cloud.bundle import write_bundle
 
     names = write_bundle(out, read_study(study))
     say(f"wrote {out}: {len(names)} files")
@@ -56,7 +56,7 @@ def sagemaker_job(
     ] = False,
 ) -> None:
     """Print the request of a training job (for `aws sagemaker create-training-job --cli-input-json`)."""
-    from cxrbench.sagemaker.job import INSTANCES, Order, check, estimator_arguments, training_job
+    from cxrbench.cloud.job import INSTANCES, Order, check, estimator_arguments, training_job
 
     known = INSTANCES.get(instance)
     wanted = f"{registry}/{image or (known.image if known else '')}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cxrbench.audit.facts import Setting
-from cxrbench.audit.recorded import KEY, read_audit
-from cxrbench.audit.rules import CORE_GIB, INSTRUCTION_CAP, RULES
+from cxrbench.compile.facts import Setting
+from cxrbench.compile.recorded import KEY, read_audit
+from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES
 from cxrbench.report.latex import escape
 from cxrbench.report.results import Results, Table
 

@@ -22,31 +22,29 @@ class Setting:
     precision: str = "fp32"
 
     def words(self) -> str:
-        """The recipe in one sentence."""
+        """Return the recipe as a sentence."""
         return f"Captured at {self.pixels} px, batch {self.batch}, {self.precision}: {STEP}."
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts of one network under one setting. With ``problem`` set there are none: all others are zero.
+    """Counts of one network under one setting, of the training step's graph where nothing else is named.
 
-    Fields that say nothing else are of the training step's graph.
+    With ``problem`` set the network was not captured and all counts are zero.
     """
 
     problem: str = ""
     parameters: int = 0
     gmac: float = 0.0  # forward, per image
-    activation_mib_per_image: float = (
-        0.0  # what autograd keeps for backward, each storage once; in bf16, with
-    )
-    # the casts of weights that it keeps
+    # What autograd keeps for backward, each storage once; in bf16 with the casts of weights that it keeps.
+    activation_mib_per_image: float = 0.0
     instructions: int = 0
     convolutions: int = 0
     grouped_convolutions: int = 0  # feature_group_count above one: forward and input gradients
     batch_grouped_convolutions: int = 0  # their weight gradients
     dots: int = 0
     transposes: int = 0
-    permutes: int = 0  # transposes of feature maps in forward: what the network itself asks for
+    permutes: int = 0  # transposes of feature maps in forward, written in the network itself
     forward_convolutions: int = 0
     depthwise_convolutions: int = 0  # in forward
     narrow_convolutions: int = 0  # in forward: not grouped, fewer than 128 input channels
@@ -55,7 +53,7 @@ class Facts:
     kernels: str = ""  # sides of forward kernels, such as "1 3 7"
     largest_kernel: int = 0
     large_kernels: int = 0  # forward convolutions with a side of 7 or more
-    large_kernel_input_gradients: int = 0  # of those, with an input gradient that something needs
+    large_kernel_input_gradients: int = 0  # of those, with an input gradient that the step needs
     doubly_dilated: int = 0  # convolutions with dilated input and dilated kernel
     strided_on_dilated: int = 0  # strided convolutions of dilated input
     layernorms: int = 0  # modules; in HLO, LayerNorm and BatchNorm are the same instruction
@@ -69,15 +67,15 @@ class Facts:
     fallbacks: str = ""  # operators that torch_xla sent to the CPU
 
     def least_traffic_mib_per_image(self, batch: int) -> float:
-        """MiB through memory if activations are written and read once, weights and moments once per step."""
+        """Return the MiB moved if activations pass memory twice, weights and moments once per step."""
         return 2 * self.activation_mib_per_image + 24 * self.parameters / batch / 2**20
 
     def step_gib(self, batch: int) -> float:
-        """GiB of weights, gradients, moments and saved activations at a batch."""
+        """Return the GiB of weights, gradients, moments and saved activations at a batch."""
         return (ADAMW_BYTES * self.parameters / 2**20 + batch * self.activation_mib_per_image) / 1024
 
     def largest_batch(self, gib: float) -> int:
-        """The largest batch whose :meth:`step_gib` fits; zero when the weights alone do not."""
+        """Return the largest batch whose :meth:`step_gib` fits; zero when the weights alone do not."""
         if not self.activation_mib_per_image:
             return 0
         left = gib * 1024 - ADAMW_BYTES * self.parameters / 2**20
@@ -85,7 +83,7 @@ class Facts:
 
 
 def facts_of(row: dict[str, Any]) -> Facts:
-    """The facts in a row of a table (other keys are ignored); ValueError when one is missing or no number."""
+    """Read the facts from a row of a table with other columns; ValueError when one is missing or invalid."""
     try:
         values = {name: type(default)(row[name]) for name, default in vars(Facts()).items()}
     except (KeyError, TypeError) as error:

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.audit.facts import Facts, Setting, facts_of
-from cxrbench.audit.recorded import read_audit, record_audit, recorded_facts
-from cxrbench.audit.rules import PRIOR
-from cxrbench.audit.survey import row, survey
+from cxrbench.compile.facts import Facts, Setting, facts_of
+from cxrbench.compile.recorded import KEY, read_audit, record_audit
+from cxrbench.compile.rules import PRIOR
+from cxrbench.compile.survey import row, survey
 from cxrbench.errors import UserError
 from cxrbench.verify import verify_recorded
 
@@ -62,9 +62,8 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     assert list(written["architecture"]) == NAMES
     recorded = read_audit(folder / "recorded")
     assert sorted(recorded["architecture"]) == sorted(NAMES)
-    facts = recorded_facts(recorded, "test_convnext", Setting(32, 4))
-    assert facts == facts_of(json.loads(run.stdout)[1])
-    assert recorded_facts(recorded, "test_convnext", Setting(64, 4)) is None
+    convnext = recorded.set_index(KEY).loc[(32, 4, "fp32", "test_convnext")]
+    assert facts_of(convnext) == facts_of(json.loads(run.stdout)[1])
     assert verify_recorded(folder / "recorded")[1] == []
     assert "audit/audit.csv" in (folder / "recorded/SHA256SUMS").read_text()
 
@@ -72,8 +71,8 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
 def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
-        "import sys; from pathlib import Path; from cxrbench.audit.facts import Setting\n"
-        "from cxrbench.audit.survey import survey\n"
+        "import sys; from pathlib import Path; from cxrbench.compile.facts import Setting\n"
+        "from cxrbench.compile.survey import survey\n"
         f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"
         "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"

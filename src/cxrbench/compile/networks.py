@@ -1,23 +1,17 @@
-"""The networks that ``cxrbench audit`` looks at when none is named, by family. Imports no torch."""
+"""The networks that ``cxrbench audit`` captures when none is named, by family. Imports no torch."""
 
 from __future__ import annotations
 
 import re
 
+_SIZES = ("atto", "femto", "pico", "nano", "tiny", "small", "base", "large")
 # timm names, and variants of ours (training/variants.py). ConvNeXt in every size, with conv_mlp as timm
 # sets it, and the other way round for the sizes around Pico and Tiny.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "ResNet": ("resnet18", "resnet50", "resnet101"),
     "ConvNeXt": (
         "convnext_zepto_rms",
-        "convnext_atto",
-        "convnext_femto",
-        "convnext_pico",
-        "convnext_nano",
-        "convnext_tiny",
-        "convnext_small",
-        "convnext_base",
-        "convnext_large",
+        *(f"convnext_{size}" for size in _SIZES),
         "convnext_xlarge",
         "convnext_xxlarge",
     ),
@@ -29,17 +23,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "convnext_small_conv_mlp",
         "convnext_base_conv_mlp",
     ),
-    "ConvNeXt V2": (
-        "convnextv2_atto",
-        "convnextv2_femto",
-        "convnextv2_pico",
-        "convnextv2_nano",
-        "convnextv2_tiny",
-        "convnextv2_small",
-        "convnextv2_base",
-        "convnextv2_large",
-        "convnextv2_huge",
-    ),
+    "ConvNeXt V2": (*(f"convnextv2_{size}" for size in _SIZES), "convnextv2_huge"),
     "EfficientNet": ("efficientnet_b0", "efficientnetv2_s"),
     "MobileNet": ("mobilenetv2_100", "mobilenetv3_large_100"),
     "DenseNet": ("densenet121",),
@@ -51,7 +35,7 @@ NETWORKS: tuple[str, ...] = tuple(name for names in FAMILIES.values() for name i
 
 
 def family_of(architecture: str) -> str:
-    """The family of a listed network; for any other, the letters that its name starts with."""
+    """Return the family of a listed network; for any other, the letters that its name starts with."""
     for family, names in FAMILIES.items():
         if architecture in names:
             return family

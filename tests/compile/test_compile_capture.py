@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
 
-from cxrbench.audit import capture as module
-from cxrbench.audit.capture import NotCaptured, audit_network, capture
-from cxrbench.audit.facts import Facts, Setting
-from cxrbench.audit.hlo import Graph
-from cxrbench.audit.networks import NETWORKS, family_of
+from cxrbench.compile import capture as module
+from cxrbench.compile.capture import NotCaptured, audit_network, capture
+from cxrbench.compile.facts import Facts, Setting
+from cxrbench.compile.hlo import Graph
+from cxrbench.compile.networks import NETWORKS, family_of
 from cxrbench.config import Recipe
 from cxrbench.training.network import build_network, parameter_groups
 from cxrbench.training.variants import VARIANTS, register_variants

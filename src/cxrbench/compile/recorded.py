@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.audit.facts import Facts, Setting, facts_of
+from cxrbench.compile.facts import facts_of
 from cxrbench.errors import UserError
 from cxrbench.evidence import updated_sums
 from cxrbench.files import write_csv
 
 FILE = Path("audit/audit.csv")
-_TEXTS = dict.fromkeys(("kernels", "torch", "torch_xla", "timm"), str)  # "3" and "2.9" are no numbers here
+_TEXTS = dict.fromkeys(("kernels", "torch", "torch_xla", "timm"), str)  # "3" and "2.9" are not numbers here
 KEY = ["pixels", "batch", "precision", "architecture"]
 
 
 def read_audit(recorded: Path) -> pd.DataFrame:
-    """The table below ``recorded``, one row per network and setting; empty when nothing was recorded."""
+    """Read the table below ``recorded``, one row per network and setting; empty when nothing was recorded."""
     path = recorded / FILE
     if not path.exists():
         return pd.DataFrame(columns=KEY)
     try:
         table = pd.read_csv(path, keep_default_na=False, dtype=_TEXTS)
-        for one in table.to_dict("records"):
-            facts_of({str(key): value for key, value in one.items()})
+        for row in table.to_dict("records"):
+            facts_of({str(key): value for key, value in row.items()})
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: {error}; restore it with git, or record it again") from None
     if missing := [name for name in KEY if name not in table]:
@@ -36,17 +36,7 @@ def record_audit(table: pd.DataFrame, recorded: Path) -> Path:
     """Put the rows of ``table`` into the recorded table, in place of equal keys, and update the sums."""
     before = read_audit(recorded)
     if len(before):
-        new = set(table[KEY].itertuples(index=False, name=None))
-        keep = [key not in new for key in before[KEY].itertuples(index=False, name=None)]
-        table = pd.concat([before[keep], table], ignore_index=True)
+        table = pd.concat([before, table]).drop_duplicates(KEY, keep="last")
     with updated_sums(recorded):
         write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, True, True, True]))
     return recorded / FILE
-
-
-def recorded_facts(table: pd.DataFrame, architecture: str, setting: Setting) -> Facts | None:
-    """The facts of a network under a setting; none when they were not recorded."""
-    rows = table[(table[KEY] == (setting.pixels, setting.batch, setting.precision, architecture)).all(axis=1)]
-    if rows.empty:
-        return None
-    return facts_of({str(key): value for key, value in rows.iloc[0].items()})

@@ -15,7 +15,7 @@ from typing import Any
 
 from cxrbench.cells import Cell
 from cxrbench.errors import UserError, nearest, suggestion
-from cxrbench.sagemaker.bundle import ENTRY
+from cxrbench.cloud.bundle import ENTRY
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.
     """Write a tar.gz with entry script, package, study and pins to ``path``; returns the names in it."""
     head, dirty = commit()
     files = {
-        ENTRY: (PACKAGE / "sagemaker/entry.py").read_bytes(),
+        ENTRY: (PACKAGE / "cloud/entry.py").read_bytes(),
         "study.json": study.model_dump_json(indent=1).encode(),
         "requirements.txt": "".join(f"{pin}\n" for pin in pins(lock)).encode(),
         "commit.txt": f"{head}{'-dirty' if dirty else ''}\n".encode(),

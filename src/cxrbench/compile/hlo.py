@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 _LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([a-z][\w\-]*)\((.*)$")
 _SHAPE = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\]")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-_WINDOW = re.compile(r"window=\{([^}]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
-_BITS = {"pred": 8, "token": 0}
 # Moves no data, or only renames it.
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast"})
 
@@ -27,7 +26,7 @@ _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "resha
 # nki/guides/architecture/trainium_inferentia2_arch).
 TILE_CONTRACTION, TILE_STATIONARY, TILE_MOVING = 128, 128, 512
 
-Shape = tuple[str, tuple[int, ...]]
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,12 @@ class Instruction:
 
     name: str
     opcode: str
-    shapes: tuple[Shape, ...]  # more than one for a tuple
+    shapes: tuple[tuple[str, Sizes], ...]  # element type and dimensions; several for a tuple
     operands: tuple[str, ...]
     attributes: str
 
     @property
-    def dims(self) -> tuple[int, ...]:
+    def dims(self) -> Sizes:
         """The dimensions of the (first) result."""
         return self.shapes[0][1] if self.shapes else ()
 
@@ -50,15 +49,10 @@ class Instruction:
         """Bytes of all results."""
         return sum(math.prod(dims) * _bits(kind) / 8 for kind, dims in self.shapes)
 
-    def numbers(self, key: str) -> tuple[int, ...]:
-        """The list after ``key=`` such as ``lhs_contracting_dims={1}``; empty when it is not there."""
-        match = re.search(rf"{key}=\{{([\d,]*)\}}", self.attributes)
-        return tuple(map(int, filter(None, match[1].split(",")))) if match else ()
-
-    def number(self, key: str, default: int) -> int:
-        """The number after ``key=``."""
-        match = re.search(rf"{key}=(\d+)", self.attributes)
-        return int(match[1]) if match else default
+    def numbers(self, key: str, default: Sizes = ()) -> Sizes:
+        """Return the numbers of an attribute: ``key={1,2}``, ``key=1`` or, in a window, ``key=3x3``."""
+        match = re.search(rf"\b{key}=\{{?([\dx,]+)", self.attributes)
+        return tuple(map(int, re.split("[x,]", match[1]))) if match else default
 
 
 @dataclass(frozen=True)
@@ -82,25 +76,21 @@ class Product:
     @property
     def tiles(self) -> int:
         """Matrix instructions if each group is tiled by itself, the better side stationary."""
-        along = math.ceil(self.k / TILE_CONTRACTION)
         sides = ((self.m, self.n), (self.n, self.m))
-        return (
-            self.groups
-            * along
-            * min(math.ceil(a / TILE_STATIONARY) * math.ceil(b / TILE_MOVING) for a, b in sides)
-        )
+        areas = [math.ceil(a / TILE_STATIONARY) * math.ceil(b / TILE_MOVING) for a, b in sides]
+        return self.groups * math.ceil(self.k / TILE_CONTRACTION) * min(areas)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of the graph. ``role``: forward, input gradient or weight gradient, by its labels."""
+    """A convolution of the graph."""
 
     name: str
-    role: str
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    input_dilation: tuple[int, ...]
-    kernel_dilation: tuple[int, ...]
+    role: Literal["forward", "input gradient", "weight gradient"]
+    kernel: Sizes
+    stride: Sizes
+    input_dilation: Sizes
+    kernel_dilation: Sizes
     feature_groups: int
     batch_groups: int
     channels: int  # input channels of one group
@@ -121,7 +111,7 @@ class Graph:
 
     @classmethod
     def parse(cls, text: str) -> Graph:
-        """Read HLO text; ValueError when it has no entry computation or a line that is none of HLO's."""
+        """Read HLO text; ValueError when it has no complete entry computation, or a line that is not HLO."""
         graph = cls()
         inside = False
         for line in text.splitlines():
@@ -142,19 +132,19 @@ class Graph:
         shapes = tuple(
             (kind, tuple(map(int, filter(None, dims.split(","))))) for kind, dims in _SHAPE.findall(result)
         )
-        named = () if opcode == "constant" else tuple(_OPERAND.findall(inside))
-        self.instructions[name] = Instruction(name, opcode, shapes, named, attributes)
+        operands = () if opcode == "constant" else tuple(_OPERAND.findall(inside))
+        self.instructions[name] = Instruction(name, opcode, shapes, operands, attributes)
         if root:
             self.root = name
 
     @cached_property
     def counts(self) -> Counter[str]:
         """Instructions by opcode."""
-        return Counter(one.opcode for one in self.instructions.values())
+        return Counter(node.opcode for node in self.instructions.values())
 
-    def of(self, *opcodes: str) -> Iterator[Instruction]:
-        """The instructions with one of the ``opcodes``."""
-        return (one for one in self.instructions.values() if one.opcode in opcodes)
+    def of(self, opcode: str) -> Iterator[Instruction]:
+        """Yield the instructions with an opcode."""
+        return (node for node in self.instructions.values() if node.opcode == opcode)
 
     @cached_property
     def needed(self) -> frozenset[str]:
@@ -166,90 +156,76 @@ class Graph:
             waiting += new
         return frozenset(seen)
 
-    def depending_on(self, names: set[str]) -> frozenset[str]:
-        """Names that depend on one of ``names`` (definitions come before uses in HLO)."""
+    def depending_on(self, names: set[str]) -> set[str]:
+        """Return the names that depend on one of ``names`` (definitions come before uses in HLO)."""
         found = set(names)
-        for one in self.instructions.values():
-            if not found.isdisjoint(one.operands):
-                found.add(one.name)
-        return frozenset(found)
+        for node in self.instructions.values():
+            if not found.isdisjoint(node.operands):
+                found.add(node.name)
+        return found
 
     @cached_property
     def convolutions(self) -> list[Convolution]:
         """All convolutions, dead ones included."""
-        return [self._convolution(one) for one in self.of("convolution")]
+        return [self._convolution(node) for node in self.of("convolution")]
 
     @property
     def products(self) -> list[Product]:
         """The products of all convolutions and dots that the root depends on."""
-        of_convolutions = [one.product for one in self.convolutions if one.name in self.needed]
-        return of_convolutions + [self._dot(one) for one in self.of("dot") if one.name in self.needed]
+        of_convolutions = [conv.product for conv in self.convolutions if conv.name in self.needed]
+        return of_convolutions + [self._dot(node) for node in self.of("dot") if node.name in self.needed]
 
     @property
     def unfused_bytes(self) -> float:
         """Bytes if every instruction read its operands from memory and wrote its result."""
         return sum(
-            one.bytes + sum(self.instructions[name].bytes for name in one.operands)
-            for one in self.instructions.values()
-            if one.opcode not in _FREE
+            node.bytes + sum(self.instructions[name].bytes for name in node.operands)
+            for node in self.instructions.values()
+            if node.opcode not in _FREE
         )
 
-    def _convolution(self, one: Instruction) -> Convolution:
-        labels = _LABELS.search(one.attributes)
+    def _convolution(self, node: Instruction) -> Convolution:
+        labels = _LABELS.search(node.attributes)
         if labels is None:
-            raise ValueError(f"convolution {one.name} has no dimension labels")
+            raise ValueError(f"convolution {node.name} has no dimension labels")
         _, right, out = labels.groups()
-        kernel_dims = self.instructions[one.operands[1]].dims
-        sizes = _window(one.attributes, len(out) - 2)
-        channels = kernel_dims[right.index("i")]
-        feature_groups = one.number("feature_group_count", 1)
-        batch_groups = one.number("batch_group_count", 1)
+        ones = (1,) * (len(out) - 2)
+        size, stride, input_dilation, kernel_dilation = (
+            node.numbers(key, ones) for key in ("size", "stride", "lhs_dilate", "rhs_dilate")
+        )
+        (feature_groups,) = node.numbers("feature_group_count", (1,))
+        (batch_groups,) = node.numbers("batch_group_count", (1,))
         groups = max(feature_groups, batch_groups)
-        features = one.dims[out.index("f")]
+        channels = self.instructions[node.operands[1]].dims[right.index("i")]
+        features = node.dims[out.index("f")]
         product = Product(
             groups,
-            features // groups,
-            math.ceil(channels * math.prod(sizes["size"]) / math.prod(sizes["lhs_dilate"])),
-            math.prod(one.dims) // features,
+            m=features // groups,
+            k=math.ceil(channels * math.prod(size) / math.prod(input_dilation)),
+            n=math.prod(node.dims) // features,
         )
         return Convolution(
-            one.name,
-            _role(right, out),
-            sizes["size"],
-            sizes["stride"],
-            sizes["lhs_dilate"],
-            sizes["rhs_dilate"],
+            node.name,
+            # torch_xla writes gradients with the kernel's spatial dimensions first; forward never.
+            "weight gradient" if out[0].isdigit() else "input gradient" if right[0].isdigit() else "forward",
+            size,
+            stride,
+            input_dilation,
+            kernel_dilation,
             feature_groups,
             batch_groups,
             channels,
             product,
         )
 
-    def _dot(self, one: Instruction) -> Product:
-        left, right = (self.instructions[name].dims for name in one.operands[:2])
-        batch = math.prod(left[d] for d in one.numbers("lhs_batch_dims"))
-        k = math.prod(left[d] for d in one.numbers("lhs_contracting_dims"))
-        return Product(batch, math.prod(right) // (batch * k), k, math.prod(left) // (batch * k))
+    def _dot(self, node: Instruction) -> Product:
+        left, right = (self.instructions[name].dims for name in node.operands[:2])
+        batch = math.prod(left[d] for d in node.numbers("lhs_batch_dims"))
+        k = math.prod(left[d] for d in node.numbers("lhs_contracting_dims"))
+        return Product(batch, m=math.prod(right) // (batch * k), k=k, n=math.prod(left) // (batch * k))
 
 
 def _bits(kind: str) -> int:
+    """Return the bits of an element type: its number, such as 16 of bf16."""
     digits = re.search(r"\d+", kind)
-    return _BITS[kind] if kind in _BITS else int(digits[0]) if digits else 0
-
-
-def _window(attributes: str, rank: int) -> dict[str, tuple[int, ...]]:
-    """Size, stride and both dilations of a window; what is not written is one."""
-    found = dict.fromkeys(("size", "stride", "lhs_dilate", "rhs_dilate"), (1,) * rank)
-    match = _WINDOW.search(attributes)
-    for part in match[1].split() if match else ():
-        key, _, value = part.partition("=")
-        if key in found:
-            found[key] = tuple(map(int, value.split("x")))
-    return found
-
-
-def _role(right: str, out: str) -> str:
-    """torch_xla writes gradients with the kernel's spatial dimensions first; forward never."""
-    if out[0].isdigit():
-        return "weight gradient"
-    return "input gradient" if right[0].isdigit() else "forward"
+    return 8 if kind == "pred" else int(digits[0]) if digits else 0

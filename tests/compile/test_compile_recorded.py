@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.audit.facts import Setting, facts_of
-from cxrbench.audit.networks import NETWORKS
-from cxrbench.audit.recorded import FILE, read_audit
-from cxrbench.audit.rules import flagged
+from cxrbench.compile.facts import Setting, facts_of
+from cxrbench.compile.networks import NETWORKS
+from cxrbench.compile.recorded import FILE, read_audit
+from cxrbench.compile.rules import flagged
 from cxrbench.report import audit as report
 
 RECORDED = ROOT / "data/recorded"

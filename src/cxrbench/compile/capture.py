@@ -1,0 +1,276 @@
+"""The training step of a network as an HLO graph, traced by torch_xla on the CPU and never compiled.
+
+Weights are zeros made on the CPU and moved: their values are not part of the graph, and drawing them would
+take longer than everything else. AdamW's moments exist from the start, as placeholders without memory: the
+graph is that of every step but the first, instruction for instruction what a training loop gives.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from cxrbench import platforms
+from cxrbench.compile.facts import Facts, Setting
+from cxrbench.compile.hlo import Convolution, Graph
+from cxrbench.config import Recipe
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.errors import UserError
+from cxrbench.platforms.base import Platform
+from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.variants import register_variants
+
+os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
+
+import torch_xla
+import torch_xla.debug.metrics as xla_metrics
+from torch_xla.core.xla_builder import create_placeholder_tensor
+
+LARGE_KERNEL, NARROW = 7, 128
+_ITEM = "aten::_local_scalar_dense"  # what Tensor.item() calls
+
+
+class NotCaptured(Exception):
+    """The network cannot be built or traced at this size; the message says where and why."""
+
+
+def audit_network(architecture: str, setting: Setting) -> Facts:
+    """Return the facts of a timm network or variant; ``problem`` is set when it cannot be built or traced.
+
+    Raises UserError for an unknown name.
+    """
+    register_variants()
+    platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
+    xla_metrics.clear_counters()
+    try:
+        return capture(_built(architecture, setting.pixels), setting, platform)
+    except NotCaptured as error:
+        return Facts(problem=str(error), fallbacks=_fallbacks())
+
+
+def capture(
+    network: nn.Module, setting: Setting, platform: Platform, channels: int = 1, labels: int = len(FINDINGS)
+) -> Facts:
+    """Return the facts of ``network``, which is moved to the device and used up.
+
+    It maps B x channels x P x P images to B x labels logits. Raises NotCaptured when its forward or backward
+    fails on images of this size.
+    """
+    torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
+    xla_metrics.clear_counters()
+    network = platform.network(network.train())
+    optimizer = platform.optimizer(parameter_groups(network, 0.05), 1e-3, 0.05)
+    for group in optimizer.param_groups:
+        group["lr"] = platform.number(1e-3)
+    _as_after_a_step(network, optimizer)
+    images = platform.to_device(torch.zeros(setting.batch, channels, setting.pixels, setting.pixels))
+    targets = platform.to_device(torch.zeros(setting.batch, labels))
+    owned = [*network.parameters(), *network.buffers(), images, targets]
+    maps: set[nn.Module] = set()
+    kept: dict[int, int] = {}
+    with _named("trained", setting), _one_graph():
+        with _linears_on_maps(maps), _saved_for_backward(kept, owned), platform.autocast():
+            logits = network(images)
+            loss = binary_cross_entropy_with_logits(logits, targets)
+        forward = Graph.parse(_hlo([logits]))
+        loss.backward()
+        optimizer.step()
+    step = Graph.parse(_hlo(_results(network, optimizer, loss)))
+    return replace(
+        _graph_counts(step, forward, tuple(images.shape), setting),
+        **_layer_counts(network),
+        linears_on_maps=len(maps),
+        activation_mib_per_image=round(sum(kept.values()) / setting.batch / 2**20, 4),
+        fallbacks=_fallbacks(),
+    )
+
+
+def _built(architecture: str, pixels: int) -> nn.Module:
+    """Build a cell's network with zeros for weights; NotCaptured when it cannot be built for this size."""
+    recipe, priors = Recipe(epochs=1, batch=1), np.full(len(FINDINGS), 0.1)
+    with _named("built", Setting(pixels)):
+        try:
+            with torch.device("meta"):
+                network = build_network(architecture, pixels, recipe, priors)
+            # All elements of a weight are one zero in memory until it is moved.
+            return network._apply(lambda weight: torch.zeros((), dtype=weight.dtype).expand(weight.shape))
+        except UserError:
+            raise
+        except Exception:  # some networks compute with their weights: build those as training does
+            return build_network(architecture, pixels, recipe, priors)
+
+
+@contextmanager
+def _named(what: str, setting: Setting) -> Iterator[None]:
+    """Turn whatever a network raises into NotCaptured: what failed at which size, and the error's text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (UserError, NotCaptured):
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise NotCaptured(f"cannot be {what} at {setting.pixels} px: {text[:200]}") from error
+
+
+def _as_after_a_step(network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Write the weights once and create AdamW's moments: the state that every step but the first finds."""
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.copy_(weight.detach())  # no instruction, but torch_xla makes views of written weights anew
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            optimizer.state[weight] = {
+                name: create_placeholder_tensor(shape, torch.float32)
+                for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape))
+            }
+
+
+def _results(network: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> list[torch.Tensor]:
+    """Return all tensors that live on after a step, in a fixed order."""
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
+    tensors = [loss, *network.parameters(), *network.buffers(), *gradients, *moments]
+    return [tensor.detach() for tensor in tensors if tensor.device == loss.device]
+
+
+def _hlo(tensors: list[torch.Tensor]) -> str:
+    """Return the HLO text of pending ``tensors`` (a private function of torch_xla: its version is pinned)."""
+    text: str = torch_xla._XLAC._get_xla_tensors_hlo(tensors)
+    return text
+
+
+def _fallbacks() -> str:
+    """Return the operators that were sent to the CPU since the counters were cleared."""
+    return " ".join(sorted(name for name in xla_metrics.counter_names() if name.startswith("aten::")))
+
+
+@contextmanager
+def _one_graph() -> Iterator[None]:
+    """Raise NotCaptured where a step reads a value before its end, instead of compiling what is there.
+
+    torch_xla refuses for one thread only, so backward stays on this one.
+    """
+    allowed = torch_xla._XLAC._get_allow_execution()
+    torch_xla._XLAC._set_allow_execution(False)
+    try:
+        with torch.autograd.set_multithreading_enabled(False), _no_standard_error():
+            yield
+    except RuntimeError as error:
+        if "Unexpected execution" not in str(error):
+            raise
+        operators = _fallbacks()
+        read = operators in ("", _ITEM)
+        reason = "its code reads a value" if read else f"{operators} falls back to the CPU"
+        raise NotCaptured(f"a step is not one graph: {reason} before the step ends") from None
+    finally:
+        torch_xla._XLAC._set_allow_execution(allowed)
+
+
+@contextmanager
+def _no_standard_error() -> Iterator[None]:
+    """Drop what C++ code writes to the standard error stream: torch_xla prints a trace when it refuses."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _saved_for_backward(sizes: dict[int, int], owned: list[torch.Tensor]) -> AbstractContextManager[None]:
+    """Note the bytes that autograd keeps for backward, by storage, without those of ``owned`` tensors."""
+    known = {tensor.untyped_storage()._cdata for tensor in owned}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()._cdata
+        if storage not in known:
+            sizes[storage] = max(sizes.get(storage, 0), tensor.numel() * tensor.element_size())
+        return tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+
+def _linears_on_maps(found: set[nn.Module]) -> AbstractContextManager[Any]:
+    """Collect the Linear modules that are given feature maps (four dimensions, channels last)."""
+
+    def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if isinstance(module, nn.Linear) and inputs[0].ndim == 4:
+            found.add(module)
+
+    return register_module_forward_pre_hook(look)
+
+
+def _layer_counts(network: nn.Module) -> dict[str, Any]:
+    """Return the counts that the module tree has and the graph lacks."""
+    modules = list(network.modules())
+    layernorm, batchnorm = nn.LayerNorm, nn.modules.batchnorm._BatchNorm
+    others = [m for m in modules if not isinstance(m, (layernorm, batchnorm)) and not list(m.children())]
+    names = [type(module).__name__.lower() for module in others]
+    return {
+        "parameters": sum(weight.numel() for weight in network.parameters()),
+        "layernorms": sum(isinstance(module, layernorm) for module in modules),
+        "batchnorms": sum(isinstance(module, batchnorm) for module in modules),
+        "other_norms": sum("norm" in name for name in names),
+        "gelus": sum("gelu" in name for name in names),
+        "poolings": sum("pool" in name for name in names),
+    }
+
+
+def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting: Setting) -> Facts:
+    """Return the counts of a step's graph and of its forward part on ``images`` of this shape."""
+    convolutions, ahead = step.convolutions, forward.convolutions
+    macs = sum(product.macs for product in forward.products)
+    narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW]
+    depthwise = [conv for conv in ahead if conv.depthwise]
+    large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
+    dilated = [conv for conv in convolutions if max(conv.input_dilation) > 1]
+    return Facts(
+        gmac=round(macs / setting.batch / 1e9, 4),
+        instructions=len(step.instructions),
+        convolutions=len(convolutions),
+        grouped_convolutions=sum(conv.feature_groups > 1 for conv in convolutions),
+        batch_grouped_convolutions=sum(conv.batch_groups > 1 for conv in convolutions),
+        dots=step.counts["dot"],
+        transposes=step.counts["transpose"],
+        permutes=_permutes(forward, images),
+        forward_convolutions=len(ahead),
+        depthwise_convolutions=len(depthwise),
+        narrow_convolutions=len(narrow),
+        depthwise_mac_share=_share(depthwise, macs),
+        narrow_mac_share=_share(narrow, macs),
+        kernels=" ".join(map(str, sorted({max(conv.kernel) for conv in ahead}))),
+        largest_kernel=max((max(conv.kernel) for conv in ahead), default=0),
+        large_kernels=sum(max(conv.kernel) >= LARGE_KERNEL for conv in ahead),
+        large_kernel_input_gradients=sum(conv.name in step.needed for conv in large),
+        doubly_dilated=sum(max(conv.kernel_dilation) > 1 for conv in dilated),
+        strided_on_dilated=sum(max(conv.stride) > 1 for conv in dilated),
+        tiles=sum(product.tiles for product in step.products),
+        traffic_unfused_mib_per_image=round(step.unfused_bytes / setting.batch / 2**20, 1),
+    )
+
+
+def _share(convolutions: list[Convolution], macs: int) -> float:
+    return round(sum(conv.product.macs for conv in convolutions) / macs, 4) if macs else 0.0
+
+
+def _permutes(forward: Graph, images: tuple[int, ...]) -> int:
+    """Count the transposes of what comes from the images (feature maps, tokens); those of weights are not."""
+    inputs = {parameter.name for parameter in forward.of("parameter") if parameter.dims == images}
+    from_images = forward.depending_on(inputs)
+    return sum(node.name in from_images and len(node.dims) > 2 for node in forward.of("transpose"))

@@ -1,0 +1,143 @@
+"""Audits of many networks as rows of one table; captures are cached. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.compile.facts import Facts, Setting, facts_of
+from cxrbench.compile.networks import family_of
+from cxrbench.compile.rules import CORE_GIB, flagged, verdicts
+from cxrbench.cores import cores
+from cxrbench.errors import UserError, nearest
+from cxrbench.files import sha256_json, write_json
+
+FORMAT = 2  # of cached facts: raise it when facts are counted in another way
+FEW = 4  # networks per process; fewer are not worth the seconds that another import of torch takes
+PACKAGES = ("torch", "torch_xla", "timm")
+
+
+def survey(
+    architectures: Iterable[str], setting: Setting, cache: Path, say: Callable[[str], None]
+) -> pd.DataFrame:
+    """Return a row per network: name, family, setting, facts, flagged rules, versions.
+
+    Facts are kept in ``cache`` under versions and setting. Raises UserError for an unknown name before
+    anything is captured.
+    """
+    names, versions = list(dict.fromkeys(architectures)), _versions()
+    folder = cache / sha256_json({"format": FORMAT, "versions": versions, "setting": vars(setting)})[:16]
+    known = {name: facts for name in names if (facts := _read(folder / f"{name}.json"))}
+    if missing := [name for name in names if name not in known]:
+        _check_names(missing)
+    for number, (name, facts) in enumerate(_captured(missing, setting), start=1):
+        write_json(folder / f"{name}.json", vars(facts))
+        known[name] = facts
+        say(f"captured {name} ({number} of {len(missing)})")
+    for name in names:
+        if problem := known[name].problem:
+            say(f"{name}: {problem}")
+    return pd.DataFrame([row(name, setting, known[name], versions) for name in names])
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the libraries that decide a graph; UserError when one is not installed."""
+    try:
+        return {name: metadata.version(name) for name in PACKAGES}
+    except metadata.PackageNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed here: `make setup` installs what captures graphs; "
+            "recorded audits are in data/recorded/audit"
+        ) from None
+
+
+def _read(path: Path) -> Facts | None:
+    """Read cached facts; None when there are none, or the file is damaged (it is then written again)."""
+    try:
+        return facts_of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def _captured(names: list[str], setting: Setting) -> Iterator[tuple[str, Facts]]:
+    """Capture networks in order: in this process when they are few, else in one process per core."""
+    workers = min(cores(), len(names) // FEW)
+    if workers < 2:
+        yield from ((name, _capture(name, setting)) for name in names)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            yield from zip(names, pool.map(partial(_capture, setting=setting), names), strict=True)
+        except BrokenProcessPool:
+            raise UserError(
+                "a process that captured graphs was killed, most likely for lack of memory; finished "
+                "captures are kept: run the same command again, or name fewer networks"
+            ) from None
+
+
+def _capture(architecture: str, setting: Setting) -> Facts:
+    from cxrbench.compile.capture import audit_network
+
+    return audit_network(architecture, setting)
+
+
+def _check_names(architectures: Iterable[str]) -> None:
+    """Raise UserError with the nearest names for a network that is neither in timm nor a variant."""
+    import timm
+
+    from cxrbench.training.variants import VARIANTS, register_variants
+
+    register_variants()
+    known = timm.list_models()
+    for name in architectures:
+        if not timm.is_model(name):
+            raise UserError(
+                f"unknown architecture '{name}'{nearest(name, known)}; timm {timm.__version__} has "
+                f"{len(known) - len(VARIANTS)} names; `cxrbench audit` without a name captures its own list"
+            )
+
+
+def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, str]) -> dict[str, Any]:
+    """Return a line of audit.csv."""
+    return {
+        "architecture": architecture,
+        "family": family_of(architecture),
+        **vars(setting),
+        **vars(facts),
+        "traffic_least_mib_per_image": round(facts.least_traffic_mib_per_image(setting.batch), 1),
+        "step_gib": round(facts.step_gib(setting.batch), 2),
+        "largest_batch": facts.largest_batch(CORE_GIB),
+        "rules_broken": flagged(facts, setting),
+        **versions,
+    }
+
+
+def explained(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of ``table``, each with the verdict of every rule."""
+    rows: list[dict[str, Any]] = []
+    for record in table.to_dict("records"):
+        values = {str(key): value for key, value in record.items()}
+        setting = Setting(values["pixels"], values["batch"], values["precision"])
+        found = [
+            {
+                "rule": verdict.rule.name,
+                "of": verdict.rule.of,
+                "flagged": verdict.flagged,
+                "found": verdict.found,
+                "says": verdict.rule.says,
+                "ground": verdict.rule.ground,
+                "source": verdict.rule.source,
+            }
+            for verdict in verdicts(facts_of(values), setting)
+        ]
+        rows.append(values | {"verdicts": found})
+    return rows
