@@ -16,12 +16,12 @@ app = typer.Typer(help="A cell as a training job on SageMaker, checked without A
 
 @app.command("bundle")
 def sagemaker_bundle(
-    out: Annotated[Path, typer.Argument(help="The tar.gz to write; put it into S3 then.")],
+    out: Annotated[Path, typer.Argument(help="The tar.gz to write; copy it to S3 afterwards.")],
     study: StudyOption = STUDY,
 ) -> None:
-    """Pack the code and the study as SageMaker wants them."""
-    from cxrbench.config import read_study
+    """Pack the code and the study for SageMaker."""
     from cxrbench.cloud.bundle import write_bundle
+    from cxrbench.config import read_study
 
     names = write_bundle(out, read_study(study))
     say(f"wrote {out}: {len(names)} files")
@@ -35,9 +35,7 @@ def sagemaker_job(
     code: Annotated[str, typer.Option(help="s3:// address of the bundle.")],
     data: Annotated[str, typer.Option(help="s3:// address of the packed dataset's folder.")],
     output: Annotated[str, typer.Option(help="s3:// address for the record.")],
-    registry: Annotated[
-        str, typer.Option(help="Host of AWS's container registry in your region; the image is known.")
-    ],
+    registry: Annotated[str, typer.Option(help="Host of AWS's container registry in your region.")],
     image: Annotated[str | None, typer.Option(help="Another image: repository:tag.")] = None,
     hours: Annotated[
         float, typer.Option(help="Limit of compiling and training: then the trainer stops, with a record.")
@@ -48,7 +46,7 @@ def sagemaker_job(
     cache: Annotated[str | None, typer.Option(help="s3:// address of Neuron's compile cache.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The job's name; else made of the cell. Taken once: a second try needs another."),
+        typer.Option(help="The job's name; default: made from the cell. A second try needs another."),
     ] = None,
     region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
     estimator: Annotated[
@@ -58,9 +56,10 @@ def sagemaker_job(
     """Print the request of a training job (for `aws sagemaker create-training-job --cli-input-json`)."""
     from cxrbench.cloud.job import INSTANCES, Order, check, estimator_arguments, training_job
 
-    known = INSTANCES.get(instance)
-    wanted = f"{registry}/{image or (known.image if known else '')}"
-    order = Order(Cell.parse(cell), instance, role, wanted, code, data, output, hours, spot, cache, name)
+    if image is None and instance in INSTANCES:
+        image = INSTANCES[instance].image
+    container = f"{registry}/{image}"
+    order = Order(Cell.parse(cell), instance, role, container, code, data, output, hours, spot, cache, name)
     request = training_job(order, region=region)
     check(request)
     print(json.dumps(estimator_arguments(order) if estimator else request, indent=1))

@@ -1,4 +1,4 @@
-"""The code of a training job: what SageMaker unpacks in its container. The same bytes for the same tree."""
+"""The code of a training job, as SageMaker unpacks it in its container. Equal trees give equal bytes."""
 
 from __future__ import annotations
 
@@ -21,38 +21,30 @@ _KEPT = (".py", ".gz")
 
 
 def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.lock")) -> list[str]:
-    """Write a tar.gz with entry script, package, study and pins to ``path``; returns the names in it."""
+    """Write a tar.gz with entry script, package, study and pins to ``path``; return the names in it."""
     head, dirty = commit()
     files = {
-        ENTRY: (PACKAGE / "cloud/entry.py").read_bytes(),
+        ENTRY: Path(__file__).with_name("entry.py").read_bytes(),
         "study.json": study.model_dump_json(indent=1).encode(),
         "requirements.txt": "".join(f"{pin}\n" for pin in pins(lock)).encode(),
         "commit.txt": f"{head}{'-dirty' if dirty else ''}\n".encode(),
     }
-    for source in sorted(PACKAGE.rglob("*")):
+    for source in PACKAGE.rglob("*"):
         if source.is_file() and source.suffix in _KEPT and "__pycache__" not in source.parts:
             files[f"cxrbench/{source.relative_to(PACKAGE).as_posix()}"] = source.read_bytes()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)  # without time and owner
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
     with written_aside(path) as aside:
-        aside.write_bytes(_packed(files))
+        aside.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
     return sorted(files)
 
 
-def _packed(files: dict[str, bytes]) -> bytes:
-    """A tar.gz that holds neither the time nor the owner of a file."""
-    buffer = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as compressed,
-        tarfile.open(fileobj=compressed, mode="w") as tar,
-    ):
-        for name, content in sorted(files.items()):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
-
-
 def pins(lock: Path) -> list[str]:
-    """``name==version`` of what training imports, as the other platforms have it from the same lock."""
+    """Return ``name==version`` of what training imports, from the lock of the other platforms."""
     try:
         text = lock.read_text(encoding="utf-8")
     except OSError as error:

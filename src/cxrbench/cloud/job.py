@@ -1,4 +1,4 @@
-"""A cell as a SageMaker training job: the estimator's arguments, the same as a request, and its check.
+"""A cell as a SageMaker training job: its request, the SDK's arguments for the same job, and a check.
 
 The check is botocore's: the service model that every AWS SDK is generated from, with the patterns and
 enumerations that botocore itself leaves to the service. The SageMaker SDK is not needed to run: it is large,
@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from cxrbench.cells import Cell
-from cxrbench.errors import UserError, nearest, suggestion
 from cxrbench.cloud.bundle import ENTRY
+from cxrbench.errors import UserError, nearest, suggestion
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ INSTANCES = {
     "ml.trn1.32xlarge": Instance("neuron", 32, _NEURON),
     "ml.g5.xlarge": Instance("cuda", 1, _CUDA),
 }
-_SPARE = 1800  # seconds between the entry script's end and SageMaker's: set-up, and the record on its way
+_SPARE = 1800  # seconds between the entry script's end and SageMaker's, for set-up and upload of the record
 
 
 @dataclass(frozen=True)
@@ -53,26 +54,25 @@ class Order:
     hours: float = 12.0  # of training, and of compiling ahead of it
     spot: bool = False
     cache: str | None = None  # Neuron's compile cache
-    called: str | None = None  # the job's name; none: one made of the cell
+    called: str | None = None  # the job's name; None: made from the cell
 
     def __post_init__(self) -> None:
-        known = INSTANCES.get(self.instance)
-        if known is None:
+        if self.instance not in INSTANCES:
             hint = suggestion(self.instance, INSTANCES)
             raise UserError(f"no job is known for instance '{self.instance}'{hint}")
-        if known.platform != self.cell.platform:
-            raise UserError(f"{self.instance} trains cells of platform {known.platform}, not {self.cell}")
+        if (platform := INSTANCES[self.instance].platform) != self.cell.platform:
+            raise UserError(f"{self.instance} trains cells of platform {platform}, not {self.cell}")
         for name in ("code", "data", "output"):
-            if not str(getattr(self, name)).startswith("s3://"):
-                raise UserError(f"--{name} '{getattr(self, name)}': write an address that begins with s3://")
+            if not (address := getattr(self, name)).startswith("s3://"):
+                raise UserError(f"--{name} '{address}': write an address that begins with s3://")
         if not 0 < self.hours < math.inf:
             raise UserError(f"--hours {self.hours:g}: write a number of hours above 0, such as 12")
 
     @property
     def name(self) -> str:
-        """The name asked for, else the cell's as SageMaker wants it: letters, digits and dashes, at most 63.
+        """The job's name: as called, else made from the cell (letters, digits and dashes, at most 63).
 
-        An account may use a name once in a region: a second try of a cell needs one of its own.
+        An account may use a name once in a region: a second try of a cell needs another name.
         """
         if self.called is not None:
             return self.called
@@ -80,20 +80,35 @@ class Order:
 
     @property
     def seconds(self) -> int:
-        """The longest the job may run; the entry script is given ``hours`` and ends before, with a record."""
+        """The longest the job may run; the entry script gets ``hours`` and ends earlier, with a record."""
         return round(self.hours * 3600) + _SPARE
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """Arguments of the entry script."""
-        known = INSTANCES[self.instance]
-        words = {"cell": str(self.cell), "processes": known.processes, "hours": float(self.hours)}
-        return words | ({"precompile": "yes"} if known.platform == "neuron" else {})
+        instance = INSTANCES[self.instance]
+        words = {"cell": str(self.cell), "processes": instance.processes, "hours": float(self.hours)}
+        return words | ({"precompile": "yes"} if instance.platform == "neuron" else {})
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of the container."""
+        return {"NEURON_COMPILE_CACHE_URL": self.cache} if self.cache else {}
+
+    @property
+    def checkpoints(self) -> str:
+        """Where a job on spot instances keeps its checkpoints."""
+        return f"{self.output}/checkpoints/{self.name}"
 
 
 def estimator_arguments(order: Order) -> dict[str, Any]:
     """Keyword arguments of ``sagemaker.pytorch.PyTorch`` (SageMaker SDK 2); fit({"training": order.data})."""
-    arguments: dict[str, Any] = {
+    spot = {
+        "use_spot_instances": True,
+        "max_wait": 2 * order.seconds,
+        "checkpoint_s3_uri": order.checkpoints,
+    }
+    return {
         "entry_point": ENTRY,
         "source_dir": order.code,
         "role": order.role,
@@ -105,58 +120,41 @@ def estimator_arguments(order: Order) -> dict[str, Any]:
         "output_path": order.output,
         "volume_size": 100,
         "max_run": order.seconds,
-        "environment": _environment(order),
+        "environment": order.environment,
         "disable_profiler": True,
         "debugger_hook_config": False,
-    }
-    if order.spot:
-        checkpoints = f"{order.output}/checkpoints/{order.name}"
-        arguments |= {
-            "use_spot_instances": True,
-            "max_wait": 2 * order.seconds,
-            "checkpoint_s3_uri": checkpoints,
-        }
-    return arguments
+    } | (spot if order.spot else {})
 
 
 def training_job(order: Order, region: str = "us-east-1") -> dict[str, Any]:
-    """The CreateTrainingJob request that the estimator of :func:`estimator_arguments` sends."""
-    wanted = estimator_arguments(order)
-    parameters = wanted["hyperparameters"] | {
-        "sagemaker_submit_directory": wanted["source_dir"],
-        "sagemaker_program": wanted["entry_point"],
+    """Return the CreateTrainingJob request that the estimator of :func:`estimator_arguments` sends."""
+    parameters = order.hyperparameters | {
+        "sagemaker_submit_directory": order.code,
+        "sagemaker_program": ENTRY,
         "sagemaker_container_log_level": 20,
         "sagemaker_job_name": order.name,
         "sagemaker_region": region,
         "sagemaker_torch_distributed_enabled": True,
-        "sagemaker_instance_type": wanted["instance_type"],
+        "sagemaker_instance_type": order.instance,
     }
     data = {"S3DataType": "S3Prefix", "S3Uri": order.data, "S3DataDistributionType": "FullyReplicated"}
     request: dict[str, Any] = {
         "TrainingJobName": order.name,
-        "AlgorithmSpecification": {"TrainingInputMode": "File", "TrainingImage": wanted["image_uri"]},
-        "RoleArn": wanted["role"],
+        "AlgorithmSpecification": {"TrainingInputMode": "File", "TrainingImage": order.image},
+        "RoleArn": order.role,
         "InputDataConfig": [{"ChannelName": "training", "DataSource": {"S3DataSource": data}}],
-        "OutputDataConfig": {"S3OutputPath": wanted["output_path"]},
-        "ResourceConfig": {
-            "InstanceType": wanted["instance_type"],
-            "InstanceCount": wanted["instance_count"],
-            "VolumeSizeInGB": wanted["volume_size"],
-        },
-        "StoppingCondition": {"MaxRuntimeInSeconds": wanted["max_run"]},
+        "OutputDataConfig": {"S3OutputPath": order.output},
+        "ResourceConfig": {"InstanceType": order.instance, "InstanceCount": 1, "VolumeSizeInGB": 100},
+        "StoppingCondition": {"MaxRuntimeInSeconds": order.seconds},
         "HyperParameters": {key: json.dumps(value) for key, value in parameters.items()},
-        "Environment": wanted["environment"],
+        "Environment": order.environment,
         "ProfilerConfig": {"DisableProfiler": True},
     }
     if order.spot:
         request["EnableManagedSpotTraining"] = True
-        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = wanted["max_wait"]
-        request["CheckpointConfig"] = {"S3Uri": wanted["checkpoint_s3_uri"]}
+        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = 2 * order.seconds
+        request["CheckpointConfig"] = {"S3Uri": order.checkpoints}
     return request
-
-
-def _environment(order: Order) -> dict[str, str]:
-    return {"NEURON_COMPILE_CACHE_URL": order.cache} if order.cache else {}
 
 
 def check(request: dict[str, Any]) -> None:
@@ -167,33 +165,28 @@ def check(request: dict[str, Any]) -> None:
     model = botocore.session.get_session().get_service_model("sagemaker")
     shape = model.operation_model("CreateTrainingJob").input_shape
     report = ParamValidator().validate(request, shape)
-    problems = [*report.generate_report().splitlines(), *_unfit(request, shape, "")]
-    if problems:
+    if problems := [*report.generate_report().splitlines(), *_problems(request, shape, "")]:
         raise UserError("the request does not fit SageMaker's model: " + "; ".join(problems))
 
 
-def _unfit(value: Any, shape: Any, where: str) -> list[str]:
-    """Strings that break the model's enumerations, patterns or lengths; botocore does not look at these."""
-    if shape.type_name == "structure":
-        parts = [(value[key], shape.members[key], f"{where}.{key}") for key in value if key in shape.members]
-    elif shape.type_name == "list":
-        parts = [(one, shape.member, f"{where}[{number}]") for number, one in enumerate(value)]
-    elif shape.type_name == "map":
-        parts = [(one, shape.value, f"{where}.{key}") for key, one in value.items()]
-        parts += [(key, shape.key, f"{where} (key {key})") for key in value]
-    elif shape.type_name == "string" and isinstance(value, str):
-        return _unfit_text(value, shape, where.removeprefix("."))
-    else:
-        parts = []
-    return [problem for part in parts for problem in _unfit(*part)]
-
-
-def _unfit_text(value: str, shape: Any, where: str) -> list[str]:
-    pattern, most = shape.metadata.get("pattern"), shape.metadata.get("max")
-    if shape.enum and value not in shape.enum:
-        return [f"{where}: '{value}' is not one of its values{nearest(value, shape.enum)}"]
-    if pattern and not re.fullmatch(pattern, value):
-        return [f"{where}: '{value}' does not match {pattern}"]
-    if most is not None and len(value) > most:
-        return [f"{where}: {len(value)} characters, {most} are allowed"]
-    return []
+def _problems(value: Any, shape: Any, where: str) -> Iterator[str]:
+    """Yield the strings that break the model's enumerations, patterns or lengths, which botocore skips."""
+    match shape.type_name, value:
+        case "structure", dict():
+            for name in filter(shape.members.__contains__, value):  # ParamValidator reports the others
+                yield from _problems(value[name], shape.members[name], f"{where}.{name}".removeprefix("."))
+        case "list", list():
+            for number, item in enumerate(value):
+                yield from _problems(item, shape.member, f"{where}[{number}]")
+        case "map", dict():
+            for key, item in value.items():
+                yield from _problems(key, shape.key, f"{where} (key {key})")
+                yield from _problems(item, shape.value, f"{where}.{key}")
+        case "string", str():
+            pattern, longest = shape.metadata.get("pattern"), shape.metadata.get("max", math.inf)
+            if shape.enum and value not in shape.enum:
+                yield f"{where}: unknown value '{value}'{nearest(value, shape.enum)}"
+            elif pattern and not re.fullmatch(pattern, value):
+                yield f"{where}: '{value}' does not match {pattern}"
+            elif len(value) > longest:
+                yield f"{where}: {len(value)} characters, {longest} are allowed"
