@@ -1,4 +1,4 @@
-"""What Neuron is told: flags from the recipe, a cache that is local or in S3, rounding; and who may run."""
+"""Neuron's environment: flags from the recipe, a cache that is local or in S3, rounding; and who may run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cxrbench import platforms
 from cxrbench.config import Compiler
 from cxrbench.errors import UserError
+from cxrbench.platforms import neuron_devices, torchneuron_settings
 from cxrbench.platforms import neuron_settings as settings
 
 ALWAYS = ["--auto-cast=none", "--model-type=generic", "--optlevel=2", "--retry_failed_compilation"]
@@ -68,23 +69,21 @@ def test_a_word_without_a_flag_is_named() -> None:
 
 
 def test_rounding_and_its_seed_are_explicit() -> None:
-    for platform in ("neuron", "torchneuron"):
-        told = settings.environment(platform, "bf16", Compiler(), {})
-        assert told["NEURON_RT_STOCHASTIC_ROUNDING_EN"] == "0"
-        assert told["NEURON_RT_STOCHASTIC_ROUNDING_SEED"] == "0"
-        assert settings.as_found(told)["stochastic_rounding"] == {"enabled": False, "seed": "0"}
+    for module in (settings, torchneuron_settings):
+        found = settings.as_found(module.environment("bf16", Compiler(), {}))
+        assert found["stochastic_rounding"] == {"enabled": False, "seed": "0"}
 
 
 @pytest.mark.parametrize(
-    ("compiler", "given", "said"),
+    ("compiler", "given", "message"),
     [
         (Compiler(optlevel=1), {}, "recipe's `compiler` is for platform neuron"),
         (Compiler(), {"NEURON_CC_FLAGS": "--auto-cast=all"}, "NEURON_CC_FLAGS is set"),
     ],
 )
-def test_torchneuron_refuses_what_it_would_not_tell_its_compiler(compiler, given, said) -> None:
-    with pytest.raises(UserError, match=said):
-        settings.environment("torchneuron", "fp32", compiler, given)
+def test_torchneuron_refuses_settings_that_its_compiler_lacks(compiler, given, message) -> None:
+    with pytest.raises(UserError, match=message):
+        torchneuron_settings.environment("fp32", compiler, given)
 
 
 @pytest.fixture
@@ -113,12 +112,12 @@ def test_the_file_system_is_that_of_the_nearest_mount(mounts: Path, folder: str,
 def test_a_cache_on_a_network_file_system_is_refused(mounts: Path) -> None:
     for location in ("/efs/neff", "/efs/fast/neff"):
         with pytest.raises(UserError, match=r"lies on a network file system .* local folder"):
-            settings.environment("neuron", "fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
+            settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
     with pytest.raises(UserError, match="network file system"):
-        settings.environment("neuron", "fp32", Compiler(), {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
+        settings.environment("fp32", Compiler(), {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
     for location in ("/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE):
-        told = settings.environment("neuron", "fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
-        assert told["NEURON_COMPILE_CACHE_URL"] == location
+        chosen = settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
+        assert chosen["NEURON_COMPILE_CACHE_URL"] == location
 
 
 def test_a_link_into_a_network_file_system_is_followed(mounts: Path, tmp_path: Path) -> None:
@@ -127,10 +126,10 @@ def test_a_link_into_a_network_file_system_is_followed(mounts: Path, tmp_path: P
     assert settings.file_system(link) == "nfs4"
 
 
-def test_this_machines_file_system_is_what_stat_says(tmp_path: Path) -> None:
+def test_this_machines_file_system_is_that_of_stat(tmp_path: Path) -> None:
     names = {"ext2/ext3": "ext4", "overlayfs": "overlay"}
-    said = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
-    assert settings.file_system(tmp_path) == names.get(said, said)
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
+    assert settings.file_system(tmp_path) == names.get(kind, kind)
     settings.check_cache(str(tmp_path / "not" / "there" / "yet"))
 
 
@@ -146,7 +145,7 @@ def put_package(folder: Path, version: str) -> None:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch-neuronx\nVersion: {version}\n")
 
 
-@pytest.mark.parametrize("name", platforms.NEURON_PLATFORMS)
+@pytest.mark.parametrize("name", ["neuron", "torchneuron"])
 def test_a_machine_without_the_device_gets_one_sentence(name: str) -> None:
     if Path("/dev/neuron0").exists():
         pytest.skip("this machine has a Neuron device")
@@ -168,11 +167,11 @@ def test_a_machine_without_the_device_gets_one_sentence(name: str) -> None:
         ("2.14.3.0.1234", "is TorchNeuron, for trn2 and trn3; platform neuron needs", None),
     ],
 )
-def test_the_two_products_of_one_name_are_told_apart(
+def test_the_two_products_of_one_name_are_distinguished(
     version, neuron, torchneuron, tmp_path, monkeypatch
 ) -> None:
     (tmp_path / "neuron0").touch()
-    monkeypatch.setattr(platforms, "DEVICES", tmp_path)
+    monkeypatch.setattr(neuron_devices, "DEVICES", tmp_path)
     if version:
         put_package(tmp_path / "site", version)
         monkeypatch.syspath_prepend(tmp_path / "site")
@@ -181,11 +180,11 @@ def test_the_two_products_of_one_name_are_told_apart(
         assert reason is None if expected is None else expected in reason and "\n" not in reason
 
 
-def test_saying_why_imports_no_torch() -> None:
+def test_asking_which_platforms_can_run_imports_no_torch() -> None:
     code = (
         "import sys; from cxrbench import platforms; "
         "[platforms.unavailable(name) for name in platforms.PLATFORMS]; "
-        "from cxrbench.platforms import neuron_settings, neuron_devices, neuron_monitor; "
+        "from cxrbench.platforms import neuron_monitor; "
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run(["python", "-c", code], env=dict(os.environ))

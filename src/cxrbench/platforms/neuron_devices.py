@@ -1,55 +1,51 @@
-"""Which NeuronCores this machine has, as ``neuron-ls`` and the driver tell. Imports no torch."""
+"""NeuronCores and Neuron software of this machine, from the driver, the tools and the packages. No torch."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_TOOLS = Path("/opt/aws/neuron/bin")  # where Neuron's packages put them; not on every PATH
+DEVICES = Path("/dev")
+_TOOLS = "/opt/aws/neuron/bin"  # where Neuron's packages put them; not on every PATH
 _DRIVER = Path("/sys/module/neuron/version")
 
 
-def tool(name: str) -> str | None:
-    """The path of one of Neuron's command line tools, or None."""
-    return shutil.which(name) or shutil.which(name, path=str(_TOOLS))
+def unavailable(platform: str, native: bool) -> str | None:
+    """Return why a Neuron platform cannot run on this machine; None when it can.
 
-
-def neuron_devices() -> list[dict[str, Any]]:
-    """One entry per chip as ``neuron-ls`` prints them; empty when it is missing or says something else.
-
-    Keys used here: ``nc_count`` (logical NeuronCores), ``logical_neuroncore_config`` (physical cores in a
-    logical one; absent means 1), ``memory_size`` (bytes per chip), ``instance_type`` (newer releases).
-    Source: Neuron SDK, neuron-ls.rst. SDK 2.34 is announced to replace ``--json-output`` by ``--output-format
-    json`` with fields of the machine around the list (announce-intent-eos-neuron-ls-json.rst, 2026-10-16).
+    The package torch-neuronx is two products: from version 2.13 on TorchNeuron (``native``), before it an
+    addition to torch_xla.
     """
-    program = tool("neuron-ls")
-    for words in (["--json-output"], ["--output-format", "json"]) if program else ():
-        try:
-            done = subprocess.run([str(program), *words], capture_output=True, text=True, timeout=30)
-            chips = _chips(json.loads(done.stdout))
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            continue
-        if chips:
-            return chips
-    return []
+    if not any(DEVICES.glob("neuron[0-9]*")):
+        return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
+    wanted = f"requirements/{platform}.txt, see docs/neuron.md"
+    try:
+        version = metadata.version("torch-neuronx")
+    except metadata.PackageNotFoundError:
+        return f"torch-neuronx is not installed here (install {wanted})"
+    found = re.match(r"(\d+)\.(\d+)", version)
+    installed = found is not None and (int(found[1]), int(found[2])) >= (2, 13)
+    if installed != native:
+        which = "TorchNeuron, for trn2 and trn3" if installed else "the torch_xla one, for trn1"
+        return f"torch-neuronx {version} is {which}; platform {platform} needs the versions in {wanted}"
+    return None
 
 
-def _chips(printed: Any) -> list[dict[str, Any]]:
-    """The entries with a core count in the list that was printed, or in a list inside an object."""
-    lists = [*printed.values()] if isinstance(printed, dict) else [printed]
-    found = [one for some in lists if isinstance(some, list) for one in some if isinstance(one, dict)]
-    return [one for one in found if isinstance(one.get("nc_count"), int)]
+def tool(name: str) -> str | None:
+    """Return the path of one of Neuron's command line tools, or None."""
+    return shutil.which(name) or shutil.which(name, path=_TOOLS)
 
 
 def describe(kind: str) -> dict[str, Any]:
-    """Device facts for the record. A device is a physical NeuronCore, as in data/prices.csv."""
-    chips = neuron_devices()
+    """Return device facts for the record. A device is a physical NeuronCore, as in data/prices.csv."""
+    chips = _chips()
     joined = chips[0].get("logical_neuroncore_config", 1) if chips else 1  # what one process holds
-    per_chip = [one["nc_count"] * joined for one in chips]
+    per_chip = [chip["nc_count"] * joined for chip in chips]
     memory = chips[0].get("memory_size") if chips else None
     return {
         "device": kind,
@@ -61,6 +57,29 @@ def describe(kind: str) -> dict[str, Any]:
     }
 
 
+def _chips() -> list[dict[str, Any]]:
+    """Return an entry per chip as ``neuron-ls`` prints them; empty when it is missing or prints others.
+
+    Keys: ``nc_count`` (logical NeuronCores), ``logical_neuroncore_config`` (physical cores in a logical one;
+    absent means 1), ``memory_size`` (bytes per chip). Source: Neuron SDK, neuron-ls.rst. SDK 2.34 is to
+    replace ``--json-output`` by ``--output-format json``, with fields of the machine around the list
+    (announce-intent-eos-neuron-ls-json.rst, 2026-10-16).
+    """
+    program = tool("neuron-ls") or ""
+    for options in (["--json-output"], ["--output-format", "json"]):
+        try:
+            done = subprocess.run([program, *options], capture_output=True, text=True, timeout=30)
+            printed = json.loads(done.stdout)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            continue
+        lists = printed.values() if isinstance(printed, dict) else [printed]
+        entries = [entry for entries in lists if isinstance(entries, list) for entry in entries]
+        chips = [chip for chip in entries if isinstance(chip, dict) and isinstance(chip.get("nc_count"), int)]
+        if chips:
+            return chips
+    return []
+
+
 def _driver() -> str | None:
     try:
         return f"aws-neuronx-dkms {_DRIVER.read_text(encoding='utf-8').strip()}"
@@ -69,7 +88,7 @@ def _driver() -> str | None:
 
 
 def _packages() -> str | None:
-    """Versions of the compiler and of the runtime's Python packages, which name an SDK release together."""
+    """Return the versions of compiler and runtime packages, which identify an SDK release together."""
     found = []
     for name in ("neuronx-cc", "torch-neuronx", "libneuronxla"):
         try:

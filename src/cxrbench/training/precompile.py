@@ -96,7 +96,7 @@ def command(trial: Job) -> list[str]:
 def _environment(job: Job) -> dict[str, str]:
     """The cell's settings, so that the cache's keys agree; and one retry, for want of host memory on trn1."""
     recipe = job.recipe
-    settings = neuron_settings.environment(job.platform, recipe.precision, recipe.compiler, os.environ)
+    settings = neuron_settings.environment(recipe.precision, recipe.compiler, os.environ)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
     return retries | os.environ | settings | surroundings(job)
 

@@ -1,0 +1,34 @@
+"""Environment of TorchNeuron, which has a cache of its own. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cxrbench.config import Compiler
+from cxrbench.errors import UserError
+from cxrbench.platforms import neuron_devices
+from cxrbench.platforms.neuron_settings import RUNTIME
+
+
+def unavailable() -> str | None:
+    """Return why platform torchneuron cannot run on this machine; None when it can."""
+    return neuron_devices.unavailable("torchneuron", native=True)
+
+
+def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that decide how a cell runs; UserError for compiler settings, which do not exist.
+
+    TorchNeuron may have been imported with torch before (docs/neuron.md): only documented defaults are set.
+    """
+    undocumented = "TorchNeuron documents no flags for its compiler"
+    if compiler != Compiler():
+        raise UserError(
+            f"the recipe's `compiler` is for platform neuron: {undocumented}; use a recipe without it"
+        )
+    if flags := given.get("NEURON_CC_FLAGS"):
+        raise UserError(
+            f"NEURON_CC_FLAGS is set ({flags}): {undocumented}, and a flag may change the precision that the "
+            "recipe names; unset it"
+        )
+    # A graph that does not compile must fail, not run eagerly without anybody noticing.
+    return RUNTIME | {"TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": "1"}
