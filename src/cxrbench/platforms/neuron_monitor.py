@@ -60,12 +60,13 @@ class Monitor:
 
     def _read(self, lines: Any) -> None:
         """Read lines until the side process ends; a line that is not a report is counted and left out."""
-        for line in lines:
-            try:
-                self._take(json.loads(line))
-                self._reports += 1
-            except (ValueError, TypeError, AttributeError):
-                self._unreadable += 1
+        with lines:
+            for line in lines:
+                try:
+                    self._take(json.loads(line))
+                    self._reports += 1
+                except (ValueError, TypeError, AttributeError):
+                    self._unreadable += 1
 
     def _take(self, report: dict[str, Any]) -> None:
         for runtime in report.get("neuron_runtime_data", ()):
