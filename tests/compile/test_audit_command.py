@@ -36,22 +36,17 @@ def test_json_has_the_counts_and_a_verdict_per_rule_with_its_source(done) -> Non
     assert run.returncode == 0, run.stderr
     resnet, convnext, hrnet = json.loads(run.stdout)
     assert resnet["instructions"] > 1000 and resnet["batchnorms"] == 15 and convnext["layernorms"] > 0
-    assert len(convnext["verdicts"]) == 11 and all(
-        one["source"] and one["found"] for one in convnext["verdicts"]
-    )
+    assert len(convnext["verdicts"]) == 11
+    assert all(verdict["source"] and verdict["found"] for verdict in convnext["verdicts"])
     assert {"pixels": 32, "batch": 4, "precision": "fp32"}.items() <= resnet.items()
     assert resnet["torch_xla"].startswith("2.9") and resnet["timm"] and resnet["torch"]
-    assert hrnet["instructions"] == 0 and [one["rule"] for one in hrnet["verdicts"]] == ["R8"]
+    assert hrnet["instructions"] == 0 and [verdict["rule"] for verdict in hrnet["verdicts"]] == ["R8"]
 
 
-def test_the_recipe_and_that_it_is_a_prior_are_said(done) -> None:
+def test_messages_state_the_recipe_and_that_it_is_a_prior(done) -> None:
     run, _ = done
-    assert (
-        "32 px, batch 4, fp32" in run.stderr
-        and "dead code included" in run.stderr
-        and "timm 1." in run.stderr
-    )
-    assert PRIOR in run.stderr
+    for text in ("32 px, batch 4, fp32", "dead code included", "timm 1.", PRIOR):
+        assert text in run.stderr
     assert "hrnet_w18_small: a step is not one graph: aten::upsample_nearest2d_backward" in run.stderr
     assert "Traceback" not in run.stderr
 
@@ -94,9 +89,9 @@ def test_a_damaged_kept_file_is_made_again(done) -> None:
     (kept,) = (folder / "cache").glob("*/test_resnet.json")
     whole = kept.read_bytes()
     kept.write_bytes(whole[: len(whole) // 2])
-    said: list[str] = []
-    survey(["test_resnet"], Setting(32, 4), folder / "cache", said.append)
-    assert said == ["captured test_resnet (1 of 1)"]
+    messages: list[str] = []
+    survey(["test_resnet"], Setting(32, 4), folder / "cache", messages.append)
+    assert messages == ["captured test_resnet (1 of 1)"]
     assert kept.read_bytes() == whole
 
 
@@ -118,7 +113,7 @@ def test_networks_in_several_processes_are_counted_alike(done, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["convnext_pic"], "unknown architecture 'convnext_pic'; did you mean 'convnext_pico'"),
+        (["test_resnet", "convnext_tiny_conv_ml"], "did you mean 'convnext_tiny_conv_mlp'"),
         (["test_resnet", "--precision", "fp8"], "--precision: unknown value 'fp8'; use fp32 or bf16"),
     ],
 )
@@ -126,12 +121,6 @@ def test_a_mistake_is_one_message(words: list[str], message: str, tmp_path: Path
     run = cxrbench("audit", *words, "--cache", tmp_path)
     assert run.returncode == 1 and message in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1 and not any(tmp_path.iterdir())
-
-
-def test_a_misspelt_variant_is_named_before_anything_is_captured(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="did you mean 'convnext_tiny_conv_mlp'"):
-        survey(["test_resnet", "convnext_tiny_conv_ml"], Setting(32, 4), tmp_path, print)
-    assert not any(tmp_path.iterdir())
 
 
 def test_a_size_out_of_range_is_a_usage_error(tmp_path: Path) -> None:

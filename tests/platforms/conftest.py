@@ -37,41 +37,25 @@ def report(utilisation: dict[str, float] | None, device_bytes: int | None) -> di
     The shape is that of the Neuron SDK's neuron-monitor-user-guide.rst; what surrounds the runtimes is a
     trn1.2xlarge's, captured in github.com/lablup/all-smi (without the addresses of the account it ran in).
     """
-    runtime = {
-        "pid": 4242,
-        "address": "",
-        "neuron_runtime_tag": "cxrbench",
-        "error": "",
-        "report": {
-            "neuroncore_counters": {
-                "period": 1.000113182,
-                "neuroncores_in_use": {
-                    core: {"neuroncore_utilization": percent, "flops": 1234567891011}
-                    for core, percent in (utilisation or {}).items()
-                },
-                "error": "",
-            },
-            "memory_used": {
-                "period": 1.00001,
-                "neuron_runtime_used_bytes": {"host": 6997643264, "neuron_device": device_bytes},
-                "loaded_models": [],
-                "error": "",
-            },
+    cores = {
+        core: {"neuroncore_utilization": percent, "flops": 1234567891011}
+        for core, percent in (utilisation or {}).items()
+    }
+    memory = {"host": 6997643264, "neuron_device": device_bytes}
+    metrics = {
+        "neuroncore_counters": {"period": 1.000113182, "neuroncores_in_use": cores, "error": ""},
+        "memory_used": {
+            "period": 1.00001,
+            "neuron_runtime_used_bytes": memory,
+            "loaded_models": [],
+            "error": "",
         },
     }
+    runtime = {"pid": 4242, "neuron_runtime_tag": "cxrbench", "error": "", "report": metrics}
     return {
         "neuron_runtime_data": [runtime] if utilisation is not None else [],
         "system_data": {"memory_info": {"period": 1.0, "memory_total_bytes": 33110204416, "error": ""}},
         "instance_info": {"instance_type": "trn1.2xlarge", "error": ""},
-        "neuron_hardware_info": {
-            "neuron_device_type": "trainium",
-            "neuroncore_version": "v2",
-            "neuron_device_count": 1,
-            "neuron_device_memory_size": 34359738368,
-            "neuroncore_per_device_count": 2,
-            "logical_neuroncore_config": 1,
-            "error": "",
-        },
     }
 
 
@@ -100,18 +84,15 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
 
 @pytest.fixture
 def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The adapters of trn1 and trn2 on this machine's CPU: all but the device and its compiler is theirs.
+    """The adapters of trn1 and trn2 on this machine's CPU: only the device and its compiler are replaced.
 
-    In the trainer's processes, and only there: no device is asked for, torch_xla takes its CPU, TorchNeuron's
-    package is an empty module, and torch.compile stops after PyTorch's own part.
+    In the trainer's processes, and only there: no device is looked for, torch_xla takes its CPU,
+    TorchNeuron's package is an empty module, and torch.compile stops after PyTorch's own part.
     """
     monitored = [report(None, None), report({"0": 40.0}, 2**30), report({"0": 60.0, "1": 10.0}, 3 * 2**30)]
+    lines = "".join(json.dumps(reading) + "\n" for reading in monitored)
     tools("neuron-ls", NEURON_LS_TRN1)
-    tools(
-        "neuron-monitor",
-        "".join(json.dumps(one) + "\n" for one in monitored) + '{"neuron_runtime_d',
-        "exit 3",
-    )
+    tools("neuron-monitor", lines + '{"neuron_runtime_d', "exit 3")
     site = tmp_path / "site"
     site.mkdir()
     (site / "torch_neuronx.py").write_text("")

@@ -1,4 +1,4 @@
-"""docs/neuron.md, the pins and the reports of others say what the data and the code say."""
+"""docs/neuron.md, the pins and the reports of others agree with data and code."""
 
 from __future__ import annotations
 
@@ -26,22 +26,18 @@ PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==([^\s;\\]+)", re.M)
 
 def test_every_price_in_the_docs_is_a_row_of_the_price_table() -> None:
     rows = list(ROW.finditer(DOCS))
-    assert [row["instance"] for row in rows] == [
-        "trn1.2xlarge",
-        "trn1.32xlarge",
-        "trn2.3xlarge",
-        "trn2.48xlarge",
-    ]
+    instances = ["trn1.2xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn2.48xlarge"]
+    assert [row["instance"] for row in rows] == instances
     for row in rows:
         for basis, cell in zip(("on_demand", "spot"), row["prices"].split(" | "), strict=True):
             listed = newest(PRICES, bases=[basis], instances=[row["instance"]])
             if cell == "not listed":
                 assert listed.empty
                 continue
-            said = PRICE.fullmatch(cell)
-            known = price(PRICES, row["instance"], said["region"], basis)
-            assert float(said["usd"]) == known["usd_per_hour"]
-            assert said["as_of"] == (known["as_of"] or "undated")
+            printed = PRICE.fullmatch(cell)
+            known = price(PRICES, row["instance"], printed["region"], basis)
+            assert float(printed["usd"]) == known["usd_per_hour"]
+            assert printed["as_of"] == (known["as_of"] or "undated")
             assert int(row["cores"]) == known["cores"]
         assert row["platform"] in get_args(Platform)
 

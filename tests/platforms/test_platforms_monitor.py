@@ -29,7 +29,7 @@ def finished() -> Monitor:
 
 def test_readings_are_kept_per_core(tools: Put) -> None:
     lines = [report({"0": 40.0}, 2**30), report({"0": 60.0, "1": 10.0}, 3 * 2**30), report({}, 2**20)]
-    tools("neuron-monitor", "".join(json.dumps(one) + "\n" for one in lines))
+    tools("neuron-monitor", "".join(json.dumps(line) + "\n" for line in lines))
     monitor = finished()
     assert monitor.peak_memory_mib() == 3 * 1024
     assert monitor.report() == {
@@ -44,9 +44,9 @@ def test_half_an_object_and_then_death_changes_nothing(tools: Put) -> None:
     whole = json.dumps(report({"0": 40.0}, 2**30))
     tools("neuron-monitor", whole + "\n" + whole[: len(whole) // 2], "kill -9 $$")
     monitor = finished()
-    said = monitor.report()
-    assert said["neuron_monitor"] == "ended with exit code -9"
-    assert (said["neuron_monitor_reports"], said["neuron_monitor_unreadable"]) == (1, 1)
+    found = monitor.report()
+    assert found["neuron_monitor"] == "ended with exit code -9"
+    assert (found["neuron_monitor_reports"], found["neuron_monitor_unreadable"]) == (1, 1)
     assert monitor.peak_memory_mib() == 1024
 
 
@@ -77,15 +77,15 @@ def test_a_report_cut_anywhere_is_read_or_left_out(cut: int) -> None:
         "not JSON at all",
     ],
 )
-def test_what_is_not_a_reading_is_no_reading(line: str, tools: Put) -> None:
+def test_anything_else_is_no_reading(line: str, tools: Put) -> None:
     tools("neuron-monitor", line + "\n")
     monitor = finished()
-    said = monitor.report()
-    assert said["neuron_monitor_reports"] + said["neuron_monitor_unreadable"] == 1
-    assert said["neuroncore_utilization_percent"] == {} and monitor.peak_memory_mib() is None
+    found = monitor.report()
+    assert found["neuron_monitor_reports"] + found["neuron_monitor_unreadable"] == 1
+    assert found["neuroncore_utilization_percent"] == {} and monitor.peak_memory_mib() is None
 
 
-def test_without_the_tool_the_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_states_that_the_tool_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monitor = Monitor()
     assert monitor.report() == {"neuron_monitor": "neuron-monitor is not installed"}
@@ -98,13 +98,13 @@ def test_a_tool_that_does_not_start_is_no_reason_to_stop(tools: Put) -> None:
     assert "does not start" in Monitor().report()["neuron_monitor"]
 
 
-def test_it_is_asked_only_about_our_processes(tools: Put, tmp_path: Path) -> None:
-    tools("neuron-monitor", "", f"cp \"$2\" '{tmp_path}/asked.json'")
+def test_only_our_processes_are_monitored(tools: Put, tmp_path: Path) -> None:
+    tools("neuron-monitor", "", f"cp \"$2\" '{tmp_path}/config.json'")
     finished().close()
-    asked = json.loads((tmp_path / "asked.json").read_text())
-    (runtimes,) = asked["neuron_runtimes"]
+    config = json.loads((tmp_path / "config.json").read_text())
+    (runtimes,) = config["neuron_runtimes"]
     assert runtimes["tag_filter"] == "cxrbench"
-    assert [one["type"] for one in runtimes["metrics"]] == ["neuroncore_counters", "memory_used"]
+    assert [metric["type"] for metric in runtimes["metrics"]] == ["neuroncore_counters", "memory_used"]
 
 
 def test_closing_ends_a_process_that_would_go_on(tools: Put) -> None:
@@ -133,7 +133,7 @@ def test_trn2_counts_physical_cores(tools: Put) -> None:
 @pytest.mark.parametrize(
     "prints", ["", "unknown flag `j'", "[", "{}", '["chip"]', "null", '[{"nc_count": "2"}]']
 )
-def test_a_neuron_ls_that_says_something_else_is_no_device(prints: str, tools: Put) -> None:
+def test_other_output_of_neuron_ls_is_no_device(prints: str, tools: Put) -> None:
     tools("neuron-ls", prints)
     facts = neuron_devices.describe("Trainium")
     assert (facts["device_count"], facts["device_memory_gib"]) == (0, None)

@@ -32,13 +32,13 @@ def test_two_neuroncores_leave_a_whole_record(neuron_machine: Path, make_job, tm
     job = make_job(platform="neuron", micro_batch=32, limits=Limits(processes=2))
     record = run(job, tmp_path / "out")
     assert record.status == "ok", record.failure
-    host, said = record.host, record.platform
+    host, found = record.host, record.platform
     assert (host.device_count, host.devices_used, host.device_memory_gib) == (2, 2, 16.0)
     flags = "--auto-cast=none --model-type=generic --optlevel=2 --retry_failed_compilation"
-    assert said["compiler_flags"] == flags and said["compile_cache"] == str(tmp_path / "cache")
-    assert said["stochastic_rounding"] == {"enabled": False, "seed": "0"}
-    assert said["neuroncore_utilization_percent"] == {"0": 50.0, "1": 10.0}
-    assert (said["neuron_monitor"], said["neuron_monitor_unreadable"]) == ("ended with exit code 3", 1)
+    assert found["compiler_flags"] == flags and found["compile_cache"] == str(tmp_path / "cache")
+    assert found["stochastic_rounding"] == {"enabled": False, "seed": "0"}
+    assert found["neuroncore_utilization_percent"] == {"0": 50.0, "1": 10.0}
+    assert (found["neuron_monitor"], found["neuron_monitor_unreadable"]) == ("ended with exit code 3", 1)
     assert record.peak_memory_mib == 3 * 1024 and record.energy.joules is None
     assert record.timing.compiles >= 2 and record.timing.compile_seconds > 0
     predictions = read_predictions(tmp_path / "out/predictions.parquet")
@@ -70,7 +70,7 @@ def test_torch_xla_on_its_cpu_is_not_taken_for_neuron(tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 def test_gradients_become_their_mean_in_place() -> None:
-    # One replica, divided by two processes; torch_xla does nothing for a single one unless told otherwise.
+    # One replica, divided by two processes; torch_xla does nothing for a single one by default.
     code = (
         "import os, torch; from cxrbench.platforms import neuron\n"
         "os.environ['PJRT_DEVICE'] = neuron.NeuronPlatform.hardware = 'CPU'\n"

@@ -33,7 +33,7 @@ SHOWN = {
 
 def audit(
     architectures: Annotated[
-        list[str] | None, typer.Argument(help="timm names; none: the list in compile/networks.py.")
+        list[str] | None, typer.Argument(help="timm names; default: the list in compile/networks.py.")
     ] = None,
     pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
     batch: Annotated[int, typer.Option(min=1, max=4096, help="Images per step.")] = 32,
@@ -42,7 +42,7 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Keep the rows as recorded evidence.")] = False,
     recorded: RecordedOption = RECORDED,
-    cache: Annotated[Path, typer.Option(help="Folder of what was captured before.")] = RESULTS / "audit",
+    cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
 ) -> None:
     """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
     from cxrbench.compile.facts import Setting
@@ -70,28 +70,24 @@ def audit(
     elif not out:
         _show(table, explained(table) if architectures else [])
     first = table.iloc[0]
-    say(
-        setting.words()
-        + " "
-        + ", ".join(f"{name} {first[name]}" for name in ("torch", "torch_xla", "timm"))
-        + "."
-    )
+    versions = ", ".join(f"{name} {first[name]}" for name in ("torch", "torch_xla", "timm"))
+    say(f"{setting.words()} {versions}.")
     say(PRIOR)
 
 
 def _show(table: pd.DataFrame, details: list[dict[str, Any]]) -> None:
-    """A line per network, and the verdict of every rule for those that were asked for by name."""
+    """A line per network, and the verdict of every rule for those named on the command line."""
     captured = table[table["problem"] == ""]
     if len(captured):
         shown = captured.assign(parameters=(captured["parameters"] / 1e6).map("{:.2f}".format))
         shown = shown.assign(gmac=shown["gmac"].map("{:.2f}".format))
         print(shown[list(SHOWN)].rename(columns=SHOWN).to_string(index=False))
-    for one in details:
-        if one["verdicts"]:
-            print(f"\n{one['architecture']}")
-        for verdict in one["verdicts"]:
+    for network in details:
+        if network["verdicts"]:
+            print(f"\n{network['architecture']}")
+        for verdict in network["verdicts"]:
             print(f"  {verdict['rule']:4}{'flagged' if verdict['flagged'] else 'clear':8} {verdict['found']}")
-    if rules := {verdict["rule"]: verdict for one in details for verdict in one["verdicts"]}:
+    if rules := {verdict["rule"]: verdict for network in details for verdict in network["verdicts"]}:
         print("\nRules")
         for name, rule in rules.items():
             print(f"  {name:4}{rule['says']}\n      [{rule['ground']}: {rule['source']}]")

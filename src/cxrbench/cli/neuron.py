@@ -21,12 +21,12 @@ def precompile(
     """Compile all graphs of a Neuron cell side by side, so that training finds them in the cache."""
     from cxrbench.training.precompile import precompile as run
 
-    one = Cell.parse(cell)
-    done = run(job_of(one, study, packed, work or RESULTS / "checkpoints"))
+    parsed = Cell.parse(cell)
+    done = run(job_of(parsed, study, packed, work or RESULTS / "checkpoints"))
     if done["graphs"] is None:
-        say(f"{one}: no new graph ({done['seconds']:.0f} s in all tries): the cache has them")
+        say(f"{parsed}: no new graph ({done['seconds']:.0f} s in all tries): the cache has them")
         return
     say(
-        f"{one}: {done['succeeded']} of {done['graphs']} graphs compiled ({done['seconds']:.0f} s in all "
+        f"{parsed}: {done['succeeded']} of {done['graphs']} graphs compiled ({done['seconds']:.0f} s in all "
         f"tries); {done['failed']} did not" + (": training will record why" if done["failed"] else "")
     )

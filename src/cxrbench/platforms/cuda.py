@@ -12,7 +12,7 @@ from cxrbench.platforms.base import Platform
 
 
 class CudaPlatform(Platform):
-    """One GPU per process; deterministic kernels, and TF32 only where a recipe would name it."""
+    """One GPU per process; deterministic kernels and no TF32."""
 
     name = "cuda"
     accelerated = True
@@ -26,7 +26,7 @@ class CudaPlatform(Platform):
         if not torch.cuda.is_available():
             raise UserError("platform cuda cannot run here: PyTorch finds no usable GPU (try nvidia-smi)")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        # cuDNN uses TF32 for fp32 convolutions unless told otherwise: fp32 here means fp32.
+        # cuDNN uses TF32 for fp32 convolutions by default: fp32 here means fp32.
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with it
@@ -62,7 +62,7 @@ class CudaPlatform(Platform):
 
             pynvml.nvmlInit()
             facts = torch.cuda.get_device_properties(torch.cuda.current_device())
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{facts.uuid}")  # its index may be another one's
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{facts.uuid}")  # its index may be another GPU's
             return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
         except Exception:  # whatever fails in telemetry must not end a training run
             return None

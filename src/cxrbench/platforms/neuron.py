@@ -1,4 +1,4 @@
-"""Trainium 1 through torch_xla: what trn1 asks on top of platforms/xla.py, and nothing else.
+"""Trainium 1 through torch_xla: what trn1 needs beyond platforms/xla.py.
 
 Never run on the hardware yet (docs/neuron.md). Sources: Neuron SDK, pytorch-neuron-programming-guide.rst
 (device, `xla` backend under torchrun, gradients) and torch-neuron-envvars.rst.
@@ -21,11 +21,11 @@ import torch_xla.distributed.xla_backend  # noqa: F401  (registers the backend)
 
 from cxrbench.platforms.xla import XlaPlatform
 
-_BUCKET_MB = 50  # gradients that travel together: the default of Neuron's own optimizer step
+_BUCKET_MB = 50  # gradients per message: the default of Neuron's own optimizer step
 
 
 class NeuronPlatform(XlaPlatform):
-    """One process per NeuronCore. ``platforms.load`` has put neuron_settings into the environment."""
+    """One process per NeuronCore. ``platforms.load`` sets the environment of neuron_settings first."""
 
     name = "neuron"
     accelerated = True
@@ -38,7 +38,7 @@ class NeuronPlatform(XlaPlatform):
         super().__init__(threads, precision)
         # Values of the host travel through gloo: as tensors on the device each size would be a new graph.
         self._host = distributed.new_group(backend="gloo") if self.size > 1 else None
-        self._monitor = Monitor() if self.rank == 0 else None  # one sees all processes of the machine
+        self._monitor = Monitor() if self.rank == 0 else None  # it reads all processes of the machine
 
     def mean(self, tensors: list[Tensor]) -> None:
         if self.size > 1 and tensors:

@@ -42,7 +42,7 @@ class TorchNeuronPlatform(Platform):
         return network
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.device)  # nothing is said about copies that do not wait
+        return tensor.to(self.device)  # asynchronous copies are not documented
 
     def layout(self, images: torch.Tensor) -> torch.Tensor:
         return images
