@@ -118,7 +118,7 @@ def tried(job) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_users_mistake_is_the_message_whatever_started_the_trial(processes, machine, make_job) -> None:
+def test_the_users_mistake_is_told_whatever_started_the_trial(processes, machine, make_job) -> None:
     job = make_job(platform="cpu", micro_batch=48, limits=Limits(processes=processes))
     done = tried(job)
     assert done.returncode == (78 if processes == 1 else 1)
@@ -129,7 +129,9 @@ def test_the_users_mistake_is_the_message_whatever_started_the_trial(processes, 
         precompile.precompile(job.model_copy(update={"platform": "neuron"}))
 
 
-def test_the_first_process_to_fail_is_the_message(machine, make_job, tmp_path, monkeypatch) -> None:
+def test_the_error_of_one_process_is_told_not_what_it_does_to_the_other(
+    machine, make_job, tmp_path, monkeypatch
+) -> None:
     forward = "import os\n        if os.environ['RANK'] == '1': raise ValueError('odd size')"
     path = custom_network(tmp_path / "site", f"{forward}\n        return super().forward(x)")
     monkeypatch.setenv("PYTHONPATH", path)
