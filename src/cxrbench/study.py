@@ -21,7 +21,9 @@ Origin = Literal["fresh", "recorded"]
 ARCHITECTURES = Path(__file__).parent / "training/architectures.txt"  # of the locked timm, and our variants
 
 
-def must_be_architectures(names: Iterable[str]) -> None:
+def must_be_architectures(
+    names: Iterable[str], remedy: str = "correct the names in the config, under cells"
+) -> None:
     """Raise UserError with the nearest names unless every name can be built.
 
     The list is that of the locked timm, so this takes no import; only a name that it lacks is looked up in
@@ -36,7 +38,7 @@ def must_be_architectures(names: Iterable[str]) -> None:
     if unknown:
         shown = [f"timm knows no architecture '{name}'{nearest(name, known)}" for name in unknown[:_SHOWN]]
         more = f"; and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-        raise UserError("\n".join(shown) + f"{more}\ncorrect the names in the config, under cells")
+        raise UserError("\n".join(shown) + f"{more}\n{remedy}")
 
 
 class Plan:

@@ -18,8 +18,9 @@ from cxrbench.compile.facts import Facts, Setting, facts_of
 from cxrbench.compile.networks import family_of
 from cxrbench.compile.rules import CORE_GIB, flagged, verdicts
 from cxrbench.cores import cores
-from cxrbench.errors import UserError, nearest
+from cxrbench.errors import UserError
 from cxrbench.files import sha256_json, write_json
+from cxrbench.study import must_be_architectures
 
 FORMAT = 2  # of cached facts: raise it when facts are counted in another way
 FEW = 4  # networks per process; fewer are not worth the seconds that another import of torch takes
@@ -38,7 +39,7 @@ def survey(
     folder = cache / sha256_json({"format": FORMAT, "versions": versions, "setting": vars(setting)})[:16]
     known = {name: facts for name in names if (facts := _read(folder / f"{name}.json"))}
     if missing := [name for name in names if name not in known]:
-        _check_names(missing)
+        must_be_architectures(missing, "without a name, `cxrbench audit` captures its own list")
     for number, (name, facts) in enumerate(_captured(missing, setting), start=1):
         write_json(folder / f"{name}.json", vars(facts))
         known[name] = facts
@@ -88,22 +89,6 @@ def _capture(architecture: str, setting: Setting) -> Facts:
     from cxrbench.compile.capture import audit_network
 
     return audit_network(architecture, setting)
-
-
-def _check_names(architectures: Iterable[str]) -> None:
-    """Raise UserError with the nearest names for a network that is neither in timm nor a variant."""
-    import timm
-
-    from cxrbench.training.variants import VARIANTS, register_variants
-
-    register_variants()
-    known = timm.list_models()
-    for name in architectures:
-        if not timm.is_model(name):
-            raise UserError(
-                f"unknown architecture '{name}'{nearest(name, known)}; timm {timm.__version__} has "
-                f"{len(known) - len(VARIANTS)} names; `cxrbench audit` without a name captures its own list"
-            )
 
 
 def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, str]) -> dict[str, Any]:
