@@ -38,8 +38,8 @@ def survey(
     names, versions = list(dict.fromkeys(architectures)), _versions()
     folder = cache / sha256_json({"format": FORMAT, "versions": versions, "setting": vars(setting)})[:16]
     known = {name: facts for name in names if (facts := _read(folder / f"{name}.json"))}
-    if missing := [name for name in names if name not in known]:
-        must_be_architectures(missing, "without a name, `cxrbench audit` captures its own list")
+    missing = [name for name in names if name not in known]
+    must_be_architectures(missing, "without a name, `cxrbench audit` captures its own list")
     for number, (name, facts) in enumerate(_captured(missing, setting), start=1):
         write_json(folder / f"{name}.json", vars(facts))
         known[name] = facts
