@@ -103,7 +103,7 @@ def test_networks_in_several_processes_are_counted_alike(done, tmp_path: Path) -
     names = ["test_resnet", "test_convnext", *others, "test_convnext2", "test_convnext3", "test_mambaout"]
     run = cxrbench("audit", *names, *SMALL, "--cache", tmp_path, "--json")
     assert run.returncode == 0, run.stderr
-    rows = {one["architecture"]: one for one in json.loads(run.stdout)}
+    rows = {row["architecture"]: row for row in json.loads(run.stdout)}
     assert list(rows) == names and "captured test_mambaout (8 of 8)" in run.stderr
     for name in ("test_resnet", "test_convnext"):
         (alone,) = (folder / "cache").glob(f"*/{name}.json")

@@ -57,9 +57,9 @@ def test_a_dots_work_is_what_its_shapes_say(shape, tiled, platform, hlo) -> None
 
 def test_a_depthwise_layer_has_a_batch_grouped_weight_gradient(platform, hlo) -> None:
     layer = nn.Conv2d(8, 8, 7, padding=3, groups=8, bias=False)
-    found = {one.role: one for one in backward_of(layer, (2, 8, 16, 16), platform, hlo).convolutions}
+    found = {conv.role: conv for conv in backward_of(layer, (2, 8, 16, 16), platform, hlo).convolutions}
     assert set(found) == {"forward", "input gradient", "weight gradient"}
-    assert {role: (one.feature_groups, one.batch_groups) for role, one in found.items()} == {
+    assert {role: (conv.feature_groups, conv.batch_groups) for role, conv in found.items()} == {
         "forward": (8, 1),
         "input gradient": (8, 1),
         "weight gradient": (1, 8),
@@ -74,7 +74,9 @@ def test_a_depthwise_layer_has_a_batch_grouped_weight_gradient(platform, hlo) ->
 def test_zeros_that_a_stride_inserts_are_no_work(platform, hlo) -> None:
     """A patch embedding's input gradient does as much as its forward."""
     layer = nn.Conv2d(4, 6, 8, stride=8, bias=False)
-    found = {one.role: one.product for one in backward_of(layer, (2, 4, 32, 32), platform, hlo).convolutions}
+    found = {
+        conv.role: conv.product for conv in backward_of(layer, (2, 4, 32, 32), platform, hlo).convolutions
+    }
     assert found["input gradient"].macs == found["forward"].macs == 2 * 6 * 4 * 4 * 4 * 64
 
 
@@ -86,13 +88,13 @@ def test_a_strided_and_dilated_layer_dilates_both_in_its_input_gradient(
     graph = backward_of(layer, (2, 4, 16, 16), platform, hlo)
     both = [c for c in graph.convolutions if max(c.input_dilation) > 1 and max(c.kernel_dilation) > 1]
     assert len(both) == doubly
-    assert all(one.role == "input gradient" for one in both)
+    assert all(conv.role == "input gradient" for conv in both)
 
 
 @pytest.mark.parametrize("needs_input", [True, False])
 def test_an_input_gradient_that_nothing_needs_is_dead_code(needs_input, platform, hlo) -> None:
     graph = backward_of(nn.Conv2d(1, 4, 7), (2, 1, 16, 16), platform, hlo, needs_input)
-    (gradient,) = [one for one in graph.convolutions if one.role == "input gradient"]
+    (gradient,) = [conv for conv in graph.convolutions if conv.role == "input gradient"]
     assert (gradient.name in graph.needed) == needs_input
 
 

@@ -35,9 +35,9 @@ def test_all_listed_networks_are_recorded_at_both_sizes(pixels: int, table: pd.D
 
 def test_recorded_flags_follow_from_recorded_counts(table: pd.DataFrame) -> None:
     """A change of the rules asks for recording again."""
-    for one in table.to_dict("records"):
-        setting = Setting(one["pixels"], one["batch"], one["precision"])
-        assert one["rules_broken"] == flagged(facts_of(one), setting), one["architecture"]
+    for row in table.to_dict("records"):
+        setting = Setting(row["pixels"], row["batch"], row["precision"])
+        assert row["rules_broken"] == flagged(facts_of(row), setting), row["architecture"]
 
 
 def test_counts_do_not_depend_on_the_size_and_work_grows_with_it(table: pd.DataFrame) -> None:
