@@ -570,7 +570,7 @@ def key(tmp_path: Path) -> Path:
 
 
 def allow(recorded: Path, signer: str, key: Path) -> None:
-    line = f"{signer} {key.with_suffix('.pub').read_text()}"
+    line = f'{signer} namespaces="cxrbench-evidence" {key.with_suffix(".pub").read_text()}'
     (recorded.parent / "allowed_signers").write_text(f"# who may sign\n{line}")
 
 
@@ -595,6 +595,8 @@ def test_a_signature_is_attributed_and_ends_with_the_next_change(recorded: Path,
     (recorded / "SHA256SUMS.sig").write_bytes(kept)
     tampered = cxrbench("verify", "--recorded", recorded)
     assert tampered.returncode == 1 and "SHA256SUMS.sig: does not match SHA256SUMS" in tampered.stderr
+    again = cxrbench("record", "--recorded", recorded, "--sign", "--key", key)
+    assert again.returncode == 0 and verify_recorded(recorded, STUDY).signature.state == "signed"
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\x00", b"-----BEGIN SSH SIGNATURE-----\nAAAA\n"])
@@ -612,6 +614,8 @@ def test_signing_without_a_usable_key_is_an_error(recorded: Path, tmp_path: Path
     for key, reason in ((tmp_path / "none", "no such ssh key"), (Path(sys.executable), "could not sign")):
         done = cxrbench(*words, "--key", key)
         assert done.returncode == 1 and reason in done.stderr and "Traceback" not in done.stderr
+    nothing = cxrbench("record", "--recorded", recorded)
+    assert nothing.returncode == 2 and "name the cells to record" in nothing.stderr
 
 
 # ---------------------------------------------------------------------------------- this repository

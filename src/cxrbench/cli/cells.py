@@ -102,7 +102,9 @@ def adopt(cell: CellArgument, source: Path, target: Path) -> None:
 
 
 def record(
-    cells: Annotated[list[str], typer.Argument(help="Cells under --runs to keep as recorded evidence.")],
+    cells: Annotated[
+        list[str] | None, typer.Argument(help="Cells under --runs to keep as recorded evidence.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of fresh evidence.")] = RESULTS / "runs",
     recorded: RecordedOption = RECORDED,
     replace: Annotated[
@@ -114,13 +116,15 @@ def record(
     """Promote fresh evidence, made here or brought from another machine, to recorded evidence.
 
     What is recorded already is replaced with --replace only; what changes is printed either way. A signature
-    covers all recorded files, so a change without --sign removes it.
+    covers all recorded files: a change without --sign removes it. Without CELLS, --sign signs what is there.
     """
     from cxrbench import recorded as store
     from cxrbench.evidence import RECORD, check_evidence, copy_evidence, updated_sums
     from cxrbench.report.compare import replacement
 
-    named = list(dict.fromkeys(Cell.parse(cell) for cell in cells))
+    if not cells and not (sign or key):
+        raise typer.BadParameter("name the cells to record, or --sign what is recorded")
+    named = list(dict.fromkeys(Cell.parse(cell) for cell in cells or ()))
     for cell in named:
         check_evidence(cell.folder(runs), cell)
     kept = [cell for cell in named if (cell.folder(recorded) / RECORD).exists()]
