@@ -55,7 +55,7 @@ def remedy(path: Path) -> str:
     command = ["git", "-C", str(there), "status", "--porcelain", "--no-renames", "--untracked-files=no", "--"]
     try:
         changes = subprocess.run([*command, str(path.absolute())], capture_output=True).stdout
-    except OSError:
+    except (OSError, ValueError):  # no git, or a name that no file can have
         changes = b""
     can = changes and not changes.startswith(b"A")  # A: added since, so HEAD has no copy
     return f"restore it: git checkout HEAD -- {path}" if can else "make it again"
