@@ -47,9 +47,7 @@ def test_another_byte_is_refused_with_the_file_and_the_remedy(root: Path, name: 
     with (CELL.folder(root) / name).open("ab") as file:
         file.write(b"\n")
     reason = Recorded(root).refused(CELL)
-    assert reason == (
-        f"{CELL.folder(root) / name} differs from SHA256SUMS; restore it: git checkout -- {root}"
-    )
+    assert reason == f"{CELL.folder(root) / name} differs from SHA256SUMS; make it again"
 
 
 @pytest.mark.parametrize("name", ["predictions.parquet", "train.log"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cxrbench.cells import Cell
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.errors import UserError
-from cxrbench.files import sha256_file, write_text, written_aside
+from cxrbench.files import remedy, sha256_file, write_text, written_aside
 
 SCHEMA_VERSION = 1
 RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
+SUMS = "SHA256SUMS"
 LABELS = [f"label_{finding}" for finding in FINDINGS]
 SCORES = [f"score_{finding}" for finding in FINDINGS]
 
@@ -138,15 +143,19 @@ class Record(Part):
 
 
 def read_record(path: Path | str) -> Record:
-    """The record in ``path`` (a record.json or its folder); UserError when it is not one."""
+    """Return the record in ``path`` (a record.json or its folder); UserError when it is not one."""
     path = Path(path)
     path = path / RECORD if path.is_dir() else path
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
+        json.dumps(raw, ensure_ascii=False).encode()  # half a character: no text that can be written again
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such record; run the cell or ask for a recorded one") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); restore it with git") from None
+    except RecursionError:
+        raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); {remedy(path)}") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA_VERSION:
         raise UserError(f"{path}: schema_version is {version}; {_other_schema(version, raw)}")
@@ -155,7 +164,15 @@ def read_record(path: Path | str) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: key '{key}': {first['msg']}; restore it with git or re-run") from None
+        raise UserError(f"{path}: key '{key}': {first['msg']}; {remedy(path)}") from None
+
+
+def _number(text: str) -> int | float:
+    """Return a number of a record; ValueError for NaN, infinity and integers beyond 64 bits."""
+    number = int(text) if text.removeprefix("-").isdigit() and len(text) < 19 else float(text)
+    if not abs(number) < 2**63:
+        raise ValueError(f"{text[:20]} is not a number that a record has")
+    return number
 
 
 def _other_schema(version: Any, raw: Any) -> str:
@@ -182,41 +199,60 @@ def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
 
 
 def read_predictions(path: Path | str) -> pd.DataFrame:
-    """A predictions table as written by :func:`write_predictions`; UserError naming what is wrong."""
+    """Return a table that :func:`write_predictions` wrote; UserError naming what is wrong with it."""
     path = Path(path)
     try:
-        table = pd.read_parquet(path)
+        with pq.ParquetFile(path) as file:
+            rows = file.read(use_threads=False)  # a thread for each column takes longer than its values
+        table = rows.select(_typed_columns(rows, path)).to_pandas(ignore_metadata=True)
     except FileNotFoundError:
         raise UserError(f"{path}: there are no such predictions") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable parquet file ({error}); restore it or re-run") from None
-    check_predictions(table, path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UserError(f"{path}: not a readable parquet file ({error}); {remedy(path)}") from None
+    _check_values(table, path)
     return table
 
 
-def check_predictions(table: pd.DataFrame, path: Path | str) -> None:
-    """Raise UserError for missing columns, bad values, repeated images or patients in two splits."""
-    if missing := [c for c in ["image", "split", *LABELS, *SCORES] if c not in table]:
+def _typed_columns(rows: pa.Table, path: Path) -> list[str]:
+    """Return our columns; UserError for one that is missing, repeated, incomplete or of another type."""
+    kinds = {
+        **dict.fromkeys(("image", "split"), ("text", types.is_string)),
+        **dict.fromkeys(("patient", *LABELS), ("whole numbers", types.is_integer)),
+        **dict.fromkeys(SCORES, ("floating-point numbers", types.is_floating)),
+    }
+    names = rows.column_names
+    if missing := [name for name in kinds if name not in names and name != "patient"]:
         raise UserError(f"{path}: columns are missing: {', '.join(missing)}")
-    if table.empty:
+    if rows.num_rows == 0:
         raise UserError(f"{path}: there are no rows")
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        kind, is_kind = kinds.get(field.name, ("", None))
+        if is_kind and (not is_kind(field.type) or column.null_count or names.count(field.name) > 1):
+            raise UserError(
+                f"{path}: {field.name} must be one column of {kind}, without gaps; {remedy(path)}"
+            )
+    return [name for name in kinds if name in names]
+
+
+def _check_values(table: pd.DataFrame, path: Path) -> None:
+    """Raise UserError for bad values, repeated images or patients in two splits."""
     scores = table[SCORES].to_numpy()
-    bad = ~np.isfinite(scores) | (scores < 0) | (scores > 1)
+    bad = ~((scores >= 0) & (scores <= 1))
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise UserError(
             f"{path}: {SCORES[column]} of image {table['image'].iloc[row]} is {scores[row, column]}; "
             "scores are probabilities between 0 and 1"
         )
-    if not np.isin(table[LABELS].to_numpy(), (0, 1)).all():
+    if not ((labels := table[LABELS].to_numpy()) == (labels != 0)).all():
         raise UserError(f"{path}: labels must be 0 or 1")
     if (repeated := table["image"].duplicated()).any():
         raise UserError(f"{path}: image {table['image'][repeated].iloc[0]} occurs twice")
     if "patient" not in table:
         return
-    splits = table.groupby("patient")["split"].nunique()
-    if (splits > 1).any():
-        raise UserError(f"{path}: patient {splits.index[splits > 1][0]} is in two splits")
+    parts = table[["patient", "split"]].drop_duplicates()
+    if (shared := parts["patient"].duplicated()).any():
+        raise UserError(f"{path}: patient {parts['patient'][shared].iloc[0]} is in two splits")
 
 
 def check_evidence(folder: Path, cell: Cell) -> Record:
@@ -229,11 +265,11 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
         if expected is None and not path.exists():
             continue
         if not path.exists():
-            raise UserError(f"{path}: missing, but the record names it; restore it or re-run {cell}")
+            raise UserError(f"{path}: missing, but the record names it; {remedy(path)}")
         if sha256_file(path) != expected:
             raise UserError(
                 f"{path}: its sha256 differs from the one in {RECORD}: the file was changed after the run; "
-                f"restore it with git, or re-run {cell}"
+                f"{remedy(path)}"
             )
     if (record.status == "ok") != (record.predictions_sha256 is not None):
         raise UserError(f"{folder}: status is '{record.status}', which does not fit its predictions")
@@ -251,10 +287,25 @@ def copy_evidence(source: Path, target: Path) -> None:
             (target / name).unlink(missing_ok=True)
 
 
-def sums_of(root: Path) -> str:
-    """The text of SHA256SUMS for every recorded file below ``root``, sorted by path."""
-    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith((".", "SHA256SUMS")))
-    return "".join(f"{sha256_file(p)}  {p.relative_to(root).as_posix()}\n" for p in files)
+def read_sums(root: Path) -> dict[str, str]:
+    """Return the sha256 by path that ``root``/SHA256SUMS lists; nothing where there is no such file.
+
+    A damaged line gives an entry that no file has.
+    """
+    path = root / SUMS
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def sums_of(root: Path) -> dict[str, str]:
+    """Return the sha256 by path of every recorded file below ``root``, sorted by path."""
+    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith((".", SUMS)))
+    return {p.relative_to(root).as_posix(): sha256_file(p) for p in files}
+
+
+def sums_text(sums: dict[str, str]) -> str:
+    """Return the text of SHA256SUMS, as `sha256sum --check` reads it."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sums.items())
 
 
 @contextmanager
@@ -263,17 +314,27 @@ def updated_sums(root: Path) -> Iterator[None]:
 
     Otherwise damage to a file that nobody has touched would get a sum of its own.
     """
-    path = root / "SHA256SUMS"
-    listed = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    there = set(sums_of(root).splitlines())
-    if changed := [line[66:] for line in listed if line not in there]:
-        raise UserError(
-            f"{root}: {', '.join(changed[:3])} changed since the last record; git checkout -- {root}"
-        )
+    there = sums_of(root)
+    if changed := [name for name, digest in read_sums(root).items() if there.get(name) != digest]:
+        first = root / changed[0]
+        raise UserError(f"{first} changed since the last record (files: {len(changed)}); {remedy(first)}")
     yield
     write_sums(root)
 
 
 def write_sums(root: Path) -> None:
-    """Update ``root``/SHA256SUMS."""
-    write_text(root / "SHA256SUMS", sums_of(root))
+    """Update ``root``/SHA256SUMS; the signature of another text is removed, with a message."""
+    path, text, signature = root / SUMS, sums_text(sums_of(root)), signature_of(root)
+    if path.is_file() and path.read_bytes() == text.encode():
+        return
+    if signature.exists():
+        signature.unlink()
+        print(
+            f"{signature}: removed, {SUMS} has changed; cxrbench record --sign makes another", file=sys.stderr
+        )
+    write_text(path, text)
+
+
+def signature_of(root: Path) -> Path:
+    """Return where the signature of ``root``/SHA256SUMS is."""
+    return root / f"{SUMS}.sig"

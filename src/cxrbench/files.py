@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,18 @@ def explained(error: OSError, path: Path | str | None = None) -> UserError | Non
         )
     remedy = _REMEDIES.get(error.errno or 0)
     return UserError(f"{path}: {remedy}") if remedy else None
+
+
+def remedy(path: Path) -> str:
+    """Return how to mend a damaged file: from git where HEAD has another content, else make it again."""
+    there = next(folder for folder in path.absolute().parents if folder.is_dir())
+    command = ["git", "-C", str(there), "status", "--porcelain", "--no-renames", "--untracked-files=no", "--"]
+    try:
+        changes = subprocess.run([*command, str(path.absolute())], capture_output=True).stdout
+    except (OSError, ValueError):  # no git, or a name that no file can have
+        changes = b""
+    can = changes and not changes.startswith(b"A")  # A: added since, so HEAD has no copy
+    return f"restore it: git checkout HEAD -- {path}" if can else "make it again"
 
 
 @contextmanager

@@ -102,21 +102,29 @@ def adopt(cell: CellArgument, source: Path, target: Path) -> None:
 
 
 def record(
-    cells: Annotated[list[str], typer.Argument(help="Cells under --runs to keep as recorded evidence.")],
+    cells: Annotated[
+        list[str] | None, typer.Argument(help="Cells under --runs to keep as recorded evidence.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of fresh evidence.")] = RESULTS / "runs",
     recorded: RecordedOption = RECORDED,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace evidence that is recorded already.")
     ] = False,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign SHA256SUMS with your ssh key.")] = False,
+    key: Annotated[Path | None, typer.Option(help="The ssh key to sign with; none: yours in ~/.ssh.")] = None,
 ) -> None:
     """Promote fresh evidence, made here or brought from another machine, to recorded evidence.
 
-    What is recorded already is replaced with --replace only; what changes is printed either way.
+    What is recorded already is replaced with --replace only; what changes is printed either way. A signature
+    covers all recorded files: a change without --sign removes it. Without CELLS, --sign signs what is there.
     """
+    from cxrbench import recorded as store
     from cxrbench.evidence import RECORD, check_evidence, copy_evidence, updated_sums
     from cxrbench.report.compare import replacement
 
-    named = list(dict.fromkeys(Cell.parse(cell) for cell in cells))
+    if not cells and not (sign or key):
+        raise typer.BadParameter("name the cells to record, or --sign what is recorded")
+    named = list(dict.fromkeys(Cell.parse(cell) for cell in cells or ()))
     for cell in named:
         check_evidence(cell.folder(runs), cell)
     kept = [cell for cell in named if (cell.folder(recorded) / RECORD).exists()]
@@ -134,19 +142,25 @@ def record(
             if changes.get(cell) != []:
                 copy_evidence(cell.folder(runs), cell.folder(recorded))
                 say(f"recorded {cell}")
+    if sign or key:
+        say(f"signed with {store.sign(recorded, key)}")
 
 
-def verify(recorded: RecordedOption = RECORDED) -> None:
-    """Check all recorded evidence: sums, schema, hashes, rows, patients, labels against NIH's table."""
-    from cxrbench.verify import verify_recorded
+def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> None:
+    """Check all recorded evidence: against itself, NIH's labels, the study's splits, git, its signature."""
+    from cxrbench.config import read_study
+    from cxrbench.verify import NOT_SHOWN, verify_recorded
 
-    cells, problems = verify_recorded(recorded)
-    for problem in problems:
+    done = verify_recorded(recorded, read_study(study) if study.is_file() or study != STUDY else None)
+    for problem in done.problems:
         complain(problem)
-    if problems:
-        say(f"{len(problems)} problems in {recorded}")
+    if done.problems:
+        say(f"{len(done.problems)} problems in {recorded}")
+    else:
+        print(f"{len(done.cells)} recorded cells are intact")
+    print(done.signature.text, *(f"not checked: {what}" for what in done.not_checked), NOT_SHOWN, sep="\n")
+    if done.problems:
         raise typer.Exit(1)
-    print(f"{len(cells)} recorded cells are intact")
 
 
 def expected(

@@ -44,7 +44,9 @@ def read_nih_table() -> pd.DataFrame:
             "age": raw["Patient Age"].astype("int16"),
         }
     )
-    labels = raw["Finding Labels"].str.get_dummies(sep="|").astype("uint8")
+    texts = raw["Finding Labels"].astype("category")  # 836 texts of 112,120 rows
+    labels = texts.cat.categories.to_series().str.get_dummies(sep="|").astype("uint8")
+    labels = labels.iloc[texts.cat.codes].reset_index(drop=True)
     if unknown := set(labels.columns) - set(FINDINGS) - {"No Finding"}:
         raise UserError(f"NIH's label table names an unknown finding: {sorted(unknown)}; is it v2020?")
     table = pd.concat([table, labels.reindex(columns=list(FINDINGS), fill_value=0)], axis=1)
