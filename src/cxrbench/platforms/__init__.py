@@ -1,7 +1,6 @@
 """The platform seam: what a training loop asks of a device, and one module per answer.
 
-Says, without importing torch, which platforms can run here. Their names are those of their modules
-(:mod:`cxrbench.platform_names`).
+Says, without importing torch, which of the platforms in :mod:`cxrbench.platform_names` can run here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cxrbench.config import Compiler
 from cxrbench.errors import UserError, nearest
-from cxrbench.platform_names import PLATFORMS, STATED
+from cxrbench.platform_names import ENTRIES, PLATFORMS
 
 if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform
@@ -33,10 +32,10 @@ def unavailable(name: str) -> str | None:
         return _no_neuron(name)
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here (run `make setup`)"
-    for package in ("timm", *STATED[name].modules):
+    for package in ("timm", *ENTRIES[name].modules):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed here (run `make setup`)"
-    if (found_by := STATED[name].found_by) and not Path(found_by[0]).exists():
+    if (found_by := ENTRIES[name].found_by) and not Path(found_by[0]).exists():
         return found_by[1]
     return None
 
@@ -72,6 +71,6 @@ def load(name: str, threads: int, precision: str, compiler: Compiler | None = No
         # imported with torch before (docs/neuron.md): its documented default is the one that is set here.
         wanted = compiler or Compiler()
         os.environ.update(neuron_settings.environment(name, precision, wanted, os.environ))
-    module = importlib.import_module(f"cxrbench.platforms.{STATED[name].module}")
-    platform: Platform = getattr(module, STATED[name].cls)(threads, precision)
+    module = importlib.import_module(f"cxrbench.platforms.{ENTRIES[name].module}")
+    platform: Platform = getattr(module, ENTRIES[name].cls)(threads, precision)
     return platform

@@ -28,7 +28,6 @@ class NeuronPlatform(XlaPlatform):
     """One process per NeuronCore. ``platforms.load`` has put neuron_settings into the environment."""
 
     name = "neuron"
-    accelerated = True
     backend = "xla"
     hardware = "NEURON"
     processes = (1, 2, 8, 16, 32)  # one per NeuronCore; others: "Unsupported topology" (optimum-neuron #619)
