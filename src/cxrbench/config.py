@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from cxrbench.cells import PLAIN, Cell, is_plain, matches
-from cxrbench.errors import UserError, nearest, suggestion
+from cxrbench.errors import UserError, nearest, printable, suggestion
 from cxrbench.files import sha256_json
 from cxrbench.platform_names import PLATFORMS
 from cxrbench.readers import Document
@@ -45,7 +45,7 @@ _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
 
 def _plain(name: str) -> str:
     if not is_plain(name):
-        raise ValueError(f"'{name}' cannot be a name: {PLAIN}")
+        raise ValueError(f"'{printable(name[:100])}' cannot be a name: {PLAIN}")
     return name
 
 
@@ -94,7 +94,7 @@ class Recipe(Strict):
     precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
     activation_checkpointing: bool = False
     threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
-    compiler: Compiler = Compiler()
+    compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
 
     def hash(self) -> str:
         """Sixteen hex digits that change with any of the values above."""
@@ -232,14 +232,14 @@ class Study(Strict):
         for what, where in self.pathvars.items():
             if not re.fullmatch(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", where):
                 raise ValueError(
-                    f"pathvars.{what}: '{where}': the graph's commands need a path without blanks and quotes"
+                    f"pathvars.{what}: '{printable(where)}': the graph's commands need a path without blanks and quotes"
                 )
         for pattern in self.run:
             braces = re.findall(r"\{([^{}]*)\}", pattern)
             nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
             if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
                 raise ValueError(
-                    f"run: '{pattern[:100]}': braces inside of braces, or more than {_MOST_ALTERNATIVES:,} "
+                    f"run: '{printable(pattern[:100])}': braces inside of braces, or more than {_MOST_ALTERNATIVES:,} "
                     "alternatives; write several patterns"
                 )
         for name, dataset in self.datasets.items():

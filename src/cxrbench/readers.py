@@ -23,7 +23,7 @@ from pydantic import (
     ValidationError,
 )
 
-from cxrbench.errors import UserError, suggestion
+from cxrbench.errors import UserError, printable, suggestion
 from cxrbench.files import explained
 
 LARGEST = 64 * 2**20  # bytes of a file that people edit; the longest list of images has 3 MB
@@ -193,7 +193,7 @@ def complaint(error: Any, known: Collection[str] = ()) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = printable(value)
     return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"
 
 
@@ -236,7 +236,7 @@ class Document:
             loader = _Loader(text)
             self._root = loader.get_single_node()
             self._refuse_repeated_keys(self._root, set())
-            self.value = None if self._root is None else loader.construct_document(self._root)
+            self.value: Any = None if self._root is None else loader.construct_document(self._root)
         except yaml.YAMLError as error:
             mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None)
             raise UserError(f"{self._mark(mark)}: not YAML: {what or error}") from None
@@ -306,7 +306,7 @@ class Document:
 
 def _below(node: yaml.Node | None, key: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
-        return next((value for name, value in node.value if name.value == str(key)), None)
+        return next((value for name, value in reversed(node.value) if name.value == str(key)), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
         return node.value[key]
     return None

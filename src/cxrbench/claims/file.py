@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from cxrbench.claims.evidence import KINDS, OPTIONS, answer_or_number, number_or_range, show
 from cxrbench.claims.formula import Formula, FormulaError
@@ -63,13 +63,14 @@ def _stated(value: Any) -> Stated:
         return Stated(float(value), float(value), show(float(value), yes_no=True), yes_no=True)
     if isinstance(value, Mapping):
         side, bound = next(iter(value.items()), ("", None))
-        if len(value) > 1 or side not in ("above", "below") or isinstance(bound, list):
-            raise ValueError(f"'{value}': write a number, [low, high], {{above: x}}, {{below: x}} or yes")
         limit = number_or_range(bound)
-        ends = (limit, float("inf")) if side == "above" else (float("-inf"), limit)
-        return Stated(*ends, f"{side} {show(limit)}")
+        if len(value) > 1 or side not in ("above", "below") or isinstance(limit, tuple):
+            raise ValueError(f"'{value}': write a number, [low, high], {{above: x}}, {{below: x}} or yes")
+        low, high = (limit, float("inf")) if side == "above" else (float("-inf"), limit)
+        return Stated(low, high, f"{side} {show(limit)}")
     limit = number_or_range(value)
-    return Stated(*(limit if isinstance(limit, tuple) else (limit, limit)), show(limit))
+    low, high = limit if isinstance(limit, tuple) else (limit, limit)
+    return Stated(low, high, show(limit))
 
 
 def _name(name: str) -> str:
@@ -85,7 +86,7 @@ class _Entry(Strict):
     source: Text
     where: Text
     says: Text
-    inputs: dict[Annotated[str, AfterValidator(_name)], Annotated[Any, AfterValidator(_input)]] = {}
+    inputs: dict[Annotated[str, AfterValidator(_name)], Annotated[Any, AfterValidator(_input)]] = Field({})
     computation: Plain | None = None
     stated: Annotated[Stated | None, BeforeValidator(_stated)] = None
     tolerance: Plain | None = None
@@ -102,8 +103,8 @@ class _Entry(Strict):
 class _File(Strict):
     sources: dict[str, Source]
     claims: list[_Entry]
-    experiments: dict[str, Experiment] = {}
-    facts: dict[str, Text] = {}
+    experiments: dict[str, Experiment] = Field({})
+    facts: dict[str, Text] = Field({})
 
 
 _MODELS: dict[tuple[str, int], type[Strict]] = {
@@ -125,9 +126,7 @@ def read_claims(path: Path | str) -> Claims:
     for number, entry in enumerate(file.claims):
         if entry.id in claims:
             first = document.at("claims", list(claims).index(entry.id)).split(":")[-2]
-            raise document.wrong(
-                ("claims", number, "id"), f"id {entry.id} is taken (line {first}); use another"
-            )
+            raise document.wrong(("claims", number, "id"), f"id {entry.id} is taken (line {first})")
         claims[entry.id] = _claim(document, ("claims", number), entry, file)
     return Claims(file.sources, tuple(claims.values()), file.experiments, file.facts)
 
@@ -139,11 +138,12 @@ def _wrong(document: Document, error: Any) -> UserError:
     if error["type"] == "extra_forbidden":
         known = list(_MODELS[str(keys[0]) if len(keys) > 1 else "", len(keys) - 1].model_fields)
     name = str(keys[1]) if len(keys) > 1 else ""
-    if keys[0] == "claims" and len(keys) > 1 and isinstance(raw := document.value["claims"][keys[1]], dict):
-        name = str(raw.get("id", keys[1] + 1))
+    if keys[0] == "claims" and name:
+        raw, name = document.value["claims"][int(name)], str(int(name) + 1)
+        name = str(raw.get("id", name)) if isinstance(raw, dict) else name
     where = f"{str(keys[0]).removesuffix('s')} {name}: " if name else ""
     inner = f"input '{keys[3]}': " if keys[2:3] == ("inputs",) and len(keys) > 3 else ""
-    key = "" if inner or error["type"] == "extra_forbidden" or len(keys) == 2 else f"'{keys[-1]}' "
+    key = "" if inner or error["type"] == "extra_forbidden" or len(keys) == 2 else f"{keys[-1]}: "
     return document.wrong(keys, f"{where}{inner}{key}{complaint(error, known)}")
 
 
@@ -172,9 +172,8 @@ def _claim(document: Document, where: Keys, entry: _Entry, file: _File) -> Claim
 
 
 def _check(entry: _Entry, text: str, wrong: Callable[..., UserError]) -> Check:
-    for key in ("stated", "tolerance"):
-        if getattr(entry, key) is None:
-            raise wrong(f"'{key}' is missing; add it")
+    if entry.stated is None or entry.tolerance is None:
+        raise wrong(f"'{'stated' if entry.stated is None else 'tolerance'}' is missing; add it")
     try:
         formula = Formula(text, entry.inputs)
     except FormulaError as error:
