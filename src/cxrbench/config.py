@@ -232,15 +232,16 @@ class Study(Strict):
         for what, where in self.pathvars.items():
             if not re.fullmatch(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", where):
                 raise ValueError(
-                    f"pathvars.{what}: '{printable(where)}': the graph's commands need a path without blanks and quotes"
+                    f"pathvars.{what}: '{printable(where)}': the graph's commands need a path "
+                    "without blanks and quotes"
                 )
         for pattern in self.run:
             braces = re.findall(r"\{([^{}]*)\}", pattern)
             nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
             if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
                 raise ValueError(
-                    f"run: '{printable(pattern[:100])}': braces inside of braces, or more than {_MOST_ALTERNATIVES:,} "
-                    "alternatives; write several patterns"
+                    f"run: '{printable(pattern[:100])}': braces inside of braces, or more than "
+                    f"{_MOST_ALTERNATIVES:,} alternatives; write several patterns"
                 )
         for name, dataset in self.datasets.items():
             if name.startswith("phantom") != (dataset.source == "phantom"):

@@ -43,7 +43,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     return table, notes
 
 
-_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal")
+_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -52,18 +52,18 @@ def _read(path: Path) -> pd.DataFrame:
     from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path)
+        table = parquet.read_table(path).replace_schema_metadata(None)
         for field in table.schema:
             kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             if field.name not in (*IDENTITY, *LABELS, *SCORES):
-                table = table.drop_columns(field.name)
-            elif not any(getattr(pa.types, f"is_{plain}")(kind) for plain in _PLAIN):
+                continue
+            if not any(getattr(pa.types, f"is_{plain}")(kind) for plain in _PLAIN):
                 raise UserError(f"{path}: {field.name} has the type {kind}; write texts or numbers")
-            elif kind != field.type:
+            if kind != field.type:
                 table = table.set_column(
                     table.column_names.index(field.name), field.name, table[field.name].cast(kind)
                 )
-        return table.to_pandas(ignore_metadata=True)
+        return table.to_pandas()
     except (OSError, ValueError, NotImplementedError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({reason}); write it again") from None
