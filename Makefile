@@ -96,7 +96,7 @@ lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
 format: $(FULL) ## put source files into their form
 	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow
 
-lock: ## remake the lock files and environment.yml from requirements/*.in (needs uv)
+lock: ## remake the lock files from requirements/*.in (needs uv)
 	@sh requirements/lock.sh
 
 clean: ## remove what the graph made; data, recorded evidence and the environment stay

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Remake the locks and the conda door from the .in files: `make lock` (needs uv on PATH).
+# Remake the locks from the .in files: `make lock` (needs uv on PATH).
 set -eu
 cd "$(dirname "$0")"
 flags="--python-version 3.11 --generate-hashes --no-header --no-annotate --quiet"
@@ -10,4 +10,3 @@ uv pip compile paper.in $flags --universal --overrides paper.overrides --constra
 awk '/^[^ ]/ { never = /never/ } !never' paper.lock.all > paper.lock # drop what the overrides disabled
 rm paper.lock.all
 uv pip compile crate.in $flags --universal -o crate.lock
-python3 conda_door.py base.lock > ../environment.yml

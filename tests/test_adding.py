@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, keep_recorded
-from cxrbench.platform_names import PLATFORMS, STATED
+from cxrbench.platform_names import ENTRIES
 from test_graph import copy_of_the_repository, graph
 
 PAGE = (ROOT / "docs/adding.md").read_text()
@@ -48,7 +49,11 @@ def add_everything(folder: Path) -> None:
     with (folder / "data/prices.csv").open("a") as file:
         file.write("".join(blocks("An instance", "csv")))
     assert MODULE in PAGE
-    (folder / MODULE).write_text("".join(blocks("A platform", "python")))
+    module, entry = blocks("A platform", "python")
+    (folder / MODULE).write_text(module)
+    names = folder / "src/cxrbench/platform_names.py"
+    head = "ENTRIES: dict[str, Entry] = {\n"
+    names.write_text(names.read_text().replace(head, head + entry))
 
 
 NEW = ("resnet34", "g6.2xlarge", "nih-128px", "cpu_channels_last")
@@ -61,14 +66,13 @@ def test_what_the_page_adds_is_nowhere_yet() -> None:
         assert found.returncode == 1, f"{name} is in {found.stdout.decode()}: finding it proves nothing"
 
 
-def test_platforms_are_known_as_their_classes_say() -> None:
-    from cxrbench.platforms import cpu, cuda, torchneuron
-
-    assert {"cpu", "cuda", "xla_cpu", "neuron", "torchneuron"} <= set(PLATFORMS)
-    for one in (cpu.CpuPlatform, cuda.CudaPlatform, torchneuron.TorchNeuronPlatform):
-        stated = STATED[one.name]
-        assert (stated.cls, stated.accelerated) == (one.__name__, one.accelerated)
-        assert (stated.modules, stated.found_by) == (one.modules, one.found_by)
+def test_each_entry_names_the_class_of_its_platform() -> None:
+    assert {entry.module for entry in ENTRIES.values()} <= {
+        path.stem for path in (ROOT / "src/cxrbench/platforms").glob("*.py")
+    }
+    for name, entry in ENTRIES.items():
+        module = importlib.import_module(f"cxrbench.platforms.{entry.module}")
+        assert getattr(module, entry.cls).name == name
 
 
 def test_the_names_of_platforms_are_read_without_loading_torch() -> None:

@@ -39,8 +39,11 @@ def test_the_study_is_valid_and_lists_each_cell_once() -> None:
         (lambda v: v["datasets"]["nih128-64px"].pop("folder"), ["datasets.nih128-64px.folder", "missing"]),
         (lambda v: v["datasets"]["nih128-64px"].update(source="nhi"), ["datasets.nih128-64px", "nih"]),
         (lambda v: v["cells"][0].update(dataset="phantom-65px"), ["cells.0.dataset", "'phantom-64px'"]),
-        (lambda v: v["cells"][0].update(seeds=[-1]), ["phantom-32px/resnet18/cpu/seed-1 cannot be"]),
-        (lambda v: v["cells"][0].update(architectures=["timm/a"]), ["phantom-32px/timm/a/cpu/seed0 cannot"]),
+        (lambda v: v["cells"][0].update(seeds=[-1]), ["cells.0.seeds.0", "greater than or equal to 0"]),
+        (
+            lambda v: v["cells"][0].update(architectures=["timm/a"]),
+            ["'timm/a' cannot be a name"],
+        ),
         (
             lambda v: v["recipes"]["smoke-fp32"].update(compiler={"model_typ": "generic"}),
             ["recipes.smoke-fp32.compiler.model_typ", "'model_type'"],
@@ -78,13 +81,76 @@ def test_a_mistake_is_named_with_its_key_and_the_nearest_right_one(change, expec
 def test_a_missing_or_broken_file_is_one_message(tmp_path: Path) -> None:
     done = cxrbench("data", "pack", "phantom-64px", "--study", tmp_path / "none.yaml")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"cxrbench: {tmp_path}/none.yaml: cannot be read")
+    assert done.stderr.startswith(f"cxrbench: {tmp_path}/none.yaml: there is no such file")
     (tmp_path / "broken.yaml").write_text("cells: [")
-    with pytest.raises(UserError, match=r"broken\.yaml: not YAML"):
+    with pytest.raises(UserError, match=r"broken\.yaml:[12]:\d+: not YAML"):
         read_study(tmp_path / "broken.yaml")
     (tmp_path / "broken.yaml").write_bytes("run: [Lungenr\xf6ntgen]".encode("latin-1"))
-    with pytest.raises(UserError, match=r"broken\.yaml: not UTF-8"):
+    with pytest.raises(UserError, match=r"broken\.yaml:1:14: byte 0xf6 is not UTF-8"):
         read_study(tmp_path / "broken.yaml")
+
+
+@pytest.mark.fault("hostile values in a study", "the key is named and nothing runs")
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            lambda v: v["recipes"]["smoke-fp32"].update(learning_rate=float("inf")),
+            "learning_rate: Input",
+        ),
+        (
+            lambda v: v["recipes"]["smoke-fp32"].update(weight_decay=float("nan")),
+            "weight_decay: Input",
+        ),
+        (lambda v: v["limits"].update(hours=float("inf")), "limits.hours: Input should be a finite number"),
+        (
+            lambda v: v["recipes"]["smoke-fp32"].update(epochs=10**30),
+            "epochs: Input should be less",
+        ),
+        (lambda v: v["cells"][0].update(seeds=[10**30]), "cells.0.seeds.0: Input should be less"),
+        (lambda v: v["cells"][0].update(architectures=[".."]), "'..' cannot be a name"),
+        (lambda v: v["cells"][0].update(architectures=["a b"]), "'a b' cannot be a name"),
+        (lambda v: v["cells"][0].update(architectures=["a\n"]), r"'a\n' cannot be a name"),
+        (
+            lambda v: v["recipes"].update({"\x1b[31m": {"epochs": 1, "batch": 1}}),
+            r"'\x1b[31m' cannot be a name",
+        ),
+        (lambda v: v["datasets"].update({"a/b": {}}), "'a/b' cannot be a name"),
+        (lambda v: v.update(pathvars={"results": "a>b"}), "pathvars.results"),
+        (lambda v: v.update(pathvars={"results": "-rf"}), "pathvars.results"),
+        (lambda v: v.update(pathvars={"results": "a\n"}), "pathvars.results"),
+        (lambda v: v.update(run=["{a,b}" * 30]), "alternatives; write several"),
+        (lambda v: v.update(run=["{a,{b,c}}"]), "braces inside of braces"),
+        (lambda v: v["cells"][0].update(seeds=list(range(60_000))), "a study has 100,000 at most"),
+    ],
+)
+def test_a_hostile_value_is_refused(change, expected: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_study(changed(change), "config.yaml")
+    assert expected in str(error.value) and str(error.value).replace("\n", "").isprintable()
+
+
+def test_a_mistake_in_a_file_has_its_line_and_column(tmp_path: Path) -> None:
+    text = STUDY.read_text().replace("hours:", "hour:", 1)
+    (tmp_path / "study.yaml").write_text(text)
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if "hour:" in one)
+    with pytest.raises(UserError, match=rf"study\.yaml:{line}:\d+: unknown key 'limits.hour'"):
+        read_study(tmp_path / "study.yaml")
+
+
+RECORDS = sorted((ROOT / "data/recorded").glob("*/*/*/seed*/record.json"))
+
+
+def test_every_recorded_recipe_reproduces_its_hash() -> None:
+    recipes = {path: json.loads(path.read_text()) for path in RECORDS}
+    assert len(recipes) > 30
+    for path, record in recipes.items():
+        assert Recipe.model_validate(record["recipe"]).hash() == record["recipe_hash"], path
+
+
+def test_no_default_of_a_recipe_changes() -> None:
+    message = "a default entered the hashes of recorded recipes: give the new value in the study instead"
+    assert Recipe(epochs=1, batch=1).hash() == "bbc133cff5038181", message
 
 
 def test_a_key_given_twice_is_refused_and_not_the_last_one_taken(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from conftest import ROOT
 PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==([^\s;\\]+)(?:\s*;\s*([^\\]*))?", flags=re.M)
 
 
+NEURONS = {"torch-neuronx", "neuronx-cc", "libneuronxla", "nki"}
+
+
 def pins(name: str) -> dict[str, str]:
     """Pins of a lock for Python 3.11 on Linux."""
     found = {}
@@ -24,12 +27,29 @@ def pins(name: str) -> dict[str, str]:
     return found
 
 
-def test_the_conda_door_has_the_pins_of_the_lock() -> None:
+def test_conda_installs_the_lock_with_its_hashes() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    conda = {name.lower(): version for name, _, version in (line.partition("==") for line in pip)}
-    assert conda == pins("base.lock"), "run `make lock`"
-    assert "python=3.11" in environment["dependencies"]
+    assert pip == ["-r requirements/base.lock"] and "python=3.11" in environment["dependencies"]
+
+
+@pytest.mark.fault("a package of Neuron's name on another index", "Neuron's own packages have one index")
+@pytest.mark.parametrize("name", ["neuron", "torchneuron"])
+def test_neurons_packages_have_one_index_and_everything_is_pinned(name: str) -> None:
+    own, rest = (read_requirements(f"{name}{suffix}.txt") for suffix in ("", "-pypi"))
+    assert own.pop(0) == "--index-url https://pip.repos.neuron.amazonaws.com"
+    assert len(own) == 3 and {line.partition("==")[0] for line in own} <= NEURONS
+    assert rest.pop() == "-r training.txt"
+    for line in [*own, *rest, *read_requirements("training.txt")]:
+        assert PIN.match(line) and (not line.endswith("*") or line == "torch-neuronx==2.14.3.0.*"), line
+    docs = (ROOT / "docs/neuron.md").read_text()
+    assert f"pip install --no-deps -r requirements/{name}.txt\n" in docs
+    assert f"pip install -r requirements/{name}-pypi.txt $(grep == requirements/{name}.txt)\n" in docs
+
+
+def read_requirements(name: str) -> list[str]:
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def test_the_small_lock_has_the_same_versions_and_no_torch() -> None:
@@ -79,9 +99,9 @@ def test_torch_and_torch_xla_fit_together() -> None:
 
 def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
     pattern = r"index[-]url|find[-]links|files[.]pythonhosted|/roo[t]/|/hom[e]/[a-z]+/"  # not itself
-    # Neuron's packages are on an index of their own, and only there.
+    own = [f":!requirements/{name}.txt" for name in ("neuron", "torchneuron")]  # on an index of their own
     found = subprocess.run(
-        ["git", "grep", "-nIE", pattern, "--", ".", ":!requirements/neuron.txt"],
+        ["git", "grep", "-nIE", pattern, "--", ".", *own, ":!tests/test_environment.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -9,9 +9,16 @@ from pathlib import Path
 
 from cxrbench.errors import UserError
 
+_PART = r"[\w][\w.\-]{0,99}"
 _NAME = re.compile(
-    r"^(?P<dataset>[\w.\-]+)/(?P<architecture>[\w.\-]+)/(?P<platform>[\w\-]+)/seed(?P<seed>\d+)$"
+    rf"(?P<dataset>{_PART})/(?P<architecture>{_PART})/(?P<platform>[\w\-]+)/seed(?P<seed>[0-9]{{1,10}})"
 )
+PLAIN = "letters, digits, dots, hyphens and underscores, at most 100 and the first no dot or hyphen"
+
+
+def is_plain(name: str) -> bool:
+    """Whether ``name`` can be that of a data set, a recipe or an architecture, see :data:`PLAIN`."""
+    return re.fullmatch(_PART, name) is not None
 
 
 @dataclass(frozen=True, order=True)
@@ -26,14 +33,10 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.dataset}/{self.architecture}/{self.platform}/seed{self.seed}"
 
-    def is_name(self) -> bool:
-        """Whether :meth:`parse` understands what ``str`` makes of this cell."""
-        return _NAME.match(str(self)) is not None
-
     @classmethod
     def parse(cls, text: str) -> Cell:
         """The cell that ``text`` names; trailing slashes and a trailing ``record.json`` are forgiven."""
-        match = _NAME.match(text.removesuffix("record.json").strip("/"))
+        match = _NAME.fullmatch(text.removesuffix("record.json").strip("/"))
         if match is None:
             raise UserError(
                 f"'{text}' is not a cell: write dataset/architecture/platform/seedN, "

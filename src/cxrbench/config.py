@@ -6,34 +6,58 @@ from it (``python -m cxrbench schema``) and a test fails when the two drift apar
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from cxrbench.cells import Cell, matches
-from cxrbench.errors import UserError, nearest, suggestion
+from cxrbench.cells import PLAIN, Cell, is_plain, matches
+from cxrbench.errors import UserError, nearest, printable, suggestion
 from cxrbench.files import sha256_json
 from cxrbench.platform_names import PLATFORMS
-from cxrbench.yaml_keys import refuse_repeated_keys
+from cxrbench.readers import Document
 
 if TYPE_CHECKING:
     Platform = str
 else:
     Platform = Literal[PLATFORMS]
-# The schema does not list the names: a new platform is one new module, and no file has to be made again.
+# The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[
-    Platform, WithJsonSchema({"type": "string", "description": "a module of src/cxrbench/platforms"})
+    Platform, WithJsonSchema({"type": "string", "description": "a name of src/cxrbench/platform_names.py"})
 ]
-PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block"]
+PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
+# What "compiler" was when recipes were recorded without it: they keep their hash.
+_UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
+MOST_CELLS = 100_000  # of one study
+_MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
+
+
+def _plain(name: str) -> str:
+    if not is_plain(name):
+        raise ValueError(f"'{printable(name[:100])}' cannot be a name: {PLAIN}")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses keys it does not know."""
+    """A frozen model that refuses keys it does not know, infinite numbers and NaN."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Augmentation(Strict):
@@ -56,8 +80,8 @@ class Compiler(Strict):
 class Recipe(Strict):
     """Everything that decides a result besides data, network, platform and seed. Hashed."""
 
-    epochs: int = Field(gt=0, description="passes over the training part; the last one is scored")
-    batch: int = Field(gt=0, description="images per optimizer step, over all processes")
+    epochs: Count = Field(description="passes over the training part; the last one is scored")
+    batch: Count = Field(description="images per optimizer step, over all processes")
     optimizer: Literal["adamw"] = "adamw"
     learning_rate: float = Field(1e-3, gt=0, description="at the peak of the schedule")
     weight_decay: float = Field(0.05, ge=0)
@@ -69,14 +93,14 @@ class Recipe(Strict):
     augmentation: Augmentation = Augmentation()
     precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
     activation_checkpointing: bool = False
-    threads: int = Field(2, gt=0, description="CPU threads of the trainer: one and two give different bits")
-    compiler: Compiler = Compiler()
+    threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
+    compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
 
     def hash(self) -> str:
         """Sixteen hex digits that change with any of the values above."""
         values = self.model_dump(mode="json")
-        if self.compiler == Compiler():
-            del values["compiler"]  # recipes that were recorded before it could be chosen keep their hash
+        if values["compiler"] == _UNRECORDED_COMPILER:
+            del values["compiler"]
         return sha256_json(values)[:16]
 
 
@@ -86,8 +110,8 @@ class PhantomSource(Strict):
     source: Literal["phantom"]
     pixels: int = Field(ge=16, le=1024)
     recipe: str
-    images: dict[Literal["train", "val", "test"], int] = {"train": 2800, "val": 800, "test": 1400}
-    seed: int = Field(0, ge=0)
+    images: dict[Literal["train", "val", "test"], Count] = {"train": 2800, "val": 800, "test": 1400}
+    seed: Seed = 0
 
 
 class NihSource(Strict):
@@ -100,7 +124,7 @@ class NihSource(Strict):
     split: str = Field(
         "chexnet", description="official, chexnet, seeded-N, or a CSV file with columns image,split"
     )
-    expect_images: dict[Literal["train", "val", "test"], int] | None = Field(
+    expect_images: dict[Literal["train", "val", "test"], Count] | None = Field(
         None, description="images per part, asserted when packing"
     )
 
@@ -124,9 +148,9 @@ class CellBlock(Strict):
     """A block of cells: every architecture on every platform with every seed."""
 
     dataset: str
-    architectures: list[str] = Field(min_length=1)
+    architectures: list[Name] = Field(min_length=1)
     platforms: list[PlatformName] = Field(min_length=1)
-    seeds: list[int] = Field(min_length=1)
+    seeds: list[Seed] = Field(min_length=1)
 
 
 class Limits(Strict):
@@ -137,11 +161,11 @@ class Limits(Strict):
     hours: float = Field(12.0, gt=0, description="wall time of one cell; more is status timed_out")
     memory_gib: float | None = Field(None, gt=0, description="host memory of the trainer; none: no limit")
     checkpoint_minutes: float = Field(5.0, ge=0, description="0: at every step (for tests)")
-    micro_batch: int | None = Field(None, gt=0, description="images per forward pass; none: the whole batch")
+    micro_batch: Count | None = Field(None, description="images per forward pass; none: the whole batch")
     out_of_memory: Literal["halve", "record"] = Field(
         "halve", description="halve the micro-batch and go on, or record the status out_of_memory"
     )
-    processes: int = Field(1, gt=0, description="one per device; the batch is shared between them")
+    processes: Count = Field(1, description="one per device; the batch is shared between them")
     resident_gib: float = Field(6.0, ge=0, description="packed data up to this size live on the device")
     spot_notice: bool = Field(False, description="ask EC2's metadata address for spot interruption notices")
 
@@ -194,8 +218,8 @@ class Study(Strict):
     pathvars: dict[Literal["results", "figures", "generated", "paper", "packed", "logs"], str] = Field(
         default={}, description="where things lie, as Snakemake's path variables"
     )
-    datasets: dict[str, Dataset]
-    recipes: dict[str, Recipe]
+    datasets: dict[Name, Dataset]
+    recipes: dict[Name, Recipe]
     cells: list[CellBlock]
     run: list[str] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
     limits: Limits = Limits()
@@ -206,9 +230,18 @@ class Study(Strict):
     @model_validator(mode="after")
     def _names_exist(self) -> Study:
         for what, where in self.pathvars.items():
-            if not re.fullmatch(r"[\w./+\-<>@~,:=]+", where):
+            if not re.fullmatch(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", where):
                 raise ValueError(
-                    f"pathvars.{what}: '{where}': the graph's commands need a path without blanks and quotes"
+                    f"pathvars.{what}: '{printable(where)}': the graph's commands need a path "
+                    "without blanks and quotes"
+                )
+        for pattern in self.run:
+            braces = re.findall(r"\{([^{}]*)\}", pattern)
+            nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
+            if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
+                raise ValueError(
+                    f"run: '{printable(pattern[:100])}': braces inside of braces, or more than "
+                    f"{_MOST_ALTERNATIVES:,} alternatives; write several patterns"
                 )
         for name, dataset in self.datasets.items():
             if name.startswith("phantom") != (dataset.source == "phantom"):
@@ -218,12 +251,9 @@ class Study(Strict):
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
-        for cell in self.all_cells():
-            if not cell.is_name():
-                raise ValueError(
-                    f"cells: {cell} cannot be a cell's name: data sets and architectures are letters, "
-                    "digits, dots, hyphens and underscores, seeds are 0 or more"
-                )
+        sizes = (len(one.architectures) * len(one.platforms) * len(one.seeds) for one in self.cells)
+        if (count := sum(sizes)) > MOST_CELLS:
+            raise ValueError(f"cells: {count:,} cells; a study has {MOST_CELLS:,} at most")
         return self
 
     def all_cells(self) -> list[Cell]:
@@ -260,38 +290,33 @@ def _known(
 
 
 def read_study(path: Path | str) -> Study:
-    """The study in a YAML or JSON file; UserError with file, key and remedy when it is wrong."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name a study with --study") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from None
-    try:
-        refuse_repeated_keys(yaml.compose(text, yaml.SafeLoader), path)
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {error}") from None
-    return parse_study(value, str(path))
+    """The study in a YAML or JSON file; UserError with place, key and remedy when it is wrong."""
+    document = Document(path)
+    return parse_study(document.value, document.at)
 
 
-def parse_study(value: Any, where: str = "config") -> Study:
-    """The study in a mapping; ``where`` names its origin in messages."""
+def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study:
+    """The study in a mapping; ``where`` names its origin in messages, or the place of a value by its keys."""
+    at = where if callable(where) else lambda *keys: where
     if not isinstance(value, dict):
-        raise UserError(f"{where}: a study is a mapping with datasets, recipes and cells")
+        raise UserError(f"{at()}: a study is a mapping with datasets, recipes and cells")
     try:
         return Study.model_validate(value)
     except ValidationError as error:
-        lines = [f"{where}: {_explain(one)}" for one in error.errors()]
-        raise UserError("\n".join(lines)) from None
+        raise UserError("\n".join(f"{at(*_keys(one))}: {_explain(one)}" for one in error.errors())) from None
+
+
+def _keys(error: Any) -> list[str | int]:
+    """Where an error is, without the source that pydantic puts behind a dataset's name."""
+    location = list(error["loc"])
+    if location[:1] == ["datasets"]:
+        del location[2:3]
+    return [part for part in location if part != "[key]"]
 
 
 def _explain(error: Any) -> str:
     """One validation error as: key, what is wrong, the nearest right key."""
-    location = list(error["loc"])
-    if location[:1] == ["datasets"]:
-        del location[2:3]  # the source, which pydantic puts behind the dataset's name
+    location = _keys(error)
     key = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
         known = _fields_at(error["loc"][:-1])

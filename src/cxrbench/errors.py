@@ -14,10 +14,13 @@ def printable(text: object) -> str:
 class UserError(Exception):
     """Wrong config, missing data, damaged evidence: shown as one message, never as a traceback."""
 
+    def __init__(self, message: object) -> None:
+        super().__init__("\n".join(map(printable, str(message).split("\n"))))
+
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
+    close = difflib.get_close_matches(word, list(map(str, known)), n=count, cutoff=0.5)
     if not close:
         return ""
     return "; did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
@@ -25,4 +28,4 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
 
 def suggestion(word: str, known: Collection[str], count: int = 3) -> str:
     """The nearest of ``known``, or all of them when none is near."""
-    return nearest(word, known, count) or f"; known: {', '.join(known)}"
+    return nearest(word, known, count) or f"; known: {', '.join(map(str, known))}"

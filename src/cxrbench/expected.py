@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import fnmatch
 from pathlib import Path
+from typing import Annotated, ClassVar, get_args
 
 import pandas as pd
 
-from cxrbench.errors import UserError
 from cxrbench.evidence import Status
+from cxrbench.readers import Row, Text, one_of, read_rows
 
-COLUMNS = ["cell", "status", "reason"]
 EXPECTED = Path("data/expected_status.csv")
+
+
+class Expected(Row):
+    """A line of the file: the cells that a shell pattern names have this status, and why."""
+
+    KEY: ClassVar = ("cell",)
+    cell: Text
+    status: Annotated[str, one_of(get_args(Status))]
+    reason: str
 
 
 def read_expected(path: Path) -> list[tuple[str, str, str]]:
     """(cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if list(table.columns) != COLUMNS:
-        raise UserError(f"{path}: columns are {list(table.columns)}; they must be {COLUMNS}")
-    known = Status.__args__  # type: ignore[attr-defined]
-    for number, row in enumerate(table.itertuples(), start=2):
-        if row.status not in known:
-            raise UserError(f"{path}, line {number}: unknown status '{row.status}'; use one of {list(known)}")
-    return list(table.itertuples(index=False, name=None))
+    return [(row.cell, row.status, row.reason) for row in read_rows(path, Expected).values()]
 
 
 def expected_status(cell: str, expected: list[tuple[str, str, str]]) -> str:
@@ -58,4 +60,4 @@ def accept(path: Path, statuses: dict[str, str], reason: str) -> None:
         for cell, status in sorted(statuses.items())
         if status != expected_status(cell, kept)
     ]
-    write_csv(path, pd.DataFrame(kept + added, columns=COLUMNS))
+    write_csv(path, pd.DataFrame(kept + added, columns=Expected.columns()))

@@ -197,10 +197,10 @@ def test_the_five_numbers_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("usd_per_hour", "-1", "'-1' must be a finite number above zero"),
-        ("usd_per_hour", "", "a price is missing"),
-        ("usd_per_hour", "1.2 EUR", "write the plain number in US dollars"),
-        ("region", "us-est-1", "unknown region 'us-est-1'"),
+        ("usd_per_hour", "-1", "'-1' must be above 0"),
+        ("usd_per_hour", "", "is empty"),
+        ("usd_per_hour", "1.2 EUR", "'1.2 EUR' is not a number"),
+        ("region", "us-est-1", "unknown value 'us-est-1'"),
     ],
 )
 def test_a_bad_price_is_named_with_file_line_and_column(
@@ -223,7 +223,7 @@ def test_two_prices_for_one_key_and_date_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text("\n".join([*lines, lines[1]]) + "\n")
     told = refused("cost", "table", "--prices", path)
-    assert told.startswith(f"{path}:{len(lines) + 1}: column as_of: second price") and "line 2" in told
+    assert told.startswith(f"{path}:{len(lines) + 1}: column as_of: second row") and "line 2" in told
 
 
 def test_the_ledger_shows_no_verdict_when_a_formula_fails(tmp_path: Path) -> None:

@@ -71,10 +71,10 @@ def test_a_file_may_say_the_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows.append(("99999999_000.png", "test")), "line 8: image 99999999_000.png"),
+        (lambda rows: rows.append(("99999999_000.png", "test")), ":8: column image: 99999999_000.png"),
         (lambda rows: rows.pop(), "are in no part"),
-        (lambda rows: rows.__setitem__(0, (rows[0][0], "tset")), "line 2: part 'tset'"),
-        (lambda rows: rows.append(rows[0]), "occurs twice"),
+        (lambda rows: rows.__setitem__(0, (rows[0][0], "tset")), ":2: column split: unknown value 'tset'"),
+        (lambda rows: rows.append(rows[0]), "second row for"),
         (lambda rows: rows.__setitem__(0, (rows[0][0], "test")), "patient 1 is in two parts"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_wrong_file_is_named_with_line_and_image(change, message: str, tmp_pat
 )
 def test_what_is_no_table_is_a_message(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_bytes(content)
-    with pytest.raises(UserError, match=r"my\.csv: not a readable table"):
+    with pytest.raises(UserError, match=r"my\.csv:[12]:"):
         assign_split(table(), str(tmp_path / "my.csv"))
 
 

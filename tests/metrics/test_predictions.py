@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime, timedelta
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cxrbench.errors import UserError
 from cxrbench.evidence import LABELS, SCORES
@@ -24,6 +31,54 @@ def load(tmp_path):
         return load_predictions(tmp_path / "foreign.parquet")
 
     return write_and_load
+
+
+def arrow(table, column, values):
+    """The table with one column of odd type."""
+    whole = pa.Table.from_pandas(table, preserve_index=False)
+    return whole.set_column(whole.column_names.index(column), column, pa.array(values))
+
+
+ODD = [
+    ("patient", [[1]], "patient has the type list<"),
+    ("split", [["test"]], "split has the type list<"),
+    ("patient", [{"a": 1}], "patient has the type struct<"),
+    ("image", [{"a": 1}], "image has the type struct<"),
+    ("image", [b"a"], "image has the type binary"),
+    ("label_Mass", [timedelta(0)], "label_Mass has the type duration"),
+    ("score_Mass", [datetime(2026, 1, 1)], "score_Mass has the type timestamp"),
+    ("score_Mass", ["9" * 5000], "scores are probabilities"),
+]
+
+
+@pytest.mark.fault("predictions with columns of odd types", "file, column and type in one message")
+@pytest.mark.parametrize(("column", "value", "message"), ODD)
+def test_a_column_of_an_odd_type_is_named(table, tmp_path, column, value, message):
+    pq.write_table(arrow(table, column, value * len(table)), tmp_path / "odd.parquet")
+    with pytest.raises(UserError, match=rf"odd\.parquet: .*{message}"):
+        load_predictions(tmp_path / "odd.parquet")
+
+
+@pytest.mark.fault("broken notes of pandas in a Parquet file", "the predictions are read without them")
+@pytest.mark.parametrize("note", [b"{", b"[]", b"{}", b'{"index_columns": ["gone"], "columns": []}'])
+def test_what_pandas_noted_is_not_needed(table, tmp_path, note):
+    whole = pa.Table.from_pandas(table).replace_schema_metadata({b"pandas": note})
+    pq.write_table(whole, tmp_path / "noted.parquet")
+    assert len(load_predictions(tmp_path / "noted.parquet")[0]) == len(table)
+
+
+@pytest.mark.fault("random bytes in a Parquet file", "one message or a table, no traceback")
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8))
+def test_any_bytes_are_a_table_or_a_message(tmp_path_factory, changes):
+    path = tmp_path_factory.getbasetemp() / "mutated.parquet"
+    draw_predictions(2, {"val": 5, "test": 5}, np.full(14, 0.3)).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    for at, byte in changes:
+        content[-1 - at % len(content)] = byte
+    path.write_bytes(content)
+    with suppress(UserError):
+        load_predictions(path)
 
 
 def put(table, column, rows, value):

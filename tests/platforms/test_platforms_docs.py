@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import subprocess
 from typing import get_args
 
 import pytest
@@ -58,22 +57,12 @@ def test_the_docs_name_commands_and_files_that_exist() -> None:
     assert TOOL in DOCS
 
 
-@pytest.mark.parametrize("name", ["neuron.txt", "torchneuron.txt"])
-def test_pins_are_those_of_the_other_platforms(name: str) -> None:
-    text = (ROOT / "requirements" / name).read_text()
+@pytest.mark.parametrize("names", [["neuron-pypi.txt", "training.txt"], ["training.txt"]])
+def test_pins_are_those_of_the_other_platforms(names: list[str]) -> None:
     locked = dict(PIN.findall((ROOT / "requirements/base.lock").read_text()))
-    shared = {package: version for package, version in PIN.findall(text) if package in locked}
-    if name == "torchneuron.txt":
-        assert shared.pop("torch").startswith("2.14")  # the one thing that differs on trn2
-    assert len(shared) >= 9 and all(locked[package] == version for package, version in shared.items())
-    index = ["https://pip.repos.neuron.amazonaws.com"] if name == "neuron.txt" else []  # named once
-    assert re.findall(r"https?://\S+", text) == index
-
-
-def test_the_command_for_trn2_finds_neurons_index() -> None:
-    (command,) = re.findall(r"pip install (\$\(.*) -r requirements/torchneuron.txt", DOCS)
-    words = subprocess.check_output(["bash", "-c", f"echo {command}"], cwd=ROOT, text=True)
-    assert re.fullmatch(r"--extra\S+ https://pip\.repos\.neuron\.amazonaws\.com\n", words)
+    for name in names:
+        pinned = dict(PIN.findall((ROOT / "requirements" / name).read_text()))
+        assert len(pinned) >= 3 and all(locked[package] == version for package, version in pinned.items())
 
 
 def test_reports_of_others_have_a_status_a_source_and_a_known_network() -> None:

@@ -168,7 +168,7 @@ def test_what_does_not_exist_proves_nothing(wrong: str) -> None:
 def test_an_unknown_state_is_named(tmp_path: Path) -> None:
     path = tmp_path / "criteria.csv"
     path.write_text("number,criterion,asked_by,state,proof,note\n1,a,b,mett,README.md,\n")
-    with pytest.raises(UserError, match=r"criteria\.csv, line 2: state is one of met, in part, open"):
+    with pytest.raises(UserError, match=r"criteria\.csv:2: column state: unknown value 'mett'"):
         read_criteria(path)
 
 

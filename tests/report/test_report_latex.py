@@ -9,8 +9,8 @@ import pytest
 
 from cxrbench.errors import UserError
 from cxrbench.report.feasibility import (
-    REPORTED_COLUMNS,
     Report,
+    Reported,
     Source,
     _words,
     read_reported,
@@ -72,13 +72,13 @@ def test_every_report_names_its_source_and_what_it_speaks_of() -> None:
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ("a,neuron,works,,github.com/x,read,w", "reported.csv:2: column status: unknown status 'works'"),
+        ("a,neuron,works,,github.com/x,read,w", "reported.csv:2: column status: unknown value 'works'"),
         ("a,neuron,reported to work,,github.com/x,heard,w", "reported.csv:2: column source_was: unknown"),
-        ("a,neuron,reported to work,,,read,w", "reported.csv:2: a report needs its source and its words"),
+        ("a,neuron,reported to work,,,read,w", "reported.csv:2: column source: is empty"),
     ],
 )
 def test_a_report_in_other_words_is_named_with_its_line(tmp_path, cells: str, message: str) -> None:
     path = tmp_path / "reported.csv"
-    path.write_text(f"{','.join(REPORTED_COLUMNS)}\n{cells}\n")
+    path.write_text(f"{','.join(Reported.columns())}\n{cells}\n")
     with pytest.raises(UserError, match=re.escape(message)):
         read_reported(path)

@@ -309,5 +309,5 @@ def test_accepting_one_cell_changes_what_no_other_should_be(tmp_path: Path) -> N
 
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="line 2: unknown status 'failed'"):
+    with pytest.raises(UserError, match=":2: column status: unknown value 'failed'"):
         read_expected(table(tmp_path, "d/b/cpu/seed0,failed,x"))

@@ -17,16 +17,16 @@ from cxrbench.config import parse_study
 from cxrbench.datasets.split import file_of
 from cxrbench.errors import UserError
 from cxrbench.files import write_if_changed
+from cxrbench.readers import Document
 from cxrbench.report import FIGURES
 from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan, must_be_architectures
-from cxrbench.yaml_keys import refuse_repeated_keys_in
 
 RECORDED = Path("data/recorded")
 SUMS = [path for path in [RECORDED / "SHA256SUMS"] if path.exists()]  # what is recorded, as one file
 try:
     for file in workflow.configfiles:  # Snakemake would keep the last of two equal keys
-        refuse_repeated_keys_in(file)
+        Document(file)
     STUDY = parse_study(dict(config), "config")
     must_be_architectures(cell.architecture for cell in STUDY.all_cells())
     PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))

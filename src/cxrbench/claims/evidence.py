@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -91,7 +92,7 @@ def own_value(value: float | tuple[float, float]) -> Value:
 
 def cited_value(entry: Mapping[str, Any], _: Context) -> Value:
     """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
-    then, now = (_answer_or_number(entry.get(key, entry["value"])) for key in ("value", "now"))
+    then, now = (answer_or_number(entry.get(key, entry["value"])) for key in ("value", "now"))
     return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(entry['value'], bool))} ({entry['from']})")
 
 
@@ -302,20 +303,20 @@ def _keys(given: Any, known: Iterable[str], required: Iterable[str] = ()) -> dic
 
 
 def number_or_range(value: Any) -> float | tuple[float, float]:
-    """A YAML number as a float, or two as a sorted range; UserError for anything else."""
+    """A YAML number as a float, or two as a sorted range; ValueError for anything else."""
     if isinstance(value, list) and len(value) == 2 and all(_is_number(end) for end in value):
         low, high = sorted(float(end) for end in value)
         return low, high
     if _is_number(value):
         return float(value)
-    raise UserError(f"'{value}' is neither a number nor a range of two")
+    raise ValueError(f"'{value}' is neither a number nor a range of two")
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _answer_or_number(value: Any) -> float | tuple[float, float]:
+def answer_or_number(value: Any) -> float | tuple[float, float]:
     """``yes`` and ``no`` of a claim that is true or not, as 1 and 0; or a number."""
     return float(value) if isinstance(value, bool) else number_or_range(value)
 

@@ -16,235 +16,184 @@ and either ``cell`` (its recorded evidence gives scores, hours, money) or ``meas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from cxrbench.cells import Cell
-from cxrbench.claims.evidence import KINDS, OPTIONS, number_or_range, show
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from cxrbench.claims.evidence import KINDS, OPTIONS, answer_or_number, number_or_range, show
 from cxrbench.claims.formula import Formula, FormulaError
-from cxrbench.claims.model import OURS, Check, Claim, Claims, Experiment, Measured, Source, Stated
-from cxrbench.claims.place import Document, Keys
+from cxrbench.claims.model import OURS, Check, Claim, Claims, Experiment, Measured, Plain, Source, Stated
+from cxrbench.config import Strict
 from cxrbench.cost.prices import UNDATED
 from cxrbench.errors import UserError, suggestion
+from cxrbench.readers import Document, Keys, Text, complaint, iso_date
 
-_REQUIRED = ("id", "source", "where", "says")
-_OPTIONAL = (
-    "inputs", "computation", "stated", "tolerance", "unit", "verdict", "note", "striking", "missing",
-    "experiment", "rests_on", "assumes",
-)  # fmt: skip
-_OPTIONAL_TEXTS = ("unit", "verdict", "note", "missing", "experiment", "rests_on", "assumes")
-_EXPERIMENT_TEXTS = ("title", "command", "expect")
-_MEASURED_KEYS = ("seconds", "disk_mib", "where", "date")
-_SOURCE_KEYS = ("author", "title", "where", "interest")
+
+def _input(value: Any) -> Any:
+    """Check one input: a number, a range, or exactly one look-up with its options."""
+    if not isinstance(value, Mapping):
+        number_or_range(value)
+        return value
+    kinds = [key for key in value if key in KINDS]
+    if len(kinds) != 1:
+        raise ValueError(f"give exactly one of {', '.join(KINDS)}")
+    kind, options = kinds[0], OPTIONS[kinds[0]]
+    for key, given in value.items():
+        if key != kind and key not in options:
+            raise ValueError(f"unknown key '{key}'{suggestion(str(key), (kind, *sorted(options)))}")
+        inner = list(given.values()) if key == kind and isinstance(given, Mapping) else [given]
+        for one in inner:
+            if any(isinstance(part, list | Mapping) for part in (one if isinstance(one, list) else [one])):
+                raise ValueError(f"'{key}' has texts, numbers and lists of them, no more")
+    if kind == "value" and not isinstance(value.get("from"), str):
+        raise ValueError("a value of another source needs 'from': name it")
+    for key in ("value", "now") if kind == "value" else ():
+        answer_or_number(value.get(key, 0))
+    if kind == "share" and "of" not in value:
+        raise ValueError("a share needs 'of': the statuses that are counted")
+    if "as_of" in value and value["as_of"] != UNDATED:
+        iso_date(str(value["as_of"]))
+    return value
+
+
+def _stated(value: Any) -> Stated:
+    if isinstance(value, bool):
+        return Stated(float(value), float(value), show(float(value), yes_no=True), yes_no=True)
+    if isinstance(value, Mapping):
+        side, bound = next(iter(value.items()), ("", None))
+        limit = number_or_range(bound)
+        if len(value) > 1 or side not in ("above", "below") or isinstance(limit, tuple):
+            raise ValueError(f"'{value}': write a number, [low, high], {{above: x}}, {{below: x}} or yes")
+        low, high = (limit, float("inf")) if side == "above" else (float("-inf"), limit)
+        return Stated(low, high, f"{side} {show(limit)}")
+    limit = number_or_range(value)
+    low, high = limit if isinstance(limit, tuple) else (limit, limit)
+    return Stated(low, high, show(limit))
+
+
+def _name(name: str) -> str:
+    if not name.isidentifier():
+        raise ValueError(f"'{name}' is not a name that a formula can use")
+    return name
+
+
+class _Entry(Strict):
+    """A claim as it is written."""
+
+    id: Text
+    source: Text
+    where: Text
+    says: Text
+    inputs: dict[Annotated[str, AfterValidator(_name)], Annotated[Any, AfterValidator(_input)]] = Field({})
+    computation: Plain | None = None
+    stated: Annotated[Stated | None, BeforeValidator(_stated)] = None
+    tolerance: Plain | None = None
+    unit: Plain = ""
+    verdict: Plain = ""
+    note: Plain = ""
+    striking: bool = False
+    missing: Plain = ""
+    experiment: Plain = ""
+    rests_on: Plain = ""
+    assumes: Plain = ""
+
+
+class _File(Strict):
+    sources: dict[str, Source]
+    claims: list[_Entry]
+    experiments: dict[str, Experiment] = Field({})
+    facts: dict[str, Text] = Field({})
+
+
+_MODELS: dict[tuple[str, int], type[Strict]] = {
+    ("", 0): _File, ("sources", 2): Source, ("claims", 2): _Entry, ("experiments", 2): Experiment,
+    ("experiments", 3): Measured,
+}  # fmt: skip
 
 
 def read_claims(path: Path | str) -> Claims:
     """The claims in ``path``; UserError with file, line and column for the first thing that is wrong."""
     document = Document(path)
-    return _Reader(document).claims(document.value)
+    if not isinstance(document.value, dict):
+        raise document.wrong((), "a claims file has the keys 'sources' and 'claims'")
+    try:
+        file = _File.model_validate(document.value)
+    except ValidationError as error:
+        raise _wrong(document, error.errors()[0]) from None
+    claims: dict[str, Claim] = {}
+    for number, entry in enumerate(file.claims):
+        if entry.id in claims:
+            first = document.at("claims", list(claims).index(entry.id)).split(":")[-2]
+            raise document.wrong(("claims", number, "id"), f"id {entry.id} is taken (line {first})")
+        claims[entry.id] = _claim(document, ("claims", number), entry, file)
+    return Claims(file.sources, tuple(claims.values()), file.experiments, file.facts)
 
 
-class _Reader:
-    """Checks the plain values against the schema."""
+def _wrong(document: Document, error: Any) -> UserError:
+    """What pydantic found, at its place, with the name of the claim or experiment that it is in."""
+    keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
+    known: list[str] = []
+    if error["type"] == "extra_forbidden":
+        known = list(_MODELS[str(keys[0]) if len(keys) > 1 else "", len(keys) - 1].model_fields)
+    name = str(keys[1]) if len(keys) > 1 else ""
+    if keys[0] == "claims" and name:
+        raw, name = document.value["claims"][int(name)], str(int(name) + 1)
+        name = str(raw.get("id", name)) if isinstance(raw, dict) else name
+    where = f"{str(keys[0]).removesuffix('s')} {name}: " if name else ""
+    inner = f"input '{keys[3]}': " if keys[2:3] == ("inputs",) and len(keys) > 3 else ""
+    key = "" if inner or error["type"] == "extra_forbidden" or len(keys) == 2 else f"{keys[-1]}: "
+    return document.wrong(keys, f"{where}{inner}{key}{complaint(error, known)}")
 
-    def __init__(self, document: Document) -> None:
-        self.at, self.wrong = document.at, document.wrong
 
-    def claims(self, raw: Any) -> Claims:
-        if not isinstance(raw, dict) or set(raw) - {"experiments", "facts"} != {"sources", "claims"}:
-            raise self.wrong(
-                (),
-                "a claims file has two keys, 'sources' and 'claims', and may have 'experiments' and 'facts'",
-            )
-        if not isinstance(raw["claims"], list) or not isinstance(raw["sources"], dict):
-            raise self.wrong((), "'sources' is a mapping and 'claims' a list")
-        sources = {key: self._source(key, value) for key, value in raw["sources"].items()}
-        experiments, facts = self._experiments(raw.get("experiments", {})), self._facts(raw.get("facts", {}))
-        claims: dict[str, Claim] = {}
-        for number, entry in enumerate(raw["claims"]):
-            claim = self._claim(number, entry, sources)
-            for key, name, known in (
-                ("experiment", claim.experiment, experiments),
-                ("rests_on", claim.rests_on, facts),
-            ):
-                if name and name not in known:
-                    what = f"claim {claim.id}: unknown {key} '{name}'{suggestion(name, known)}"
-                    raise self.wrong(("claims", number, key), what)
-            if claim.id in claims:
-                first = self.at("claims", list(claims).index(claim.id)).split(":")[-2]
-                what = f"id {claim.id} is taken (line {first}); use another"
-                raise self.wrong(("claims", number, "id"), what)
-            claims[claim.id] = claim
-        return Claims(sources, tuple(claims.values()), experiments, facts)
+def _claim(document: Document, where: Keys, entry: _Entry, file: _File) -> Claim:
+    """The claim, once what it names exists and its formula is one."""
 
-    def _source(self, key: str, value: Any) -> Source:
-        where = ("sources", key)
-        if not isinstance(value, dict) or any(not isinstance(text, str) for text in value.values()):
-            raise self.wrong(where, f"source {key} is a mapping of texts: {', '.join(_SOURCE_KEYS)}")
-        self._known_keys(where, value, _SOURCE_KEYS)
-        for needed in _SOURCE_KEYS[:3]:
-            if needed not in value:
-                raise self.wrong(where, f"source {key}: key '{needed}' is missing")
-        return Source(**value)
+    def wrong(what: str, *keys: str, offset: int = 0) -> UserError:
+        return document.wrong((*where, *keys), f"claim {entry.id}: {what}", offset)
 
-    def _facts(self, value: Any) -> dict[str, str]:
-        if not isinstance(value, dict) or any(not isinstance(fact, str) for fact in value.values()):
-            raise self.wrong(("facts",), "'facts' is a mapping of names to sentences")
-        return value
+    for key, known in (("source", file.sources), ("experiment", file.experiments), ("rests_on", file.facts)):
+        if (name := getattr(entry, key)) and name not in known:
+            raise wrong(f"unknown {key} '{name}'{suggestion(name, known)}", key)
+    if bool(entry.missing) == (entry.computation is not None):
+        raise wrong("give either a 'computation' or what is 'missing'")
+    for name, one in entry.inputs.items():
+        if entry.source == OURS and isinstance(one, Mapping) and "price" in one and "as_of" not in one:
+            what = f"input '{name}': a price of a claim of ours needs its date, 'as_of'"
+            raise wrong(what, "inputs", name)
+    at = {key: document.at(*where, key) for key in ("computation", "verdict")}
+    at |= {f"inputs {name}": document.at(*where, "inputs", name) for name in entry.inputs}
+    check = None if entry.computation is None else _check(entry, entry.computation, wrong)
+    values = {key: getattr(entry, key) for key in _Entry.model_fields}
+    for key in ("computation", "stated", "tolerance"):
+        del values[key]
+    return Claim(**values, check=check, at=at)
 
-    def _experiments(self, value: Any) -> dict[str, Experiment]:
-        if not isinstance(value, dict):
-            raise self.wrong(("experiments",), "'experiments' is a mapping of names to experiments")
-        return {str(key): self._experiment(str(key), entry) for key, entry in value.items()}
 
-    def _experiment(self, key: str, entry: Any) -> Experiment:
-        where = ("experiments", key)
-        if not isinstance(entry, dict):
-            raise self.wrong(where, f"experiment {key} is a mapping with {', '.join(_EXPERIMENT_TEXTS)}, ...")
-        self._known_keys(where, entry, (*_EXPERIMENT_TEXTS, "human_minutes", "cell", "measured"))
-        for text in _EXPERIMENT_TEXTS:
-            if not isinstance(entry.get(text), str) or not entry[text].strip():
-                raise self.wrong((*where, text), f"experiment {key}: '{text}' must be a text")
-        minutes = self._amount((*where, "human_minutes"), entry.get("human_minutes"))
-        try:
-            cell = Cell.parse(str(entry["cell"])) if "cell" in entry else None
-        except UserError as error:
-            raise self.wrong((*where, "cell"), f"experiment {key}: {error}") from None
-        texts = {name: entry[name].strip() for name in _EXPERIMENT_TEXTS}
-        return Experiment(**texts, human_minutes=minutes, cell=cell, measured=self._measured(where, entry))
+def _check(entry: _Entry, text: str, wrong: Callable[..., UserError]) -> Check:
+    if entry.stated is None or entry.tolerance is None:
+        raise wrong(f"'{'stated' if entry.stated is None else 'tolerance'}' is missing; add it")
+    try:
+        formula = Formula(text, entry.inputs)
+    except FormulaError as error:
+        raise wrong(f"computation '{text}': {error}", "computation", offset=error.offset) from None
+    try:
+        return Check(formula, entry.stated, _tolerance(entry.tolerance, entry.stated))
+    except ValueError as error:
+        raise wrong(f"tolerance '{entry.tolerance}': {error}", "tolerance") from None
 
-    def _measured(self, where: Keys, entry: Mapping[str, Any]) -> Measured | None:
-        if "measured" not in entry:
-            return None
-        found, here = entry["measured"], (*where, "measured")
-        if not isinstance(found, dict) or set(found) != set(_MEASURED_KEYS):
-            raise self.wrong(here, f"measured is a mapping with {', '.join(_MEASURED_KEYS)}")
-        amounts = {key: self._amount((*here, key), found[key]) for key in _MEASURED_KEYS[:2]}
-        return Measured(**amounts, where=str(found["where"]), date=str(found["date"]))
 
-    def _amount(self, where: Keys, value: Any) -> float:
-        if isinstance(number := self._number(where, value), tuple) or number < 0:
-            raise self.wrong(where, f"'{value}': a number that is not negative")
+def _tolerance(text: str, stated: Stated) -> float:
+    """An absolute tolerance from a number or a percentage of what is stated."""
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError("write a number, or a percentage of what is stated")
+    if not text.endswith("%"):
         return number
-
-    def _known_keys(self, where: Keys, value: Mapping, known: tuple[str, ...]) -> None:
-        for key in value:
-            if key not in known:
-                hint = suggestion(str(key), known)
-                raise self.wrong((*where, key), f"unknown key '{key}'{hint}")
-
-    def _claim(self, number: int, entry: Any, sources: Mapping[str, Source]) -> Claim:
-        where = ("claims", number)
-        self._claim_texts(where, entry, number)
-        name = entry["id"]
-        if entry["source"] not in sources:
-            hint = suggestion(entry["source"], sources)
-            raise self.wrong((*where, "source"), f"claim {name}: unknown source '{entry['source']}'{hint}")
-        if ("missing" in entry) == ("computation" in entry):
-            raise self.wrong(where, f"claim {name}: give either a 'computation' or what is 'missing'")
-        common = {key: entry[key] for key in _REQUIRED}
-        common |= {key: str(entry.get(key, "")) for key in _OPTIONAL_TEXTS}
-        common |= {"striking": bool(entry.get("striking", False))}
-        at = {key: self.at(*where, key) for key in ("computation", "verdict")}
-        if "missing" in entry:
-            return Claim(**common, at=at)
-        inputs = self._inputs((*where, "inputs"), entry.get("inputs", {}), entry["source"] == OURS)
-        at |= {f"inputs {key}": self.at(*where, "inputs", key) for key in inputs}
-        return Claim(**common, at=at, inputs=inputs, check=self._check(where, entry))
-
-    def _claim_texts(self, where: Keys, entry: Any, number: int) -> None:
-        if not isinstance(entry, dict):
-            raise self.wrong(where, "a claim is a mapping with id, source, where, says, ...")
-        self._known_keys(where, entry, (*_REQUIRED, *_OPTIONAL))
-        for key in _REQUIRED:
-            if not isinstance(entry.get(key), str) or not entry[key].strip():
-                name = entry.get("id", number + 1)
-                raise self.wrong((*where, key), f"claim {name}: '{key}' must be a text")
-
-    def _check(self, where: Keys, entry: Mapping[str, Any]) -> Check:
-        for key in ("stated", "tolerance"):
-            if key not in entry:
-                raise self.wrong(where, f"claim {entry['id']}: '{key}' is missing")
-        stated = self._stated((*where, "stated"), entry["stated"])
-        tolerance = self._tolerance((*where, "tolerance"), entry["tolerance"], stated)
-        return Check(self._formula(where, entry), stated, tolerance)
-
-    def _inputs(self, where: Keys, value: Any, ours: bool) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.wrong(where, "inputs is a mapping of names to numbers or look-ups")
-        for name, entry in value.items():
-            here = (*where, name)
-            if not str(name).isidentifier():
-                raise self.wrong(here, f"input '{name}' is not a name that a formula can use")
-            if not isinstance(entry, dict):
-                self._number(here, entry)
-                continue
-            kinds = [key for key in entry if key in KINDS]
-            if len(kinds) != 1:
-                raise self.wrong(here, f"input '{name}': give exactly one of {', '.join(KINDS)}")
-            self._known_keys(here, entry, (kinds[0], *sorted(OPTIONS[kinds[0]])))
-            if kinds[0] == "value" and not isinstance(entry.get("from"), str):
-                raise self.wrong(here, f"input '{name}': a value of another source needs 'from': name it")
-            if kinds[0] == "price":
-                self._price_date(here, name, entry, ours)
-        return value
-
-    def _price_date(self, where: Keys, name: str, entry: Mapping[str, Any], ours: bool) -> None:
-        if "as_of" not in entry:
-            if ours:
-                raise self.wrong(where, f"input '{name}': a price of a claim of ours needs its date, 'as_of'")
-            return
-        try:
-            date.fromisoformat("2000-01-01" if entry["as_of"] == UNDATED else str(entry["as_of"]))
-        except ValueError:
-            what = f"'{entry['as_of']}' is not a date such as 2026-07-20, nor '{UNDATED}'"
-            raise self.wrong((*where, "as_of"), f"input '{name}': {what}") from None
-
-    def _number(self, where: Keys, value: Any) -> float | tuple[float, float]:
-        try:
-            return number_or_range(value)
-        except UserError as error:
-            raise self.wrong(where, str(error)) from None
-
-    def _formula(self, where: Keys, entry: Mapping[str, Any]) -> Formula:
-        text = str(entry["computation"])
-        try:
-            return Formula(text, entry.get("inputs", {}))
-        except FormulaError as error:
-            raise self.wrong(
-                (*where, "computation"),
-                f"claim {entry['id']}: computation '{text}': {error}",
-                error.offset,
-            ) from None
-
-    def _stated(self, where: Keys, value: Any) -> Stated:
-        if isinstance(value, bool):
-            return Stated(float(value), float(value), show(float(value), yes_no=True), yes_no=True)
-        if isinstance(value, dict) and len(value) == 1 and set(value) <= {"above", "below"}:
-            side, bound = next(iter(value.items()))
-            limit = self._number(where, bound)
-            if not isinstance(limit, tuple):
-                ends = (limit, float("inf")) if side == "above" else (float("-inf"), limit)
-                return Stated(*ends, f"{side} {show(limit)}")
-        elif not isinstance(value, dict):
-            limit = self._number(where, value)
-            if isinstance(limit, tuple):
-                return Stated(*limit, show(limit))
-            return Stated(limit, limit, show(limit))
-        raise self.wrong(where, f"stated '{value}': a number, [low, high], {{above: x}}, {{below: x}} or yes")
-
-    def _tolerance(self, where: Keys, value: Any, stated: Stated) -> float:
-        text = str(value)
-        try:
-            number = float(text.removesuffix("%"))
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < float("inf"):
-            raise self.wrong(where, f"tolerance '{value}': a number, or a percentage of what is stated")
-        if not text.endswith("%"):
-            return number
-        if abs(stated.low) == float("inf") or abs(stated.high) == float("inf"):
-            raise self.wrong(where, "a percentage needs a stated number or range")
-        return number / 100 * max(abs(stated.low), abs(stated.high))
+    if abs(stated.low) == float("inf") or abs(stated.high) == float("inf"):
+        raise ValueError("a percentage needs a stated number or range")
+    return number / 100 * max(abs(stated.low), abs(stated.high))

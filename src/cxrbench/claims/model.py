@@ -8,23 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import date
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from cxrbench.cells import Cell
 from cxrbench.claims.evidence import KINDS, Context, Value, number_or_range, own_value
 from cxrbench.claims.formula import Formula
+from cxrbench.config import Strict
 from cxrbench.errors import UserError
+from cxrbench.readers import Text
 
 OURS = "ours"
 
 
-@dataclass(frozen=True)
-class Source:
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float | date) else value
+
+
+def _cell(value: Any) -> Cell:
+    try:
+        return Cell.parse(str(value))
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
+Plain = Annotated[str, BeforeValidator(_as_text)]  # a text that YAML may have read as a number or a date
+_Amount = Annotated[float, Field(ge=0)]
+
+
+class Source(Strict):
     """Where claims are from: author, title, where to find it, and what its author sells, if anything."""
 
-    author: str
-    title: str
-    where: str
+    author: Text
+    title: Text
+    where: Text
     interest: str = ""
 
 
@@ -85,25 +104,23 @@ class Claim:
             raise UserError(f"{at}: claim {self.id}: input '{name}': {error}") from None
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Strict):
     """What one run of an experiment took: wall seconds, MiB written, on which machine, when."""
 
-    seconds: float
-    disk_mib: float
-    where: str
-    date: str
+    seconds: _Amount
+    disk_mib: _Amount
+    where: Text
+    date: Plain
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(Strict):
     """How a reviewer sees claims: one command. ``cell`` or ``measured`` give its cost, where known."""
 
-    title: str
-    command: str
-    human_minutes: float
-    expect: str
-    cell: Cell | None = None
+    title: Text
+    command: Text
+    human_minutes: _Amount
+    expect: Text
+    cell: Annotated[Cell | None, BeforeValidator(_cell)] = None
     measured: Measured | None = None
 
 

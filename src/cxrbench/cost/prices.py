@@ -1,34 +1,24 @@
 """Hourly prices as data: one CSV row per instance, region, basis and date; older rows are kept.
 
-Columns of ``data/prices.csv``: ``instance`` (EC2 type, or ``ml.`` type for SageMaker), ``region``,
-``basis`` (one of :data:`BASES`), ``usd_per_hour`` (USD per hour of the whole instance, tax excluded),
-``accelerator`` (empty: none), ``accelerators`` (chips or GPUs), ``memory_gib_per_accelerator``,
-``cores``, ``vcpus``, ``memory_gib`` (of the host), ``source``, ``as_of`` (ISO date; empty: undated) and
-``note``.
-
 ``cores`` has one meaning everywhere: the units that one training process can occupy alone. These are
 NeuronCores on Trainium and Inferentia, GPUs on GPU instances, vCPUs on instances without an accelerator.
 """
 
 from __future__ import annotations
 
-import csv
-import math
-import re
 from collections.abc import Iterable
-from datetime import date
 from pathlib import Path
+from typing import Annotated, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
+from pydantic import AfterValidator, Field
 
-from cxrbench.errors import UserError, nearest, suggestion
+from cxrbench.config import PriceBasis
+from cxrbench.errors import UserError, nearest
+from cxrbench.readers import OR_NONE, Row, Text, iso_date, matching, one_of, read_rows
 
-BASES = ("on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker")
-COLUMNS = (
-    "instance", "region", "basis", "usd_per_hour", "accelerator", "accelerators",
-    "memory_gib_per_accelerator", "cores", "vcpus", "memory_gib", "source", "as_of", "note",
-)  # fmt: skip
+BASES: tuple[str, ...] = get_args(PriceBasis)
 KEY = ["instance", "region", "basis"]
 HARDWARE = ["accelerator", "accelerators", "memory_gib_per_accelerator", "cores", "vcpus", "memory_gib"]
 REGIONS = (
@@ -50,12 +40,29 @@ class NoPrice(UserError):
         self.reason = reason
 
 
-_INSTANCE = re.compile(r"^(ml\.)?[a-z][a-z0-9\-]*\.[a-z0-9\-]+$")
-_NUMBERS = {
-    "usd_per_hour": "a price", "accelerators": "a count", "memory_gib_per_accelerator": "GiB",
-    "cores": "a count", "vcpus": "a count", "memory_gib": "GiB",
-}  # fmt: skip
-_MAY_BE_EMPTY = {"memory_gib_per_accelerator", "vcpus", "memory_gib"}
+_Positive = Annotated[float, Field(gt=0)]
+
+
+class Price(Row):
+    """A row of ``data/prices.csv``. Empty numbers are unknown, an empty ``as_of`` is an undated price."""
+
+    KEY: ClassVar = (*KEY, "as_of")
+    instance: Annotated[str, matching(r"(ml\.)?[a-z][a-z0-9-]*\.[a-z0-9-]+", "g5.xlarge or ml.g5.xlarge")]
+    region: Annotated[str, one_of(REGIONS)]
+    basis: Annotated[str, one_of(BASES)]
+    usd_per_hour: _Positive  # of the whole instance, tax excluded
+    accelerator: str  # empty: none
+    accelerators: Annotated[float, Field(ge=0)]  # chips or GPUs
+    memory_gib_per_accelerator: Annotated[_Positive | None, OR_NONE]
+    cores: _Positive
+    vcpus: Annotated[_Positive | None, OR_NONE]
+    memory_gib: Annotated[_Positive | None, OR_NONE]  # of the host
+    source: Text
+    as_of: Annotated[str, AfterValidator(lambda text: text and iso_date(text))]
+    note: str
+
+
+COLUMNS = tuple(Price.columns())
 
 
 def read_prices(path: Path | str) -> pd.DataFrame:
@@ -64,124 +71,30 @@ def read_prices(path: Path | str) -> pd.DataFrame:
     Empty numbers become NaN, an empty ``as_of`` stays ``""`` (undated). UserError with file, line and
     column for anything that is not a price in US dollars with a source.
     """
-    path = Path(path)
-    rows = _rows(path)
-    first_line: dict[tuple[str, ...], int] = {}
-    hardware: dict[str, tuple[list[str], int]] = {}
-    parsed = []
-    for line, row in rows:
-        parsed.append(_checked(row, path, line))
-        key = (*(row[c] for c in KEY), row["as_of"])
-        if key in first_line:
-            raise UserError(
-                f"{path}:{line}: column as_of: second price for {' '.join(key[:3])} as of "
-                f"{key[3] or UNDATED} (first in line {first_line[key]}); keep one of the two"
-            )
-        first_line[key] = line
-        facts, other = hardware.setdefault(row["instance"], ([row[c] for c in HARDWARE], line))
-        for column, fact in zip(HARDWARE, facts, strict=True):
-            if row[column] != fact:
-                raise UserError(
-                    f"{path}:{line}: column {column}: {row['instance']} has '{row[column]}' here and "
-                    f"'{fact}' in line {other}; one instance has one hardware, mend the wrong one"
-                )
-    return pd.DataFrame(parsed, columns=list(COLUMNS))
-
-
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Line number and stripped cells of each row."""
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            header = [name.strip() for name in next(reader, [])]
-            _check_header(header, path)
-            rows = []
-            start = reader.line_num
-            for cells in reader:
-                line, start = start + 1, reader.line_num
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise UserError(
-                        f"{path}:{line}: column {min(len(cells), len(header)) + 1}: {len(cells)} cells where "
-                        f"the header has {len(header)}; quote cells that contain commas"
-                    )
-                rows.append((line, dict(zip(header, (c.strip() for c in cells), strict=True))))
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no price table; restore it with git") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: not a readable CSV file ({error}); restore it with git") from None
+    rows = read_rows(path, Price)
     if not rows:
-        raise UserError(f"{path}:2: there are no prices; restore it with git")
-    return rows
-
-
-def _check_header(header: list[str], path: Path) -> None:
-    for position, name in enumerate(header, 1):
-        if name not in COLUMNS:
-            hint = suggestion(name, COLUMNS, 1)
-            raise UserError(f"{path}:1: column {position}: unknown column '{name}' (prices are in USD){hint}")
-        if name in header[: position - 1]:
-            raise UserError(f"{path}:1: column {position}: '{name}' occurs twice; remove one")
-    if missing := [name for name in COLUMNS if name not in header]:
-        raise UserError(f"{path}:1: column {missing[0]} is missing; the header is {','.join(COLUMNS)}")
-
-
-def _checked(row: dict[str, str], path: Path, line: int) -> dict[str, str | float]:
-    """The row with its numbers parsed; UserError naming the column otherwise."""
-
-    def wrong(column: str, what: str) -> UserError:
-        return UserError(f"{path}:{line}: column {column}: {what}")
-
-    if not _INSTANCE.match(row["instance"]):
-        raise wrong("instance", f"'{row['instance']}' is not an instance type; write one such as g5.xlarge")
-    for column, known in (("region", REGIONS), ("basis", BASES)):
-        if row[column] not in known:
-            hint = suggestion(row[column], known)
-            raise wrong(column, f"unknown {column} '{row[column]}'{hint}")
-    if not row["source"]:
-        raise wrong("source", "a price without a source cannot be checked; say where it is from")
-    if row["as_of"] and not _is_date(row["as_of"]):
-        raise wrong("as_of", f"'{row['as_of']}' is not a date such as 2026-07-20; leave it empty if undated")
-    values: dict[str, str | float] = dict(row)
-    for column, kind in _NUMBERS.items():
-        values[column] = _number(row[column], column, kind, wrong)
-    return values
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False
+        raise UserError(f"{path}:2: column 1: there are no prices; add a row")
+    first: dict[str, tuple[int, Price]] = {}
+    for line, row in rows.items():
+        other, same = first.setdefault(row.instance, (line, row))
+        for column in HARDWARE:
+            if (here := getattr(row, column)) != (there := getattr(same, column)):
+                raise UserError(
+                    f"{path}:{line}: column {column}: {row.instance} has '{here}' here and '{there}' in "
+                    f"line {other}; one instance has one hardware, correct the wrong one"
+                )
+    table = pd.DataFrame([row.model_dump() for row in rows.values()])
+    return table.astype(dict.fromkeys(["usd_per_hour", *HARDWARE[1:]], "float64"))
 
 
 def _last_date(as_of: str) -> str:
     """The last ``as_of`` of the table that ``as_of`` admits; undated rows sort before every date."""
     if as_of == UNDATED:
         return ""
-    if not _is_date(as_of):
-        raise UserError(
-            f"'{as_of}' is not a date such as 2026-07-20, nor '{UNDATED}' (prices.as_of, or --as-of)"
-        )
-    return as_of
-
-
-def _number(text: str, column: str, kind: str, wrong) -> float:
-    if not text:
-        if column in _MAY_BE_EMPTY:
-            return math.nan
-        raise wrong(column, f"{kind} is missing; fill it in or remove the row")
     try:
-        value = float(text)
-    except ValueError:
-        if column == "usd_per_hour" and re.search(r"[A-Za-z$€£¥]", text):
-            raise wrong(column, f"'{text}': write the plain number in US dollars per hour") from None
-        raise wrong(column, f"'{text}' is not a number") from None
-    least_is_zero = column == "accelerators"
-    if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_zero):
-        raise wrong(column, f"'{text}' must be a finite number above zero; correct it or remove the row")
-    return value
+        return iso_date(as_of)
+    except ValueError as error:
+        raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
 
 
 def newest(

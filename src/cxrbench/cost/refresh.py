@@ -22,6 +22,7 @@ import pandas as pd
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
 from cxrbench.errors import UserError, nearest
 from cxrbench.files import written_aside
+from cxrbench.readers import read_cells
 
 DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
 _HOURS_PER_YEAR = 8760
@@ -252,8 +253,7 @@ def _difference(prices: pd.DataFrame, quotes: list[Quote], region: str) -> pd.Da
 
 def _write(path: Path, prices: pd.DataFrame, quotes: list[Quote], region: str, today: str) -> None:
     """Add the quotes as rows of today; a row of today that is already there is replaced."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = [{k: v.strip() for k, v in row.items()} for row in csv.DictReader(file)]
+    rows = list(read_cells(path, COLUMNS).values())
     hardware = {row["instance"]: {column: row[column] for column in HARDWARE} for row in rows}
     new = [
         {

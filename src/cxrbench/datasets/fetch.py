@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -110,7 +110,7 @@ def _with_size(file: RemoteFile, mirrors: tuple[str, ...], timeout: float) -> Re
         try:
             with opened(new_session(), source, 0, timeout) as stream:
                 if stream.total is not None:
-                    return replace(file, size=stream.total)
+                    return file.model_copy(update={"size": stream.total})
         except (Broken, Refused):
             continue  # the transfer itself will say what is wrong with it
     return file

@@ -2,83 +2,61 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, BeforeValidator, Field
+
 from cxrbench.errors import UserError, nearest
-
-COLUMNS = ["dataset", "file", "url", "mirrors", "bytes", "hash", "licence", "citation"]
-_DIGITS = {"md5": 32, "sha256": 64}
+from cxrbench.readers import OR_NONE, Row, Text, matching, read_rows
 
 
-@dataclass(frozen=True)
-class RemoteFile:
+def _file_name(name: str) -> str:
+    if PurePosixPath(name).name != name or name.startswith(".") or "\\" in name:
+        raise ValueError(f"'{name}' is not a plain file name; give a name without a folder")
+    return name
+
+
+def _address(address: str) -> str:
+    if not address.startswith(("http://", "https://")) or not urlsplit(address).netloc:
+        raise ValueError(f"'{address}' is not a web address; it starts with https://")
+    return address
+
+
+_Address = Annotated[str, AfterValidator(_address)]
+
+
+class RemoteFile(Row):
     """One file of the registry; ``size`` in bytes is None where its publisher does not state it."""
 
-    dataset: str
-    name: str
-    url: str
-    mirrors: tuple[str, ...]
-    size: int | None
-    algorithm: str
-    digest: str
-    licence: str
-    citation: str
+    KEY: ClassVar = ("dataset", "file")
+    ANY_CASE: ClassVar = True  # as file systems may have it
+    dataset: Text
+    name: Annotated[Text, AfterValidator(_file_name)] = Field(alias="file")
+    url: _Address
+    mirrors: Annotated[tuple[_Address, ...], BeforeValidator(str.split)]
+    size: Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, OR_NONE] = Field(alias="bytes")
+    hash: Annotated[str, matching("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", "md5: and 32 hex digits")]
+    licence: Text
+    citation: Text
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the hash, as hashlib has it."""
+        return self.hash.partition(":")[0]
+
+    @property
+    def digest(self) -> str:
+        """Hex digits of the hash."""
+        return self.hash.partition(":")[2]
 
 
 def read_registry(path: Path) -> list[RemoteFile]:
-    """Every line of the registry; UserError naming file, line and remedy when one is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); restore it with git") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error}); restore it with git") from None
-    rows = list(csv.reader(text.splitlines()))
-    if not rows or rows[0] != COLUMNS:
-        raise UserError(f"{path}, line 1: the columns are {','.join(COLUMNS)}; restore it with git")
-    files = [_parse(row, f"{path}, line {number}") for number, row in enumerate(rows[1:], start=2)]
-    seen: set[tuple[str, str]] = set()
-    for number, file in enumerate(files, start=2):
-        if (key := (file.dataset, file.name.lower())) in seen:
-            raise UserError(f"{path}, line {number}: {file.name} of {file.dataset} occurs twice; remove one")
-        seen.add(key)
-    return files
-
-
-def _parse(row: list[str], where: str) -> RemoteFile:
-    if len(row) != len(COLUMNS):
-        raise UserError(f"{where}: {len(row)} fields, not {len(COLUMNS)}; quote fields that hold commas")
-    dataset, name, url, mirrors, size, digest, licence, citation = (field.strip() for field in row)
-    if not dataset or PurePosixPath(name).name != name or name.startswith(".") or "\\" in name:
-        raise UserError(f"{where}: '{name}' is not a plain file name; give a name without a folder")
-    addresses = [url, *mirrors.split()]
-    for address in addresses:
-        if urlsplit(address).scheme not in ("http", "https"):
-            raise UserError(f"{where}: '{address}' is not a web address; it starts with https://")
-    algorithm, _, digits = digest.partition(":")
-    if not re.fullmatch(rf"[0-9a-f]{{{_DIGITS.get(algorithm, 0)}}}", digits) or not digits:
-        raise UserError(f"{where}: hash '{digest}' is not md5: or sha256: with 32 or 64 lower hex digits")
-    if size and not size.isdecimal():
-        raise UserError(f"{where}: bytes '{size}' is not a number; leave it empty when unknown")
-    if not licence or not citation:
-        raise UserError(f"{where}: licence or citation is empty; say under which terms {name} comes")
-    return RemoteFile(
-        dataset,
-        name,
-        url,
-        tuple(addresses[1:]),
-        int(size) if size else None,
-        algorithm,
-        digits,
-        licence,
-        citation,
-    )
+    """Every line of the registry; UserError naming file, line, column and remedy when one is wrong."""
+    return list(read_rows(path, RemoteFile).values())
 
 
 def choose(files: Iterable[RemoteFile], dataset: str, only: str = "*") -> list[RemoteFile]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-import warnings
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import pandas as pd
 
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.errors import UserError, nearest
+from cxrbench.readers import Row, Text, one_of, read_rows
 
 PUBLISHED = ("chexnet", "official")
-_SEEDED = re.compile(r"seeded-(\d+)")
+_SEEDED = re.compile(r"seeded-([0-9]{1,9})")
 _SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}  # of patients in a seeded split; chexnet's shares
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 
@@ -107,28 +108,21 @@ def _find(split: str, folder: Path | None) -> Path:
     )
 
 
+class _Placed(Row):
+    """A line of a split file."""
+
+    KEY: ClassVar = ("image",)
+    image: Text
+    split: Annotated[str, one_of(SPLITS)]
+
+
 def _from_file(path: Path, present: set[str]) -> pd.Series:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # fields too many would be dropped
-            table = pd.read_csv(path, dtype=str, index_col=False)
-    except (
-        OSError,
-        ValueError,
-        pd.errors.ParserWarning,
-    ) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
-        raise UserError(f"{path}: not a readable table ({error}); a split file has image,split") from None
-    if list(table.columns) != ["image", "split"]:
-        raise UserError(f"{path}: columns are {list(table.columns)}; a split file has image,split")
-    if len(bad := table[~table["split"].isin(SPLITS)]):
-        raise UserError(
-            f"{path}, line {bad.index[0] + 2}: part '{bad['split'].iloc[0]}'; use train, val or test"
-        )
-    if len(twice := table[table["image"].duplicated()]):
-        raise UserError(f"{path}, line {twice.index[0] + 2}: image {twice['image'].iloc[0]} occurs twice")
-    if len(absent := table[~table["image"].isin(present)]):
-        raise UserError(
-            f"{path}, line {absent.index[0] + 2}: image {absent['image'].iloc[0]} and {len(absent) - 1} more "
-            "are not in the image folder; fetch them or take them out of the split file"
-        )
-    return table.set_index("image")["split"]
+    rows = read_rows(path, _Placed)
+    for line, row in rows.items():
+        if row.image not in present:
+            absent = sum(one.image not in present for one in rows.values())
+            raise UserError(
+                f"{path}:{line}: column image: {row.image} and {absent - 1} more are not in the image "
+                "folder; fetch them or take them out of the split file"
+            )
+    return pd.Series({row.image: row.split for row in rows.values()}, name="split", dtype=str)

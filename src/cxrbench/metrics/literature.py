@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
-from cxrbench.errors import UserError
+from cxrbench.readers import OR_NONE, Row, Text, read_rows
 
-BASELINE_COLUMNS = [
-    *("label", "source", "split", "value", "n_train_images", "n_test_images", "pixels", "citation"),
-]
+_Count = Annotated[Annotated[int, Field(gt=0, le=10**9)] | None, OR_NONE]
+
+
+class Baseline(Row):
+    """A published AUROC of a label on a split; empty counts are unknown."""
+
+    KEY: ClassVar = ("label", "source", "split")
+    label: Text
+    source: Text
+    split: Text
+    value: Annotated[float, Field(ge=0, le=1)]
+    n_train_images: _Count
+    n_test_images: _Count
+    pixels: _Count
+    citation: Text
+
+
 COLUMNS = [
     *("label", "source", "split", "published", "value", "ci_low", "ci_high", "difference", "verdict"),
     *(
@@ -27,22 +43,11 @@ COLUMNS = [
 
 
 def read_baselines(path: Path | str) -> pd.DataFrame:
-    """Published values (columns ``BASELINE_COLUMNS``), an unknown count as NA.
-
-    Raises UserError when the file is missing, lacks a column or holds a value outside 0 to 1.
-    """
-    path = Path(path)
-    try:
-        table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); restore it with git") from None
-    if missing := [name for name in BASELINE_COLUMNS if name not in table]:
-        raise UserError(f"{path}: columns are missing: {', '.join(missing)}; restore it with git")
-    if (bad := ~table["value"].between(0, 1)).any():
-        row = table[bad].iloc[0]
-        raise UserError(f"{path}: {row['source']}, {row['label']}: {row['value']} is no AUROC; use 0 to 1")
-    counts = ["n_train_images", "n_test_images", "pixels"]
-    return table[BASELINE_COLUMNS].astype(dict.fromkeys(counts, "Int64"))
+    """Published values (a row per :class:`Baseline`), an unknown count as NA; UserError with the place."""
+    table = pd.DataFrame(
+        [row.model_dump() for row in read_rows(path, Baseline).values()], columns=Baseline.columns()
+    )
+    return table.astype(dict.fromkeys(["n_train_images", "n_test_images", "pixels"], "Int64"))
 
 
 def compare_with_literature(

@@ -12,6 +12,7 @@ from cxrbench.datasets.findings import SPLITS
 from cxrbench.errors import UserError, nearest
 from cxrbench.evidence import LABELS, SCORES
 
+IDENTITY = ("image", "patient", "split")
 SHOWN = 3  # bad rows named in a message
 
 
@@ -25,11 +26,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; name a Parquet file of predictions")
-    try:
-        table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a readable Parquet file ({reason}); write it again") from None
+    table = _read(path)
     notes = []
     if "split" not in table:
         table = table.assign(split="test")
@@ -46,6 +43,32 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     return table, notes
 
 
+_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """The table without what pandas may have noted about it; columns in need are texts or numbers."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path).replace_schema_metadata(None)
+        for field in table.schema:
+            kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            if field.name not in (*IDENTITY, *LABELS, *SCORES):
+                continue
+            if not any(getattr(pa.types, f"is_{plain}")(kind) for plain in _PLAIN):
+                raise UserError(f"{path}: {field.name} has the type {kind}; write texts or numbers")
+            if kind != field.type:
+                table = table.set_column(
+                    table.column_names.index(field.name), field.name, table[field.name].cast(kind)
+                )
+        return table.to_pandas()
+    except (OSError, ValueError, NotImplementedError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); write it again") from None
+
+
 def check_foreign(table: pd.DataFrame, where: Path | str) -> None:
     """Raise UserError, beginning with ``where``, for the first thing wrong in a predictions table."""
     for complaint in _complaints(table):
@@ -58,7 +81,7 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if table.empty:
         yield "there are no rows; write at least one prediction"
-    identity = [name for name in ("image", "patient", "split") if name in table]
+    identity = [name for name in IDENTITY if name in table]
     for name in identity:
         if (bad := table[name].isna()).any():
             yield f"{name} is empty in {_rows(table, bad)}; fill it in" + (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cxrbench.config import Compiler
 from cxrbench.errors import UserError, nearest
-from cxrbench.platform_names import PLATFORMS, STATED
+from cxrbench.platform_names import ENTRIES, PLATFORMS
 
 if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform
@@ -30,10 +30,10 @@ def unavailable(name: str) -> str | None:
         return reason
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here (run `make setup`)"
-    for package in ("timm", *STATED[name].modules):
+    for package in ("timm", *ENTRIES[name].modules):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed here (run `make setup`)"
-    if (found_by := STATED[name].found_by) and not Path(found_by[0]).exists():
+    if (found_by := ENTRIES[name].found_by) and not Path(found_by[0]).exists():
         return found_by[1]
     return None
 
@@ -48,12 +48,12 @@ def load(name: str, threads: int, precision: str, compiler: Compiler | None = No
         raise UserError(f"platform {name} cannot run here: {reason}")
     if settings := _settings(name):
         os.environ.update(settings.environment(precision, compiler or Compiler(), os.environ))
-    module = importlib.import_module(f"cxrbench.platforms.{STATED[name].module}")
-    platform: Platform = getattr(module, STATED[name].cls)(threads, precision)
+    module = importlib.import_module(f"cxrbench.platforms.{ENTRIES[name].module}")
+    platform: Platform = getattr(module, ENTRIES[name].cls)(threads, precision)
     return platform
 
 
 def _settings(name: str) -> ModuleType | None:
     """Return the settings module of a platform; None where it has none."""
-    module = f"cxrbench.platforms.{STATED[name].module}_settings"
+    module = f"cxrbench.platforms.{ENTRIES[name].module}_settings"
     return importlib.import_module(module) if importlib.util.find_spec(module) else None

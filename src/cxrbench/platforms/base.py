@@ -15,14 +15,11 @@ from torch import distributed, nn
 class Platform:
     """Ordinary PyTorch on one device. Subclasses change only what their device needs.
 
-    ``threads`` and ``precision`` ("fp32" or "bf16") come from the recipe. The first four below are read
-    without an import (cxrbench/platform_names.py): a subclass writes them out in its own body.
+    ``threads`` and ``precision`` ("fp32" or "bf16") come from the recipe. What must be known of a platform
+    before torch is imported is in cxrbench/platform_names.py.
     """
 
     name: str
-    accelerated = False  # counted, and paid for, in devices and not in CPU cores
-    modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
-    found_by: tuple[str, str] | None = None  # a file that is there with its device; else this sentence
     device: torch.device
     compiles_graphs = False  # as it meets them: the first steps are compilation
     backend = "gloo"  # how several processes talk to each other

@@ -15,8 +15,6 @@ class CudaPlatform(Platform):
     """One GPU per process; deterministic kernels and no TF32."""
 
     name = "cuda"
-    accelerated = True
-    found_by = ("/proc/driver/nvidia/version", "there is no NVIDIA driver on this machine")
     device = torch.device("cuda")
     backend = "nccl"
     steps_between_votes = 10  # a vote waits for the device

@@ -28,7 +28,6 @@ class NeuronPlatform(XlaPlatform):
     """One process per NeuronCore. ``platforms.load`` sets the environment of neuron_settings first."""
 
     name = "neuron"
-    accelerated = True
     backend = "xla"
     hardware = "NEURON"
     processes = (1, 2, 8, 16, 32)  # one per NeuronCore; others: "Unsupported topology" (optimum-neuron #619)

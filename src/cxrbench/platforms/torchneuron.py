@@ -23,7 +23,6 @@ class TorchNeuronPlatform(Platform):
     """One process per logical NeuronCore; the network is compiled, the rest runs eagerly."""
 
     name = "torchneuron"
-    accelerated = True
     compiles_graphs = True
     device_type = "neuron"
     backend = "cpu:gloo,neuron:neuron"  # gradients on the device, values of the host through gloo

@@ -27,7 +27,6 @@ class XlaPlatform(Platform):
     """torch_xla on its CPU device: the same lazy graphs as on an accelerator, testable anywhere."""
 
     name = "xla_cpu"
-    modules = ("torch_xla",)
     compiles_graphs = True
     hardware = "CPU"
     processes: tuple[int, ...] = (1,)  # that work together: gloo takes no XLA tensors

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from cxrbench.config import Study, read_study
 from cxrbench.errors import UserError
 from cxrbench.evidence import RECORD, read_record
 from cxrbench.files import write_text
+from cxrbench.readers import Row, Text, one_of, read_rows
 from cxrbench.recorded import Recorded
 from cxrbench.report.blocks import as_markdown, renewed
 from cxrbench.report.cells import NOT_RUN
@@ -30,8 +31,21 @@ from cxrbench.report.pricing import cost_table
 from cxrbench.report.systems import systems
 
 CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
-CRITERIA_COLUMNS = ["number", "criterion", "asked_by", "state", "proof", "note"]
 STATES = ("met", "in part", "open")
+
+
+class Criterion(Row):
+    """What an artifact committee asks for, whether it is met, and the files and tests that prove it."""
+
+    KEY: ClassVar = ("number",)
+    number: Text
+    criterion: Text
+    asked_by: Text
+    state: Annotated[str, one_of(STATES)]
+    proof: Text
+    note: str
+
+
 _CLAIM_WIDTHS = ("6.4cm", "1.2cm", "3.0cm", "1.6cm", "1.7cm")
 _EXPERIMENT_WIDTHS = ("5.4cm", "1.3cm", "1.4cm", "2.1cm", "2.3cm", "1.5cm")
 
@@ -124,16 +138,9 @@ class Artifact:
 
 
 def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
-    """What artifact committees ask for, whether it is met, and the targets, files and tests that prove it."""
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if list(table.columns) != CRITERIA_COLUMNS:
-        raise UserError(f"{path}: columns are {list(table.columns)}; they must be {CRITERIA_COLUMNS}")
-    for line, row in enumerate(table.itertuples(), start=2):
-        if row.state not in STATES or not row.proof:
-            raise UserError(
-                f"{path}, line {line}: state is one of {', '.join(STATES)}, and proof is not empty"
-            )
-    return table
+    """Every :class:`Criterion` of the file, as text."""
+    rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
+    return pd.DataFrame(rows, columns=Criterion.columns())
 
 
 def numbers(read: Any) -> dict[str, str]:

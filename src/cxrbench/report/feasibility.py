@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import pandas as pd
+from pydantic import Field
 
-from cxrbench.errors import UserError, suggestion
+from cxrbench.readers import OR_NONE, Row, Text, one_of, read_rows
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.provenance import COLUMN, of_cells
 from cxrbench.report.results import Results, Table
 from cxrbench.report.states import State, in_words, matrix, tally
 
 REPORTED = Path("data/reported.csv")
-REPORTED_COLUMNS = [
-    "architecture", "platform", "status", "images_per_second", "source", "source_was", "words",
-]  # fmt: skip
 
 
 class Report(StrEnum):
@@ -34,27 +33,30 @@ class Source(StrEnum):
     SECOND_HAND = "second hand"
 
 
+class Reported(Row):
+    """What a source says of a network on a platform, with its words."""
+
+    KEY: ClassVar = ("architecture", "platform", "source")
+    architecture: Text
+    platform: Text
+    status: Annotated[str, one_of(tuple(Report))]
+    images_per_second: Annotated[Annotated[float, Field(gt=0)] | None, OR_NONE]
+    source: Text
+    source_was: Annotated[str, one_of(tuple(Source))]
+    words: Text
+
+
 def read_reported(path: Path = REPORTED) -> pd.DataFrame:
-    """Public reports, several per network; UserError with line and column for a word that is not known."""
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if list(table.columns) != REPORTED_COLUMNS:
-        raise UserError(f"{path}:1: columns are {list(table.columns)}; they must be {REPORTED_COLUMNS}")
-    for line, row in enumerate(table.itertuples(), start=2):
-        for column, known in (("status", tuple(Report)), ("source_was", tuple(Source))):
-            if (word := getattr(row, column)) not in known:
-                hint = suggestion(word, known)
-                raise UserError(f"{path}:{line}: column {column}: unknown {column} '{word}'{hint}")
-        if not row.source or not row.words:
-            raise UserError(f"{path}:{line}: a report needs its source and its words; add them")
-    return table
+    """Public reports, several per network; speeds in images per second, NaN where none is given."""
+    rows = [row.model_dump() for row in read_rows(path, Reported).values()]
+    return pd.DataFrame(rows, columns=Reported.columns()).astype({"images_per_second": "float64"})
 
 
 def reported_values() -> dict[str, str]:
     """Speeds that others published, for the prose: ``reported/<network>/<status>``."""
-    rows = read_reported()
-    rows = rows[rows["images_per_second"] != ""]
+    rows = read_reported().dropna(subset="images_per_second")
     return {
-        f"reported/{row.architecture}/{row.status}": f"{float(row.images_per_second):,.0f}"
+        f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}"
         for row in rows.itertuples()
     }
 
@@ -93,5 +95,8 @@ def _words(ours: dict[State, int], theirs: pd.DataFrame) -> str:
 
 def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
-    shown = read_reported().rename(columns=lambda name: name.replace("_", " ").capitalize())
+    table = read_reported()
+    speed = table["images_per_second"].map(lambda value: "" if pd.isna(value) else f"{value:.10g}")
+    shown = table.assign(images_per_second=speed)
+    shown = shown.rename(columns=lambda name: name.replace("_", " ").capitalize())
     return shown, "lllrp{4.6cm}lp{6cm}"
