@@ -6,8 +6,16 @@ import difflib
 from collections.abc import Collection, Iterable
 
 
+def printable(text: object) -> str:
+    """Return ``text`` with control characters escaped: names must not steer a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
 class UserError(Exception):
     """Wrong config, missing data, damaged evidence: shown as one message, never as a traceback."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__("\n".join(map(printable, str(message).split("\n"))))
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:

@@ -141,7 +141,7 @@ def test_an_empty_or_missing_folder_says_what_to_put_there(tmp_path: Path) -> No
 
 def test_a_download_that_is_not_finished_is_not_packed(folder: Path, tmp_path: Path) -> None:
     (folder / ".images_002.tar.gz.part").write_bytes(b"the first of 4 GB")
-    with pytest.raises(UserError, match=r"\.images_002\.tar\.gz\.part: a download that is not finished"):
+    with pytest.raises(UserError, match=r"\.images_002\.tar\.gz\.part: an unfinished download"):
         packed_from(folder, tmp_path)
 
 

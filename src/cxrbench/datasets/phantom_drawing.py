@@ -9,28 +9,30 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.phantom_findings import DRAWN, SHAPE, severity
-from cxrbench.datasets.phantom_scene import Build, Lungs, Scene, length, line, ramp, read_lungs, wave
+from cxrbench.datasets.phantom_scene import (
+    Build,
+    Lungs,
+    Scene,
+    length,
+    line,
+    ramp,
+    read_lungs,
+    textures,
+    wave,
+)
 
 Rng = np.random.Generator
 # The heart from the great vessels down: heights of the lungs, and |u| of its borders there.
 HEART_HEIGHTS = (0.25, 0.38, 0.46, 0.58, 0.7, 0.8, 0.88, 0.95, 1.02)
 HEART_LEFT = (0.05, 0.17, 0.25, 0.34, 0.45, 0.525, 0.54, 0.50, 0.36)
 HEART_RIGHT = (0.03, 0.12, 0.17, 0.24, 0.275, 0.265, 0.22, 0.13, 0.08)
-
-
-class Row(NamedTuple):
-    """What a drawing depends on, besides seed and size."""
-
-    image: str
-    patient: int
-    view: str
-    sex: str
-    findings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,27 @@ def stream(*parts: object) -> Rng:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
 
-def draw_one(row: Row, pixels: int, seed: int) -> np.ndarray:
-    """One phantom, (pixels, pixels) uint8."""
+def prepare(pixels: int) -> None:
+    """Make what all drawings of a size share."""
+    read_lungs()
+    textures(pixels)
+
+
+def draw_rows(rows: pd.DataFrame, pixels: int, seed: int) -> np.ndarray:
+    """One phantom per row, (rows, pixels, pixels) uint8."""
+    return np.stack([_draw(row, pixels, seed) for row in rows.to_dict("records")])
+
+
+def _draw(row: dict[str, Any], pixels: int, seed: int) -> np.ndarray:
     habitus = _habitus(row, seed)
-    rng = stream(seed, row.image)
-    ap = row.view == "AP"
+    rng = stream(seed, row["image"])
+    ap = row["view"] == "AP"
     build = Build(habitus.lungs, heart=habitus.heart * rng.uniform(0.97, 1.03) * (1.10 if ap else 1.0))
     inspired = rng.uniform(0.84, 0.98) if ap else rng.uniform(0.94, 1.04)
     build.stretch = [inspired * rng.uniform(0.97, 1.03) for _ in range(2)]
     build.air = rng.uniform(0.88, 1.08)
     build.vessels = rng.uniform(0.7, 1.2)
-    streams = [(name, stream(seed, row.image, name)) for name in row.findings]
+    streams = [(name, stream(seed, row["image"], name)) for name in FINDINGS if row[name]]
     drawn = [(name, own, severity(own)) for name, own in streams]
     for name, own, s in drawn:
         if name in SHAPE:
@@ -75,8 +87,8 @@ def draw_one(row: Row, pixels: int, seed: int) -> np.ndarray:
     return _film(_body(scene, habitus, rng, ap), scene, rng, ap)
 
 
-def _habitus(row: Row, seed: int) -> Habitus:
-    rng = stream(seed, "patient", row.patient)
+def _habitus(row: dict[str, Any], seed: int) -> Habitus:
+    rng = stream(seed, "patient", row["patient"])
     masks = read_lungs()
     fat = rng.random()
     return Habitus(
@@ -87,7 +99,7 @@ def _habitus(row: Row, seed: int) -> Habitus:
         arms=rng.random() < 0.5,
         ribs=(rng.random(), rng.uniform(0.095, 0.115), rng.uniform(0.30, 0.44)),
         clavicle=rng.uniform(0.10, 0.2),
-        breasts=rng.uniform(0.04, 0.12) * (row.sex == "F"),
+        breasts=rng.uniform(0.04, 0.12) * (row["sex"] == "F"),
     )
 
 
