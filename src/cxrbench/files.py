@@ -29,7 +29,7 @@ _REMEDIES = {
     errno.EROFS: "this is on a read-only disk; name another place",
     errno.ENAMETOOLONG: "this name is too long; name a shorter one",
 }
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explained(error: OSError, path: Path | str | None = None) -> UserError | None:
@@ -40,7 +40,7 @@ def explained(error: OSError, path: Path | str | None = None) -> UserError | Non
     path = path or error.filename
     if not isinstance(path, str | Path):
         return None
-    if error.errno in _FULL:
+    if error.errno in DISK_FULL:
         return UserError(
             f"{path}: the disk is full; free some space on {Path(path).parent} and run again "
             "(nothing half-written is left)"
@@ -84,7 +84,7 @@ def written_aside(path: Path | str) -> Iterator[Path]:
         aside.chmod(0o666 & ~_umask())
         os.replace(aside, path)
     except OSError as error:
-        ours = error.errno in _FULL or error.filename == str(aside)  # another file may be read meanwhile
+        ours = error.errno in DISK_FULL or error.filename == str(aside)  # another file may be read meanwhile
         if ours and (message := explained(error, path)):
             raise message from error
         raise

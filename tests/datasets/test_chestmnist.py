@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,14 @@ def test_what_is_not_chestmnist_is_refused(damage, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"chestmnist.npz: .*not ChestMNIST at 28 px; see what is wrong"):
         pack("c", source(tmp_path), tmp_path / "packed")
     assert not list((tmp_path / "packed").iterdir())
+
+
+@pytest.mark.fault("a ChestMNIST file unpacks to more than ChestMNIST", "refused before it is unpacked")
+def test_a_bomb_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "chestmnist.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train_images.npy", bytes(200 << 20))
+    with pytest.raises(UserError, match=r"chestmnist.npz: it unpacks to 209,715,200 bytes: not ChestMNIST"):
+        pack("c", source(tmp_path), tmp_path / "packed")
 
 
 def test_a_cut_file_is_refused(folder: Path, tmp_path: Path) -> None:

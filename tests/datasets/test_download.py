@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 
@@ -25,11 +28,10 @@ from bad_server import (
     without_length,
     write_registry,
 )
+from tqdm import tqdm
 
 from conftest import ROOT, cxrbench
-from cxrbench.datasets.download import Download, Patience, part_of
-from cxrbench.datasets.fetch import download, inspect, mend
-from cxrbench.datasets.progress import Reporter
+from cxrbench.datasets.download import Patience, Transfer, download, inspect, mend, part_of
 from cxrbench.datasets.registry import RemoteFile, read_registry
 from cxrbench.errors import UserError
 
@@ -215,11 +217,11 @@ def test_what_comes_to_stand_there_meanwhile_is_not_taken_for_whole(server, file
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / NAME).write_bytes(data[:5])  # somebody copies it while we fetch
-    one = Download(files[0], raw, QUICK, Reporter(lambda count: None, lambda text: None), threading.Event())
-    with pytest.raises(UserError, match="came to stand there meanwhile"):
-        one.run([files[0].url])
+    transfer = Transfer(files[0], raw, QUICK, tqdm(disable=True), threading.Event())
+    with pytest.raises(UserError, match="appeared during the download and is not the registry's file"):
+        transfer.run()
     (raw / NAME).write_bytes(data)
-    one.run([files[0].url])
+    transfer.run()
     assert server.requests == []
 
 
@@ -273,7 +275,7 @@ def test_a_killed_download_goes_on_and_ends_with_the_same_bytes(server, files, d
     done = cxrbench("data", *words)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "raw" / NAME).read_bytes() == data
-    assert starts(server) == [0, kept] and f"going on after {kept:,} bytes" in done.stderr
+    assert starts(server) == [0, kept] and f"continuing after {kept:,} bytes" in done.stderr
     assert [p.name for p in (tmp_path / "raw").iterdir()] == [NAME]
 
 
@@ -338,15 +340,15 @@ def test_commands_say_it_in_lines_and_in_json(server, files, data, tmp_path) -> 
 
 def test_a_terminal_shows_one_bar_with_speed_and_time_left(server, files, tmp_path) -> None:
     reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
     words = command("download", "d", "--folder", tmp_path / "raw", "--registry", tmp_path / "registry.csv")
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", "COLUMNS": "120"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
     done = subprocess.run(words, cwd=ROOT, env=environment, stderr=writer, stdout=subprocess.DEVNULL)
     os.close(writer)
     shown = os.read(reader, 1 << 16).decode()
     os.close(reader)
     assert done.returncode == 0
-    assert "fetching" in shown and "3.0/3.0 MB" in shown and "/s" in shown and "0:00:00" in shown
-    assert "\x1b[?25h" in shown, "the cursor is given back"
+    assert "fetching: 100%" in shown and "3.00M/3.00M" in shown and "B/s]" in shown and "<00:00" in shown
 
 
 def test_a_real_tarball_arrives_whole_through_twenty_breaks(server, nih128, tmp_path) -> None:

@@ -46,8 +46,8 @@ def data_download(
     wait: WaitOption = 1.0,
     registry: RegistryOption = REGISTRY,
 ) -> None:
-    """Fetch a dataset's files, several at once; after a break or a kill, the same command goes on."""
-    from cxrbench.datasets.fetch import download
+    """Fetch a dataset's files, several at once; after a break or a kill, the same command continues."""
+    from cxrbench.datasets.download import download
 
     files, place = _chosen(registry, name, only), folder or RAW / name
     patience = _patience(retries, timeout, wait)
@@ -70,9 +70,9 @@ def data_verify(
     registry: RegistryOption = REGISTRY,
     as_json: JsonOption = False,
 ) -> None:
-    """Say of each file: present, missing or damaged, by size and hash; fails unless all are present."""
-    from cxrbench.datasets.fetch import inspect
-    from cxrbench.datasets.fetch import mend as mend_files
+    """List each file as present, missing or damaged, by size and hash; fails unless all are present."""
+    from cxrbench.datasets.download import inspect
+    from cxrbench.datasets.download import mend as mend_files
 
     files, place = _chosen(registry, name, only), folder or RAW / name
     states = inspect(files, place, jobs)
@@ -94,12 +94,12 @@ def data_check_links(
     as_json: JsonOption = False,
 ) -> None:
     """Ask every address of the registry whether it still offers its file. Advice: dead ones do not fail."""
-    from cxrbench.datasets.links import check_links
+    from cxrbench.datasets.download import check_links
     from cxrbench.datasets.registry import read_registry
 
     files = _chosen(registry, name, "*") if name else read_registry(registry)
     links = check_links(files, timeout)
-    rows = [(link.dataset, link.file, "ok" if link.ok else "dead", link.answer, link.url) for link in links]
+    rows = [(file.dataset, file.name, "ok" if ok else "dead", answer, url) for file, url, ok, answer in links]
     _print_rows(rows, ("dataset", "file", "state", "answer", "url"), as_json)
     if strict and not all(link.ok for link in links):
         raise typer.Exit(1)
@@ -132,7 +132,7 @@ def data_pack(
     out: Annotated[Path | None, typer.Option(help="manifest.json to write.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; they do not change a byte.")] = None,
 ) -> None:
-    """Decode, resize and split a dataset's images into one array, in one pass; goes on after a kill."""
+    """Decode, resize and split a dataset's images into one array, in one pass."""
     from cxrbench.config import read_study
     from cxrbench.datasets.packed import pack
 

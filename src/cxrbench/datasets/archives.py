@@ -1,52 +1,49 @@
 """PNG files below a folder, loose or in tarballs, streamed in a fixed order; nothing is unpacked to disk.
 
-tarfile's stream mode checks neither gzip's checksum nor that an archive ends where it should (it stops at a
-damaged header without a word), so both are checked here.
+tarfile's stream mode stops silently at a damaged header and reads headers of any size into memory, so the end
+of a tarball and the bytes between its members are checked here. gzip checks its own checksum and length.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import tarfile
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from cxrbench.datasets.inflate import ERRORS, inflate
-from cxrbench.datasets.sources import Made
-from cxrbench.errors import UserError
+from cxrbench.errors import UserError, printable
 
 _TARBALLS = (".tar", ".tar.gz", ".tgz", ".gz")
-_LARGEST = 64 << 20  # bytes of one PNG; NIH's largest have under 2 MB
-_BLOCK = 1 << 16  # tarfile copies what is left of a block at every read: large ones are slow
-_DAMAGED: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, OSError, *ERRORS)
-_GZIP = 31  # zlib's number for data in gzip's wrapping
-_END = 1024  # zero bytes at the end of every tarball
+_LARGEST = 64 << 20  # bytes of one member; NIH's largest PNG has under 2 MB
+_HEADERS = 1 << 20  # bytes between two members: headers and padding have a few kilobytes
+_RATIO = 100  # unpacked to packed bytes; radiographs hardly compress, zeros a thousandfold
+_BLOCK = 1 << 16  # tarfile copies the rest of a block at every read: large blocks are slow
+_REPORT_EVERY = 1 << 30  # bytes
+_END = bytes(1024)  # of every tarball
+_DAMAGED = (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zlib.error)
 _AGAIN = "fetch it again and compare its md5 (data/README.md)"
+_FOREIGN = f"not one of NIH's tarballs; {_AGAIN}, or take it out of the folder (nothing of it was unpacked)"
 
 
 class Found(NamedTuple):
-    """A PNG: its name in lower case (NIH's own spelling), where it lies, for messages, and its bytes."""
+    """A PNG: its name in lower case (NIH's spelling), its place as printed in messages, and its bytes."""
 
     name: str
     where: str
-    file: str
-    stamp: str
     data: bytes
 
 
 def found_in(folder: Path) -> list[Path]:
-    """Tarballs, then loose PNG files below ``folder``, each sorted by path; hidden ones are left out."""
+    """Return tarballs, then loose PNG files below ``folder``, each sorted by path, without hidden ones."""
     ours = (path for path in _files(folder) if path.name.lower().endswith((".png", *_TARBALLS)))
-    return sorted(
-        (path for path in ours if not path.name.startswith(".")), key=_is_png
-    )  # tarballs come first
+    return sorted((path for path in ours if not path.name.startswith(".")), key=_is_png)
 
 
 def unfinished_in(folder: Path) -> list[Path]:
-    """Parts of downloads below ``folder`` whose whole file is not there."""
+    """Return the partial downloads below ``folder`` whose complete file is absent."""
     parts = (path for path in _files(folder) if path.name.startswith(".") and path.suffix == ".part")
     return [path for path in parts if not path.with_name(path.stem.removeprefix(".")).exists()]
 
@@ -55,7 +52,7 @@ def _files(folder: Path) -> list[Path]:
     """Every file below ``folder``, sorted by path; links to folders are followed, each folder once."""
     paths, seen = [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(root)) in seen:  # a link led back here
+        if (real := os.path.realpath(root)) in seen:  # a link back to a folder already visited
             folders.clear()
             continue
         seen.add(real)
@@ -68,113 +65,84 @@ def _is_png(path: Path) -> bool:
     return path.suffix.lower() == ".png"
 
 
-def stamp(path: Path) -> str:
-    """Size and time of change: whether a file is still the one that was read."""
-    status = path.stat()
-    return f"{status.st_size}:{status.st_mtime_ns}"
+def read_images(paths: list[Path], say: Callable[[str], None] = lambda text: None) -> Iterator[Found]:
+    """Yield every PNG of ``paths`` in order; report each gigabyte read from a tarball to ``say``.
 
-
-def read_images(paths: list[Path], done: list[Made]) -> Iterator[Found]:
-    """Every PNG of ``paths`` in order, each name once, without the first ones, which are ``done``.
-
-    Raises UserError naming file and member for what is damaged, hostile or there twice.
+    Raises UserError with file and member for damaged or hostile content and for repeated names.
     """
-    seen = {made.name: made.file for made in done}
-    skip = Counter(made.file for made in done)
-    first = paths.index(Path(done[-1].file)) if done else 0
-    for path in paths[first:]:
-        images = _loose(path) if _is_png(path) else _members(path, skip[str(path)])
-        for found in images if not (_is_png(path) and skip[str(path)]) else ():
+    seen: dict[str, str] = {}
+    for path in paths:
+        for found in _loose(path) if _is_png(path) else _members(path, say):
             if found.name in seen:
                 raise UserError(
-                    f"{found.where}: image {found.name} was already read from {seen[found.name]}; "
-                    "keep one of them"
+                    f"{found.where}: image {printable(found.name)} was already read from "
+                    f"{seen[found.name]}; keep one of them"
                 )
             seen[found.name] = found.where
             yield found
 
 
 def _loose(path: Path) -> Iterator[Found]:
-    if path.stat().st_size > _LARGEST:
-        raise UserError(f"{path}: {path.stat().st_size:,} bytes are too many for a radiograph; remove it")
-    yield Found(path.name.lower(), str(path), str(path), stamp(path), path.read_bytes())
+    where = printable(path)
+    if (size := path.stat().st_size) > _LARGEST:
+        raise UserError(f"{where}: {size:,} bytes are too many for a radiograph; remove it")
+    yield Found(path.name.lower(), where, path.read_bytes())
 
 
-def _members(tarball: Path, skip: int) -> Iterator[Found]:
-    """The PNG members of a tarball after the first ``skip``."""
-    mark = stamp(tarball)
+def _members(path: Path, say: Callable[[str], None]) -> Iterator[Found]:
+    """The PNG members of a tarball; UserError when the tarball is damaged, cut short or hostile."""
+    where = printable(path)
     try:
-        with _opened(tarball) as archive:
-            for member in archive:
-                if reason := _hostile(member):
-                    raise UserError(
-                        f"{tarball}: member '{member.name}' {reason}: this is none of NIH's tarballs; "
-                        f"{_AGAIN}, or take it out of the folder (nothing of it was unpacked)"
-                    )
-                if not member.isfile() or not member.name.lower().endswith(".png"):
-                    continue
-                if skip:
-                    skip -= 1
-                    continue
-                file = archive.extractfile(member)
-                assert file is not None  # isfile() members always have content
-                name = member.name.rsplit("/", 1)[-1].lower()
-                yield Found(name, f"{tarball}:{member.name}", str(tarball), mark, file.read())
+        with open(path, "rb") as raw:
+            tape = _Tape(raw, where, path.stat().st_size, say)
+            with tarfile.open(fileobj=tape, mode="r|", bufsize=_BLOCK) as archive:  # type: ignore[call-overload]
+                for member in archive:
+                    if reason := _hostile(member):
+                        raise UserError(f"{where}: member '{printable(member.name)}' {reason}: {_FOREIGN}")
+                    tape.allow(member.size)
+                    if member.isfile() and member.name.lower().endswith(".png"):
+                        file = archive.extractfile(member)
+                        assert file is not None  # regular members always have content
+                        name = member.name.rsplit("/", 1)[-1].lower()
+                        yield Found(name, f"{where}:{printable(member.name)}", file.read())
+                while block := archive.fileobj.read(_BLOCK):
+                    if any(block):
+                        raise tarfile.ReadError("data after a damaged header")
+            if tape.end != _END:
+                raise tarfile.ReadError("the end is missing")
     except _DAMAGED as error:
-        raise UserError(f"{tarball}: damaged tarball ({error}); {_AGAIN}") from None
+        raise UserError(f"{where}: damaged tarball ({error}); {_AGAIN}") from None
 
 
 class _Tape:
-    """The bytes of a tarball in blocks, unzipped where need be, and the last of them.
+    """The bytes of a tarball, unzipped if necessary; refuses more than its members account for."""
 
-    zlib checks gzip's checksum and length at the end of the data. gzip.GzipFile does so too, but in steps of
-    eight kilobytes, which costs half as much again as unzipping itself.
-    """
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw, self.last = raw, b""
+    def __init__(self, raw: BinaryIO, where: str, size: int, say: Callable[[str], None]) -> None:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        self._inflate = inflate.decompressobj(_GZIP) if zipped else None
+        self._raw, self._where, self._size, self._say = raw, where, size, say
+        self._file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        self._position, self._allowed = 0, _HEADERS
+        self.end = b""  # the last kilobyte read
+
+    def allow(self, size: int) -> None:
+        """Allow the ``size`` bytes of a member and the headers of the next one to be read."""
+        self._allowed = self._position + size + _HEADERS
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes; none at the end. EOFError when the zipped data end early."""
-        data = self._unzip(size) if self._inflate else self._raw.read(size)
-        self.last = (self.last + data)[-_END:] if data else self.last
+        """Return at most ``size`` bytes; UserError when an archive unpacks to too much."""
+        data = self._file.read(size)
+        if self._position // _REPORT_EVERY != (self._position + len(data)) // _REPORT_EVERY:
+            self._say(f"{self._where}: {self._raw.tell() / 1e9:.1f} of {self._size / 1e9:.1f} GB read")
+        self._position += len(data)
+        self.end = (self.end + data)[-len(_END) :] if data else self.end
+        if self._position > self._allowed + _BLOCK:
+            raise UserError(
+                f"{self._where}: over {_HEADERS >> 20} MiB of headers or padding between members: {_FOREIGN}"
+            )
+        if self._position > _RATIO * self._raw.tell() + _LARGEST:
+            raise UserError(f"{self._where}: unpacks to over {_RATIO} times its size: {_FOREIGN}")
         return data
-
-    def _unzip(self, size: int) -> bytes:
-        assert self._inflate is not None
-        while True:
-            if self._inflate.eof:
-                # Several zipped parts may follow each other, and zeros may follow the last.
-                rest = self._inflate.unused_data.lstrip(b"\0")
-                while not rest and (more := self._raw.read(_BLOCK)):
-                    rest = more.lstrip(b"\0")
-                if not rest:
-                    return b""
-                self._inflate = inflate.decompressobj(_GZIP)
-            else:
-                rest = self._inflate.unconsumed_tail or self._raw.read(_BLOCK)
-            data = self._inflate.decompress(rest, size)
-            if data:
-                return data
-            if not rest and not self._inflate.eof:
-                raise EOFError("the compressed data end early")
-
-
-@contextmanager
-def _opened(tarball: Path) -> Iterator[tarfile.TarFile]:
-    """The tarball as a stream; at the end, whether it was whole."""
-    with open(tarball, "rb") as raw:
-        tape = _Tape(raw)
-        with tarfile.open(fileobj=tape, mode="r|", bufsize=_BLOCK) as archive:  # type: ignore[call-overload]
-            yield archive
-            while block := archive.fileobj.read(_BLOCK):
-                if any(block):
-                    raise tarfile.ReadError("a damaged header: there is more behind what could be read")
-        if tape.last != bytes(_END):
-            raise tarfile.ReadError("the end is missing")
 
 
 def _hostile(member: tarfile.TarInfo) -> str | None:
@@ -185,9 +153,9 @@ def _hostile(member: tarfile.TarInfo) -> str | None:
     if ".." in parts:
         return "leads out of its folder"
     if member.issym() or member.islnk():
-        return f"is a link to '{member.linkname}'"
+        return f"is a link to '{printable(member.linkname)}'"
     if not member.isfile() and not member.isdir():
         return "is a device or another special file"
-    if member.size > _LARGEST:
-        return f"has {member.size:,} bytes, too many for a radiograph"
+    if not 0 <= member.size <= _LARGEST:
+        return f"has {member.size:,} bytes, not the size of a radiograph"
     return None

@@ -7,7 +7,6 @@ disturbs least.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import statistics
@@ -22,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from cxrbench.config import NihSource
 from cxrbench.cores import cores
 from cxrbench.datasets.archives import Found
-from cxrbench.datasets.nih import FILTER, NihImages
+from cxrbench.datasets.nih import NihImages
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 
@@ -51,8 +49,8 @@ def bench_pack(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
 
     ``files`` and ``tarball``: :func:`pack` from loose files and from a .tar.gz, with everything it does
     (labels, split, hashes). ``alone``: decoding and resizing the same files with the same code, nothing
-    kept; ``pillow``: the same with Pillow's decoder. ``image_folder``: torchvision's ImageFolder with Resize
-    to the same size and ToTensor, through a DataLoader with as many workers.
+    kept. ``image_folder``: torchvision's ImageFolder with Resize to the same size and ToTensor, through a
+    DataLoader with as many workers.
     """
     workers = setting.workers or cores()
     with tempfile.TemporaryDirectory(prefix="cxrbench-pack-") as name:
@@ -62,7 +60,6 @@ def bench_pack(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
             "files": lambda: _pack(files, folder, setting.pixels, workers),
             "tarball": lambda: _pack(tarball, folder, setting.pixels, workers),
             "alone": lambda: _alone(files, setting.pixels, workers),
-            "pillow": lambda: _pillow(files, setting.pixels, workers),
             "image_folder": _image_folder(files.parent, setting.pixels, workers),
         }
         rates: dict[str, list[float]] = {contender: [] for contender in passes}
@@ -93,7 +90,6 @@ def _summary(rates: dict[str, list[float]], setting: Setting, workers: int, size
         **{f"{name}_images_per_second": statistics.median(values) for name, values in rates.items()},
         "files_to_alone": ratio("files", "alone"),
         "tarball_to_alone": ratio("tarball", "alone"),
-        "files_to_pillow": ratio("files", "pillow"),
         "files_to_image_folder": ratio("files", "image_folder"),
         "tarball_to_image_folder": ratio("tarball", "image_folder"),
         "rates": rates,
@@ -154,20 +150,10 @@ def _pack(source: Path, folder: Path, pixels: int, workers: int) -> None:
 
 def _alone(files: Path, pixels: int, workers: int) -> None:
     images = NihImages(_config(files, pixels), workers)
-    _all(lambda path: images.decode(Found(path.name, "", "", "", path.read_bytes())), files, workers)
-
-
-def _pillow(files: Path, pixels: int, workers: int) -> None:
-    def decode(path: Path) -> None:
-        with Image.open(io.BytesIO(path.read_bytes()), formats=["PNG"]) as image:
-            np.asarray(image.resize((pixels, pixels), FILTER))
-
-    _all(decode, files, workers)
-
-
-def _all(work: Callable[[Path], object], files: Path, workers: int) -> None:
     with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, sorted(files.iterdir())):
+        for _ in pool.map(
+            lambda path: images.decode(Found(path.name, "", path.read_bytes())), sorted(files.iterdir())
+        ):
             pass
 
 

@@ -1,29 +1,32 @@
 """ChestMNIST: ChestX-ray14 as MedMNIST reduced it, read with the medmnist package.
 
-MedMNIST v2 (Yang et al., Scientific Data 2023) says which part an image is in, and not which patient it
-shows: ``patient``, ``view``, ``sex`` and ``age`` are empty in the index, and intervals are by image.
+MedMNIST v2 (Yang et al., Scientific Data 2023) gives the part of each image, but not its patient:
+``patient``, ``view``, ``sex`` and ``age`` are empty in the index, and intervals are by image.
 """
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from cxrbench.config import ChestMnistSource
-from cxrbench.datasets.download import digest_of
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.datasets.sources import Chunks, Made, npz_name
+from cxrbench.datasets.sources import Chunks
 from cxrbench.errors import UserError
 
 if TYPE_CHECKING:
     from medmnist import ChestMNIST
 
 _CHUNK = 1024  # images
-_NAMES = {"pleural": "Pleural_Thickening"}  # the one label that MedMNIST spells otherwise
+_NAMES = {"pleural": "Pleural_Thickening"}  # MedMNIST's other spelling
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class ChestMnistImages:
@@ -32,9 +35,12 @@ class ChestMnistImages:
     The medmnist package reads a part as a whole: at 224 px the training part takes 3.9 GB of memory.
     """
 
-    def __init__(self, config: ChestMnistSource) -> None:
-        self.config = config
-        self.path = config.folder / npz_name(config.pixels)
+    findings = FINDINGS
+
+    def __init__(
+        self, config: ChestMnistSource, workers: int | None = None, say: Callable[[str], None] | None = None
+    ) -> None:
+        self.config, self.path = config, _npz(config)
         self._info = _info()
         if not self.path.is_file():
             raise UserError(
@@ -44,21 +50,33 @@ class ChestMnistImages:
         self._labels: list[np.ndarray] = []
         self._parts: list[str] = []
 
-    def key(self) -> None:
-        """Nothing is decoded: packing takes seconds."""
+    @staticmethod
+    def present(config: ChestMnistSource) -> bool:
+        """Whether MedMNIST's file of this size is there."""
+        return _npz(config).is_file()
 
-    def keep(self, made: list[Made]) -> int:
-        return 0
-
-    def chunks(self, done: list[Made]) -> Chunks:
-        """Images as they are in the file; UserError when it is not ChestMNIST at this size."""
+    def chunks(self) -> Chunks:
+        """Names and pixels as in the file; UserError when it is not ChestMNIST at this size."""
+        self._must_not_be_larger()
         for part in SPLITS:
             data = self._read(part)
             self._labels.append(data.labels.astype(np.uint8))
             self._parts += [part] * len(data.imgs)
             for start in range(0, len(data.imgs), _CHUNK):
                 images = data.imgs[start : start + _CHUNK]
-                yield [Made(f"chestmnist_{part}_{start + k:05}") for k in range(len(images))], images
+                yield [f"chestmnist_{part}_{start + k:05}" for k in range(len(images))], images
+
+    def _must_not_be_larger(self) -> None:
+        """Refuse a file that unpacks to more than ChestMNIST before anything is unpacked."""
+        images = sum(self._info["n_samples"].values())
+        most = images * (self.config.pixels**2 + 8 * len(FINDINGS)) + (1 << 20)  # labels may be int64
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+        except _DAMAGED as error:
+            raise self._wrong(f"damaged ({error})") from None
+        if size > most:
+            raise self._wrong(f"it unpacks to {size:,} bytes")
 
     def _read(self, part: str) -> ChestMNIST:
         from medmnist import ChestMNIST
@@ -66,7 +84,7 @@ class ChestMnistImages:
         pixels, expected = self.config.pixels, self._info["n_samples"][part]
         try:
             data = ChestMNIST(split=part, root=str(self.config.folder), size=pixels)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except _DAMAGED as error:
             raise self._wrong(f"damaged ({error})") from None
         if data.imgs.shape != (expected, pixels, pixels) or data.imgs.dtype != np.uint8:
             raise self._wrong(f"its {part} images are {data.imgs.dtype} {data.imgs.shape}")
@@ -81,7 +99,7 @@ class ChestMnistImages:
         )
 
     def index(self, names: list[str]) -> pd.DataFrame:
-        """Names, parts and labels; what MedMNIST does not tell is empty."""
+        """Return names, parts and labels; columns that MedMNIST does not publish are empty."""
         labels = pd.DataFrame(np.concatenate(self._labels), columns=self._columns())
         unknown = pd.Series([pd.NA] * len(names))
         known = pd.DataFrame(
@@ -104,18 +122,23 @@ class ChestMnistImages:
             raise UserError(f"medmnist names other findings than NIH: {spelt}; install medmnist 3.0.2")
         return columns
 
-    def describe(self, made: list[Made]) -> dict[str, object]:
-        """Where the pixels come from, and whether the file is the published one."""
-        md5 = digest_of(self.path, "md5")
-        flag = self.path.stem.removeprefix("chestmnist")
+    def describe(self) -> dict[str, object]:
+        """Return where the pixels come from, and whether the file is the published one."""
+        with open(self.path, "rb") as file:
+            md5 = hashlib.file_digest(file, "md5").hexdigest()
         return {
             "file": str(self.path),
             "md5": md5,
-            "as_published": md5 == self._info[f"MD5{flag}"],
+            "as_published": md5 == self._info[f"MD5{self.path.stem.removeprefix('chestmnist')}"],
             "split": "MedMNIST's; the sizes of its parts are those of chexnet",
             "resized": "by MedMNIST from 1024 px; not resized again",
             "patients_known": False,
         }
+
+
+def _npz(config: ChestMnistSource) -> Path:
+    size = "" if config.pixels == 28 else f"_{config.pixels}"
+    return config.folder / f"chestmnist{size}.npz"
 
 
 def _info() -> dict:

@@ -1,13 +1,14 @@
 """Packed datasets: one uint8 array and its index, made by the project's only packer.
 
 ``data/packed/<dataset>/``: images.npy (N x H x W uint8), index.parquet (image, patient, split, view, sex,
-age, 14 findings), manifest.json (source, counts, sha256 of both, how pixels were made).
+age, findings), manifest.json (source, counts, sha256 of both, how pixels were made).
 """
 
 from __future__ import annotations
 
-import errno
+import io
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -21,15 +22,18 @@ import pandas as pd
 
 from cxrbench.config import Dataset, NihSource
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.datasets.partial import Partial
-from cxrbench.datasets.sources import Source, data_present, source_of
+from cxrbench.datasets.sources import Source, source_class
 from cxrbench.datasets.split import part_hash
 from cxrbench.errors import UserError
-from cxrbench.files import sha256_file, sha256_json, write_json, written_aside
+from cxrbench.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
 
-__all__ = ["Packed", "data_present", "pack", "read_packed"]
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
-_TELL_EVERY = 10_000  # images
+_REPORT_EVERY = 10_000  # images
+
+
+def data_present(config: Dataset) -> bool:
+    """Whether the images can be packed on this machine without a download."""
+    return bool(source_class(config).present(config))
 
 
 def pack(
@@ -39,48 +43,38 @@ def pack(
     workers: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Pack the dataset called ``name`` below ``root``; returns the manifest. Built aside, then renamed.
+    """Pack the dataset called ``name`` below ``root``; returns the manifest.
 
-    ``workers`` decode side by side (none: one per core) and do not change a byte. A run that was killed or
-    failed is continued by the next one from where it had last secured its work.
+    ``workers`` decode in parallel (None: one per core) and do not change a byte. The dataset is built in a
+    hidden folder and renamed when it is complete; a failed run removes that folder, and what a killed run
+    left is removed by the next.
     """
     root.mkdir(parents=True, exist_ok=True)
     if (root / name).is_symlink():
         raise UserError(f"{root / name}: is a link, which packing would replace; link {root} itself instead")
-    with _alone(root / f".{name}.lock", name):
-        source = source_of(config, workers)
-        partial = Partial(root / f".{name}.part", config.pixels, source.key())
+    with _locked(root / f".{name}.lock", name):
+        aside = root / f".{name}.part"
+        shutil.rmtree(aside, ignore_errors=True)
         try:
-            partial.resume(source.keep)
-            _make_images(partial, source, say)
-            manifest = _complete(name, config, source, partial)
-            _put_in_place(partial.folder, root / name)
+            source = source_class(config)(config, workers, say)
+            aside.mkdir()
+            manifest = _write(aside, name, config, source, say)
+            _put_in_place(aside, root / name)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in DISK_FULL:
                 raise
             raise UserError(
                 f"{root / name}: the disk is full; free some space on {root} and run again"
             ) from None
         finally:
-            if partial.folder.exists() and (kept := partial.abandon()):
-                say(f"{kept:,} finished images are kept; the next run goes on from there")
+            shutil.rmtree(aside, ignore_errors=True)
     return manifest
 
 
-def _put_in_place(folder: Path, target: Path) -> None:
-    """Rename ``folder`` to ``target``; what was there goes when the new one stands."""
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    folder.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 @contextmanager
-def _alone(path: Path, name: str) -> Iterator[None]:
-    """Hold the lock ``path``, or raise UserError when another process packs the same dataset."""
-    from filelock import FileLock, Timeout  # imported late: rebuilding the paper needs neither lock nor it
+def _locked(path: Path, name: str) -> Iterator[None]:
+    """Hold the lock ``path``; UserError when another process packs the same dataset."""
+    from filelock import FileLock, Timeout  # imported here: rebuilding the paper does without it
 
     lock = FileLock(path)
     try:
@@ -94,40 +88,62 @@ def _alone(path: Path, name: str) -> Iterator[None]:
         lock.release()
 
 
-def _make_images(partial: Partial, source: Source, say: Callable[[str], None]) -> None:
-    started, before = time.monotonic(), len(partial.made)
-    if before:
-        say(f"going on after {before:,} images of an earlier run")
-    told = before
-    for made, images in source.chunks(list(partial.made)):
-        partial.append(made, images)
-        if len(partial.made) - told >= _TELL_EVERY:
-            told = len(partial.made)
-            rate = (told - before) / (time.monotonic() - started)
-            say(f"{told:,} images, {rate:.0f} per second")
+def _put_in_place(folder: Path, target: Path) -> None:
+    """Rename ``folder`` to ``target``, then remove the previous one."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    folder.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _complete(name: str, config: Dataset, source: Source, partial: Partial) -> dict[str, Any]:
-    """Write index and manifest beside the images."""
-    folder, moments = partial.folder, partial.finish()
-    index = source.index([one.name for one in partial.made])
-    partial.images.rename(folder / IMAGES)
-    try:
-        with written_aside(folder / INDEX) as path:
-            index.to_parquet(path, index=False, compression="zstd")
-        manifest = {"dataset": name, **_manifest(config, source.describe(partial.made), index, folder)}
-        manifest |= _train_moments(moments, index)
-        write_json(folder / MANIFEST, manifest)
-    except BaseException:
-        (folder / IMAGES).rename(partial.images)
-        for unwanted in (INDEX, MANIFEST):
-            (folder / unwanted).unlink(missing_ok=True)
-        raise
-    partial.tidy()
+def _write(
+    folder: Path, name: str, config: Dataset, source: Source, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write images, index and manifest of a dataset into ``folder``; returns the manifest."""
+    names, moments = _write_images(folder / IMAGES, config.pixels, source, say)
+    index = source.index(names)
+    with written_aside(folder / INDEX) as path:
+        index.to_parquet(path, index=False, compression="zstd")
+    manifest = {"dataset": name, **_manifest(config, source, index, folder), **_pixel_scale(moments, index)}
+    write_json(folder / MANIFEST, manifest)
     return manifest
 
 
-def _train_moments(moments: np.ndarray, index: pd.DataFrame) -> dict[str, float]:
+def _write_images(
+    path: Path, pixels: int, source: Source, say: Callable[[str], None]
+) -> tuple[list[str], np.ndarray]:
+    """Write the array; returns the names of its images and each one's mean and mean square (n x 2)."""
+    names: list[str] = []
+    moments: list[np.ndarray] = []
+    started = time.monotonic()
+    with open(path, "wb") as file:  # not a memory map: a full disk must be an error, not a killed process
+        file.write(_npy_header(0, pixels))
+        for some, images in source.chunks():
+            file.write(np.ascontiguousarray(images).data)
+            squares = np.square(images, dtype=np.uint16).mean(axis=(1, 2))
+            moments.append(np.stack([images.mean(axis=(1, 2)), squares], axis=1))
+            if len(names) // _REPORT_EVERY != (len(names) + len(some)) // _REPORT_EVERY:
+                rate = (len(names) + len(some)) / (time.monotonic() - started)
+                say(f"{len(names) + len(some):,} images, {rate:.0f} per second")
+            names += some
+        file.seek(0)
+        file.write(_npy_header(len(names), pixels))
+        file.flush()
+        os.fsync(file.fileno())
+    return names, np.concatenate(moments)
+
+
+def _npy_header(count: int, pixels: int) -> bytes:
+    """An .npy header; numpy pads it so that its length does not depend on ``count``."""
+    header = io.BytesIO()
+    shape = (count, pixels, pixels)
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+def _pixel_scale(moments: np.ndarray, index: pd.DataFrame) -> dict[str, float]:
     """Mean and standard deviation of the training pixels, on a 0..1 scale."""
     train = moments[(index["split"] == "train").to_numpy()]
     if len(train) == 0:
@@ -136,9 +152,7 @@ def _train_moments(moments: np.ndarray, index: pd.DataFrame) -> dict[str, float]
     return {"pixel_mean": mean / 255, "pixel_std": float(np.sqrt(square - mean**2)) / 255}
 
 
-def _manifest(
-    config: Dataset, described: dict[str, object], index: pd.DataFrame, folder: Path
-) -> dict[str, Any]:
+def _manifest(config: Dataset, source: Source, index: pd.DataFrame, folder: Path) -> dict[str, Any]:
     parts = {split: index[index["split"] == split] for split in SPLITS}
     images = {split: len(part) for split, part in parts.items()}
     if isinstance(config, NihSource) and config.expect_images and config.expect_images != images:
@@ -146,16 +160,17 @@ def _manifest(
             f"{config.folder}: the split gives {images} images, but the config expects "
             f"{config.expect_images}; is the folder complete?"
         )
+    positive = {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings}
     sums = {IMAGES: sha256_file(folder / IMAGES), INDEX: sha256_file(folder / INDEX)}
     return {
         "source": config.source,
         "pixels": config.pixels,
-        **described,
+        **source.describe(),
         "split_sha256": sha256_json(index[["image", "split"]].to_numpy().tolist()),
         "split_parts_sha256": {split: part_hash(part["image"]) for split, part in parts.items()},
         "images": images,
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
-        "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in FINDINGS},
+        "positive_images": positive,
         "sha256": sums,
         "packed": sha256_json(sums),
     }
@@ -175,7 +190,7 @@ class Packed:
         return np.flatnonzero((self.index["split"] == split).to_numpy())
 
     def check_sums(self) -> None:
-        """UserError when a file is not the one whose sum the manifest has and its cells will name."""
+        """Raise UserError when a file does not have the sum that the manifest has."""
         for name, wanted in self.manifest["sha256"].items():
             if sha256_file(self.folder / name) != wanted:
                 raise UserError(
@@ -194,7 +209,7 @@ def read_packed(folder: Path | str) -> Packed:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if not {"source", "pixels", "packed", "images", "sha256"} <= manifest.keys():
-            raise ValueError(f"{MANIFEST} is not one that packing wrote")
+            raise ValueError(f"{MANIFEST} lacks entries")
         images = np.load(folder / IMAGES, mmap_mode="r")
         index = pd.read_parquet(folder / INDEX)
     except FileNotFoundError as error:
@@ -212,7 +227,7 @@ def read_packed(folder: Path | str) -> Packed:
 def must_be_packed_from(config: Dataset, folder: Path) -> None:
     """UserError when what is packed in ``folder``, if anything, has another source, size, seed or split."""
     if not (folder / MANIFEST).exists():
-        return  # whoever reads it says so
+        return  # reading it reports that
     manifest = read_packed(folder).manifest
     for key in ("source", "pixels", "seed", *(["split"] if isinstance(config, NihSource) else [])):
         wanted = getattr(config, key, None)

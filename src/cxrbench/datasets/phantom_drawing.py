@@ -1,4 +1,4 @@
-"""Drawing of one phantom: a radiograph-like frontal chest image of a row of NIH's table.
+"""Drawing of a phantom: a radiograph-like frontal chest image of a row of NIH's table.
 
 The patient decides the lungs and the habitus, the image position, exposure and noise, and each finding
 is drawn from its own random stream: leaving a finding out changes nothing else.
@@ -7,138 +7,112 @@ is drawn from its own random stream: leaving a finding out changes nothing else.
 from __future__ import annotations
 
 import hashlib
-import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from cxrbench.datasets.phantom_findings import DRAWN, SHAPE, severity
-from cxrbench.datasets.phantom_scene import Build, Lungs, Scene, length, line, ramp, read_lungs, wave
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.phantom_findings import DRAWN, reshape, severity
+from cxrbench.datasets.phantom_scene import (
+    Build,
+    Rng,
+    Scene,
+    length,
+    line,
+    ramp,
+    read_lungs,
+    sample,
+    textures,
+    wave,
+)
 
-Rng = np.random.Generator
 # The heart from the great vessels down: heights of the lungs, and |u| of its borders there.
 HEART_HEIGHTS = (0.25, 0.38, 0.46, 0.58, 0.7, 0.8, 0.88, 0.95, 1.02)
 HEART_LEFT = (0.05, 0.17, 0.25, 0.34, 0.45, 0.525, 0.54, 0.50, 0.36)
 HEART_RIGHT = (0.03, 0.12, 0.17, 0.24, 0.275, 0.265, 0.22, 0.13, 0.08)
 
 
-class Row(NamedTuple):
-    """What a drawing depends on, besides seed and size."""
-
-    image: str
-    patient: int
-    view: str
-    sex: str
-    findings: tuple[str, ...]
+def prepare(pixels: int) -> None:
+    """Make what all drawings of a size share."""
+    read_lungs()
+    textures(pixels)
 
 
-@dataclass(frozen=True)
-class Habitus:
-    """What stays the same over a patient's images."""
-
-    lungs: Lungs
-    heart: float
-    chest: float  # half-width of the trunk in body units
-    fat: float  # 0 thin to 1 stout
-    arms: bool  # seen beside the trunk
-    ribs: tuple[float, float, float]  # offset, spacing and slope of the rib arcs
-    clavicle: float  # height of its inner end
-    breasts: float  # brightness, 0 for none
+def draw_rows(rows: pd.DataFrame, pixels: int, seed: int) -> np.ndarray:
+    """Draw a phantom per row, (rows, pixels, pixels) uint8."""
+    return np.stack([_draw(row, pixels, seed) for row in rows.to_dict("records")])
 
 
-def stream(*parts: object) -> Rng:
+def _stream(*parts: object) -> Rng:
     """A random stream that depends on these words only, on every machine."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
 
-def draw_one(row: Row, pixels: int, seed: int) -> np.ndarray:
-    """One phantom, (pixels, pixels) uint8."""
-    habitus = _habitus(row, seed)
-    rng = stream(seed, row.image)
-    ap = row.view == "AP"
-    build = Build(habitus.lungs, heart=habitus.heart * rng.uniform(0.97, 1.03) * (1.10 if ap else 1.0))
+def _draw(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
+    rng, ap = _stream(seed, row["image"]), row["view"] == "AP"
+    build = _build(row, seed, rng, ap)
+    streams = [(name, _stream(seed, row["image"], name)) for name in FINDINGS if row[name]]
+    drawn = [(name, own, severity(own)) for name, own in streams]
+    for name, own, s in drawn:
+        reshape(build, name, own, s)
+    scene = Scene(build, pixels, rng, ap)
+    for name, own, s in drawn:
+        if name in DRAWN:
+            DRAWN[name](scene, own, s)
+    return _film(_body(scene, rng, ap), scene, rng, ap)
+
+
+def _build(row: dict[Any, Any], seed: int, rng: Rng, ap: bool) -> Build:
+    """The habitus of the patient, as it is breathed and exposed on this image."""
+    own, masks = _stream(seed, "patient", row["patient"]), read_lungs()
+    fat = own.random()
+    build = Build(
+        lungs=masks[own.integers(len(masks))],
+        heart=own.uniform(0.93, 1.07),
+        fat=fat,
+        arms=own.random() < 0.5,
+        ribs=(own.random(), own.uniform(0.095, 0.115), own.uniform(0.30, 0.44)),
+        clavicle=own.uniform(0.10, 0.2),
+        breasts=own.uniform(0.04, 0.12) * (row["sex"] == "F"),
+    )
+    build.heart = build.heart * rng.uniform(0.97, 1.03) * (1.10 if ap else 1.0)
     inspired = rng.uniform(0.84, 0.98) if ap else rng.uniform(0.94, 1.04)
     build.stretch = [inspired * rng.uniform(0.97, 1.03) for _ in range(2)]
     build.air = rng.uniform(0.88, 1.08)
     build.vessels = rng.uniform(0.7, 1.2)
-    streams = [(name, stream(seed, row.image, name)) for name in row.findings]
-    drawn = [(name, own, severity(own)) for name, own in streams]
-    for name, own, s in drawn:
-        if name in SHAPE:
-            SHAPE[name](build, own, s)
-    scene = _scene(build, pixels, rng, ap)
-    for name, own, s in drawn:
-        if name in DRAWN:
-            DRAWN[name](scene, own, s)
-    return _film(_body(scene, habitus, rng, ap), scene, rng, ap)
+    return build
 
 
-def _habitus(row: Row, seed: int) -> Habitus:
-    rng = stream(seed, "patient", row.patient)
-    masks = read_lungs()
-    fat = rng.random()
-    return Habitus(
-        lungs=masks[rng.integers(len(masks))],
-        heart=rng.uniform(0.93, 1.07),
-        chest=1.12 + 0.12 * fat,
-        fat=fat,
-        arms=rng.random() < 0.5,
-        ribs=(rng.random(), rng.uniform(0.095, 0.115), rng.uniform(0.30, 0.44)),
-        clavicle=rng.uniform(0.10, 0.2),
-        breasts=rng.uniform(0.04, 0.12) * (row.sex == "F"),
-    )
-
-
-def _scene(build: Build, pixels: int, rng: Rng, ap: bool) -> Scene:
-    """Where each pixel lies in the body, and the lungs there."""
-    zoom = rng.uniform(0.33, 0.38) * (1.03 if ap else 1.0)  # half-width of the lungs in widths of the picture
-    zoom = min(zoom, 0.74 / build.lungs.height)
-    angle = rng.normal(0, 0.035 if ap else 0.015)
-    x0 = 0.5 + rng.normal(0, 0.015)
-    y0 = 0.47 - zoom * build.lungs.height / 2 + rng.normal(0, 0.02)
-    axis = (np.arange(pixels, dtype="f4") + 0.5) / (pixels * zoom)
-    x, y = axis[None, :] - x0 / zoom, axis[:, None] - y0 / zoom
-    c, s = math.cos(angle), math.sin(angle)
-    u, y = x * c + y * s, y * c - x * s
-    depth = build.depth(u, y)
-    soft = (0.07 if ap else 0.045) + 1.2 / (pixels * zoom)
-    zeros = np.zeros_like(u)
-    return Scene(build, pixels, u, y, depth, ramp(depth, soft), zeros, np.ones_like(u), zeros.copy())
-
-
-# ------------------------------------------------------------------------------------------ anatomy
-
-
-def _body(scene: Scene, habitus: Habitus, rng: Rng, ap: bool) -> np.ndarray:
+def _body(scene: Scene, rng: Rng, ap: bool) -> np.ndarray:
     """Brightness of the whole patient."""
-    a, v = scene.across(), scene.y / habitus.lungs.height
-    light, inside = _trunk(a, v, habitus)
+    v = scene.y / scene.build.lungs.height
+    light, inside = _trunk(scene, v)
     air = scene.lung * np.maximum(1 - scene.opacity, -0.1)
     centre, heart = _mediastinum(scene, v)
     hollow = 0.37 * scene.build.air * (0.72 + 0.5 * np.clip(scene.depth, 0, 0.55))
     light -= hollow * air * (1 - 0.72 * heart) * (1 - 0.85 * centre)
     light += (0.07 * heart + 0.09 * centre) * (1 - 0.5 * ramp(v - 0.9, 0.3))
     light += _vessels(scene, rng) * air * (1 - 0.7 * heart)
-    light += _bones(scene, a, v, habitus) * inside
-    light += _below(scene, a, v, habitus, rng) * inside
+    light += _bones(scene, v) * inside
+    light += _below(scene, v, rng) * inside
     light += scene.extra * inside
     if ap or rng.random() < 0.08:
         light += _lines(scene, v, rng)
     return light
 
 
-def _trunk(a: np.ndarray, v: np.ndarray, habitus: Habitus) -> tuple[np.ndarray, np.ndarray]:
+def _trunk(scene: Scene, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Soft tissue of neck, shoulders, trunk and arms: brightness, and 1 inside the patient to 0 outside."""
-    chest = habitus.chest
+    a, chest = scene.across, 1.12 + 0.12 * scene.build.fat
     heights = (-0.6, -0.26, -0.17, -0.07, 0.02, 0.12, 0.3, 0.55, 0.8, 1.1, 1.5)
     widths = (0.40, 0.43, 0.62, 1.15, 1.42, 1.55, 1.40, chest + 0.07, chest, chest + 0.04, chest + 0.12)
     half = np.interp(v[:, :1], heights, widths).astype("f4")  # rotation is small: one width per picture row
     inside = ramp(half - a, 0.10)
     round_ = np.sqrt(np.maximum(1 - np.square(a / half), 0))
-    light = inside * (0.22 + 0.04 * habitus.fat + 0.36 * round_)
-    if habitus.arms:
+    light = inside * (0.22 + 0.04 * scene.build.fat + 0.36 * round_)
+    if scene.build.arms:
         lean = 1.42 + 0.16 * v
         arm = ramp(0.25 - np.abs(a - lean), 0.12) * ramp(v - 0.12, 0.2)
         light += arm * (1 - inside) * 0.36 + line(a - lean, 0.1) * arm * 0.14
@@ -151,9 +125,8 @@ def _mediastinum(scene: Scene, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     build, h = scene.build, scene.build.lungs.height
     u = scene.u - build.shift * np.clip(v * 3, 0, 1)  # the neck stays where it is
     wide = 0.15 + 0.05 * np.clip(0.5 - v, 0, 0.5) + 0.08 * ramp(v - 0.36, 0.3)
-    centre = ramp(wide - np.abs(u), 0.09)
     knob = scene.disc((build.shift + 0.17, 0.24 * h), 0.13 * build.heart**0.5)
-    centre = np.maximum(centre, knob * 0.8)
+    centre = np.maximum(ramp(wide - np.abs(u), 0.09), knob * 0.8)
     scale = (build.stretch[0] + build.stretch[1]) / 2
     size = np.interp(v[:, :1], (0.35, 0.65), (1, build.heart))
     right = np.interp(v[:, :1] / scale, HEART_HEIGHTS, HEART_RIGHT) * size
@@ -165,49 +138,48 @@ def _mediastinum(scene: Scene, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _vessels(scene: Scene, rng: Rng) -> np.ndarray:
     """Hila and the branches that run from them, thinning towards the pleura."""
-    h = scene.build.lungs.height
-    away = np.abs(scene.u) - 0.2
-    down = scene.y - 0.47 * h
+    away, down = scene.across - 0.2, scene.y - 0.47 * scene.build.lungs.height
     radius = length(away, down)
     turn = down / (np.abs(away) + np.abs(down) + 1e-6)  # in place of an angle, and cheaper
     turn = np.clip(turn + 0.1 * scene.cut("clouds", rng), -1, 1)  # branches bend
-    branch = scene.polar("vessels", turn, radius, rng)
+    tile = textures(scene.pixels)["vessels"]
+    half = len(tile) / 2 - 2
+    rows = (turn + 1) * (half / 2) + scene.by_side(*rng.integers(int(half), size=2))
+    branch = sample(tile, rows, np.minimum(radius * 150, half) + np.float32(rng.integers(int(half))))
     fade = np.clip(1 - radius, 0.04, 1) * np.clip(radius * 4, 0.2, 1)
     hila = line(length(away, down * 0.55), 0.26)
     seen = (0.14 * scene.build.vessels) * branch * fade * scene.vessels
     return seen + 0.16 * hila * (0.55 + 0.6 * scene.vessels * branch)
 
 
-def _bones(scene: Scene, a: np.ndarray, v: np.ndarray, habitus: Habitus) -> np.ndarray:
+def _bones(scene: Scene, v: np.ndarray) -> np.ndarray:
     """Ribs, clavicles, spine and the heads of the arms."""
-    offset, spacing, slope = habitus.ribs
-    wall = ramp(scene.depth + 0.05, 0.10)
+    a = scene.across
+    offset, spacing, slope = scene.build.ribs
     behind = v + 0.14 * a - slope * a * a
     before = v - 0.30 + 0.42 * a * a
-    often = 1 / spacing
-    ribs = np.clip(1.6 * wave(behind * often + offset), -0.5, 1)
-    ribs += 0.4 * np.maximum(wave(before * (often * 0.9)), 0) * np.clip(a * 2 - 0.8, 0, 1)
-    light = 0.042 * ribs * wall * np.clip(a * 5 - 0.6, 0, 1)
-    course = v - habitus.clavicle + 0.17 * a - 0.27 * a * (1 - a) * (1 - 0.6 * a)
+    ribs = np.clip(1.6 * wave(behind * (1 / spacing) + offset), -0.5, 1)
+    ribs += 0.4 * np.maximum(wave(before * (1 / spacing * 0.9)), 0) * np.clip(a * 2 - 0.8, 0, 1)
+    light = 0.042 * ribs * ramp(scene.depth + 0.05, 0.10) * np.clip(a * 5 - 0.6, 0, 1)
+    course = v - scene.build.clavicle + 0.17 * a - 0.27 * a * (1 - a) * (1 - 0.6 * a)
     bone = ramp(0.024 - np.abs(course), 0.025) + line(np.abs(course) - 0.022, 0.012)
     light += 0.065 * bone * ramp(1.15 - a, 0.1) * ramp(a - 0.12, 0.06)
     disc = 0.75 + 0.25 * wave(v[:, :1] * (1 / 0.085))
     light += 0.07 * ramp(0.11 - a, 0.06) * disc
     light -= 0.10 * ramp(0.055 - a, 0.05) * ramp(0.33 - v, 0.08)  # trachea
-    shoulder = length(a - 1.3, scene.y - 0.2)
-    light += 0.06 * ramp(0.15 - shoulder, 0.10)
+    light += 0.06 * ramp(0.15 - length(a - 1.3, scene.y - 0.2), 0.10)  # shoulder
     blade = length(a - 1.42, (scene.y - 0.5) * 0.8)
     return light + 0.05 * ramp(0.48 - blade, 0.06) * ramp(0.62 - v, 0.4)
 
 
-def _below(scene: Scene, a: np.ndarray, v: np.ndarray, habitus: Habitus, rng: Rng) -> np.ndarray:
+def _below(scene: Scene, v: np.ndarray, rng: Rng) -> np.ndarray:
     """Belly, breasts, and gas in the stomach."""
-    belly = ramp(v - 0.88, 0.4)
-    light = 0.20 * belly * ramp(habitus.chest - a, 0.5)
-    if habitus.breasts:
-        reach = length(a - 0.62, (scene.y - 0.78 * habitus.lungs.height) * 1.1)
-        light += habitus.breasts * ramp(0.48 - reach, 0.22)
-    gas, at = rng.random(), (rng.uniform(0.35, 0.6), habitus.lungs.height * rng.uniform(1.02, 1.1))
+    a, build, h = scene.across, scene.build, scene.build.lungs.height
+    light = 0.20 * ramp(v - 0.88, 0.4) * ramp(1.12 + 0.12 * build.fat - a, 0.5)
+    if build.breasts:
+        reach = length(a - 0.62, (scene.y - 0.78 * h) * 1.1)
+        light += build.breasts * ramp(0.48 - reach, 0.22)
+    gas, at = rng.random(), (rng.uniform(0.35, 0.6), h * rng.uniform(1.02, 1.1))
     if gas < 0.45:
         light -= scene.blob(at, 0.25, 0.13) * (0.4 * gas + 0.06) * (1 - scene.lung)
     return light
@@ -230,9 +202,6 @@ def _lines(scene: Scene, v: np.ndarray, rng: Rng) -> np.ndarray:
     return light * (0.15 * min(1.0, (scene.pixels / 128) ** 0.5))
 
 
-# ------------------------------------------------------------------------------------------ film
-
-
 def _film(light: np.ndarray, scene: Scene, rng: Rng, ap: bool) -> np.ndarray:
     """Exposure, scatter, noise, vignette, collimation and rounding to uint8."""
     n = scene.pixels
@@ -245,7 +214,10 @@ def _film(light: np.ndarray, scene: Scene, rng: Rng, ap: bool) -> np.ndarray:
     axis = np.linspace(-1, 1, n, dtype="f4")
     light *= 1 - rng.uniform(0.04, 0.12) * np.square(axis)[:, None] - 0.06 * np.square(axis)[None, :]
     _mark(light, rng)
-    _collimate(light, rng)
+    edges = np.where(rng.random(4) < 0.3, rng.uniform(0, 0.05, 4), 0) * n  # that the beam did not reach
+    top, bottom, left, right = edges.astype(int)
+    for dark in (light[:top], light[n - bottom :], light[:, :left], light[:, n - right :]):
+        dark *= 0.1
     return (np.clip(light, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
@@ -256,14 +228,3 @@ def _mark(light: np.ndarray, rng: Rng) -> None:
     stem = max(1, size // 4)
     light[row : row + size, column : column + stem] += 0.35
     light[row + size - stem : row + size, column + stem : column + stem + size // 2] += 0.35
-
-
-def _collimate(light: np.ndarray, rng: Rng) -> None:
-    """Up to four borders that the beam did not reach."""
-    n = len(light)
-    edges = np.where(rng.random(4) < 0.3, rng.uniform(0, 0.05, 4), 0) * n
-    top, bottom, left, right = edges.astype(int)
-    light[:top] *= 0.1
-    light[n - bottom :] *= 0.1
-    light[:, :left] *= 0.1
-    light[:, n - right :] *= 0.1

@@ -10,9 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cxrbench.datasets.phantom_scene import Build, Scene, line, ramp
-
-Rng = np.random.Generator
+from cxrbench.datasets.phantom_scene import Build, Rng, Scene, line, ramp
 
 
 def severity(rng: Rng) -> float:
@@ -25,28 +23,20 @@ def _sides(rng: Rng, both: float) -> tuple[int, ...]:
     return (0, 1) if rng.random() < both else (int(rng.integers(2)),)
 
 
-# ------------------------------------------------------------------------------------------ build
-
-
-def _cardiomegaly(build: Build, rng: Rng, s: float) -> None:
-    build.heart *= 1.08 + 0.34 * s
-
-
-def _emphysema(build: Build, rng: Rng, s: float) -> None:
-    build.stretch = [k * (1.02 + 0.10 * s) for k in build.stretch]
-    build.flatten += 0.05 + 0.15 * s
-    build.air *= 1.05 + 0.22 * s
-    build.heart *= 0.97 - 0.10 * s
-    build.vessels *= 0.8 - 0.5 * s
-
-
-def _volume_loss(build: Build, rng: Rng, s: float) -> None:
-    side = int(rng.integers(2))
-    build.stretch[side] *= 0.97 - 0.15 * s
-    build.shift += (2 * side - 1) * 0.10 * s
-
-
-# ------------------------------------------------------------------------------------------ lungs
+def reshape(build: Build, finding: str, rng: Rng, s: float) -> None:
+    """Change the build of a patient with this finding."""
+    if finding == "Cardiomegaly":
+        build.heart *= 1.08 + 0.34 * s
+    elif finding == "Emphysema":
+        build.stretch = [k * (1.02 + 0.10 * s) for k in build.stretch]
+        build.flatten += 0.05 + 0.15 * s
+        build.air *= 1.05 + 0.22 * s
+        build.heart *= 0.97 - 0.10 * s
+        build.vessels *= 0.8 - 0.5 * s
+    elif finding == "Atelectasis":  # it loses volume
+        side = int(rng.integers(2))
+        build.stretch[side] *= 0.97 - 0.15 * s
+        build.shift += (2 * side - 1) * 0.10 * s
 
 
 def _atelectasis(scene: Scene, rng: Rng, s: float) -> None:
@@ -74,7 +64,7 @@ def _effusion(scene: Scene, rng: Rng, s: float) -> None:
     for side in _sides(rng, 0.3):
         depth = 0.04 + (0.75 if rng.random() < 0.25 else 0.38) * s
         bottom = float(lungs.bottom[side]) * scene.build.stretch[side]
-        rise = (0.25 + 0.2 * s) * np.square(np.clip(scene.across(), 0, 1.1) - 0.35)
+        rise = (0.25 + 0.2 * s) * np.square(np.clip(scene.across, 0, 1.1) - 0.35)
         level = (bottom - 0.12 - depth * lungs.height * 0.5) - rise
         fluid = ramp(scene.y - level, 0.14) * scene.side(side)
         scene.opacity += fluid * (0.8 + 0.3 * s)
@@ -89,21 +79,21 @@ def _infiltration(scene: Scene, rng: Rng, s: float) -> None:
         scene.opacity += patchy * scene.blob(at, 0.75, 0.95) * (0.25 + 0.65 * s)
 
 
-def _round(scene: Scene, rng: Rng, radius: float, density: float) -> None:
-    side = int(rng.integers(2))
-    at = scene.spot(side, rng.uniform(0.25, 0.85), rng.uniform(0.15, 0.75))
-    spot = scene.disc(at, radius, edge=0.05 + 0.2 * radius)
-    scene.opacity += spot * density
-
-
 def _mass(scene: Scene, rng: Rng, s: float) -> None:
-    for _ in range(1 + (rng.random() < 0.25)):
-        _round(scene, rng, rng.uniform(0.15, 0.27), 0.35 + 0.6 * s)
+    """A large round shadow, sometimes two."""
+    _spots(scene, rng, 1 + (rng.random() < 0.25), (0.15, 0.27), 0.35 + 0.6 * s)
 
 
 def _nodule(scene: Scene, rng: Rng, s: float) -> None:
-    for _ in range(rng.choice([1, 2, 4], p=[0.4, 0.3, 0.3])):
-        _round(scene, rng, rng.uniform(0.06, 0.10), 0.5 + 0.9 * s)
+    """One to four small round shadows."""
+    _spots(scene, rng, rng.choice([1, 2, 4], p=[0.4, 0.3, 0.3]), (0.06, 0.10), 0.5 + 0.9 * s)
+
+
+def _spots(scene: Scene, rng: Rng, count: int, radii: tuple[float, float], density: float) -> None:
+    for _ in range(count):
+        radius, side = rng.uniform(*radii), int(rng.integers(2))
+        at = scene.spot(side, rng.uniform(0.25, 0.85), rng.uniform(0.15, 0.75))
+        scene.opacity += scene.disc(at, radius, edge=0.05 + 0.2 * radius) * density
 
 
 def _pneumonia(scene: Scene, rng: Rng, s: float) -> None:
@@ -125,7 +115,7 @@ def _pneumothorax(scene: Scene, rng: Rng, s: float) -> None:
     top, height = float(lungs.top[side]), lungs.height
     extent = 0.45 + 0.55 * s
     fade = np.clip(1 - (scene.y - top) / (extent * height), 0, 1)
-    lateral = np.clip(scene.across() * 2.2 - 0.35, 0, 1)
+    lateral = np.clip(scene.across * 2.2 - 0.35, 0, 1)
     border = (0.06 + 0.32 * s) * fade * lateral
     gap = scene.depth - border
     here = scene.side(side) * (border > 0.03)
@@ -167,7 +157,7 @@ def _pleural_thickening(scene: Scene, rng: Rng, s: float) -> None:
         reach = rng.uniform(0.4, 0.8)
         thick = (0.07 + 0.12 * s) * (1 + 0.4 * scene.cut("clouds", rng))
         along = np.sqrt(np.maximum(1 - np.square((scene.y - middle) / reach), 0))
-        lateral = scene.side(side) * ramp(scene.across() - 0.4, 0.2)
+        lateral = scene.side(side) * ramp(scene.across - 0.4, 0.2)
         rim = ramp(thick * along - scene.depth, 0.05) * (along > 0) * lateral
         scene.opacity += rim * (0.6 + 0.4 * s)
 
@@ -185,11 +175,6 @@ def _hernia(scene: Scene, rng: Rng, s: float) -> None:
         scene.extra -= gas * (0.14 + 0.20 * s)
 
 
-SHAPE: dict[str, Callable[[Build, Rng, float], None]] = {
-    "Cardiomegaly": _cardiomegaly,
-    "Emphysema": _emphysema,
-    "Atelectasis": _volume_loss,
-}
 DRAWN: dict[str, Callable[[Scene, Rng, float], None]] = {
     "Atelectasis": _atelectasis,
     "Effusion": _effusion,
