@@ -30,8 +30,8 @@ LINES = list(csv.DictReader((Path(__file__).parent / "neuron_log_lines.csv").ope
 @pytest.mark.parametrize("row", LINES, ids=lambda row: row["source"].rpartition("github.com/")[2])
 def test_public_neuron_lines_are_recognised(row: dict[str, str]) -> None:
     log = f"some line before\n{row['line']}\nTraceback (most recent call last):\nRuntimeError: it failed\n"
-    status, _, fingerprint = classify(log)
-    assert (status, fingerprint) == (row["status"], row["fingerprint"])
+    status, _, fingerprint, _ = classify(log)
+    assert (status or "machine", fingerprint) == (row["status"], row["fingerprint"])
 
 
 def test_every_pattern_and_every_line_names_its_source() -> None:
@@ -53,14 +53,13 @@ def test_a_fingerprint_is_the_same_for_the_same_failure() -> None:
 
 def test_an_unknown_failure_is_named_by_its_exception_not_by_the_last_line() -> None:
     log = "Traceback (most recent call last):\n  File x\nValueError: odd size\n[W] cleanup\n"
-    assert unknown(log, "train", None) == ("crashed", "error in phase train", "ValueError: odd size")
+    assert unknown(log, "train", None)[:3] == ("crashed", "error in phase train", "ValueError: odd size")
 
 
-@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.slow
-def test_a_graph_that_xla_does_not_compile_is_a_result(alone, make_job, tmp_path, monkeypatch) -> None:
-    # Beside other kernels, torch_xla 2.9's CPU compiler dies of this error with SIGABRT (a double free).
-    cut = "torch_xla.sync(wait=True)" if alone else "None"
+def test_a_graph_that_xla_does_not_compile_is_a_result(make_job, tmp_path, monkeypatch) -> None:
+    # In a graph of its own: beside other kernels, torch_xla 2.9's CPU compiler dies of it (a double free).
+    cut = "torch_xla.sync(wait=True)"
     call = (
         "import torch_xla; from torch_xla.experimental.stablehlo_custom_call import stablehlo_custom_call\n"
         f"        y = super().forward(x); {cut}\n"
@@ -71,11 +70,8 @@ def test_a_graph_that_xla_does_not_compile_is_a_result(alone, make_job, tmp_path
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", call))
     record = run(make_job(architecture="broken_net", platform="xla_cpu"), tmp_path / "out")
     assert record.phase == "compile" and record.timing.compile_seconds > 0
-    if alone:
-        assert (record.status, record.failure.kind) == ("compile_failed", "XLA does not compile the graph")
-        assert "no_such_target" in record.failure.fingerprint
-    else:
-        assert record.status in ("crashed", "compile_failed")
+    assert (record.status, record.failure.kind) == ("compile_failed", "XLA does not compile the graph")
+    assert "no_such_target" in record.failure.fingerprint
 
 
 def test_an_exception_in_the_network_is_a_crash_with_its_name(make_job, tmp_path, monkeypatch) -> None:
@@ -123,7 +119,7 @@ def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path, monkeyp
 ORPHANS = """import os, signal, subprocess
         compiler = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         open(os.environ["COMPILER"], "w").write(str(compiler.pid))
-        os.kill(os.getpid(), signal.SIGKILL)"""
+        os.kill(os.getpid(), signal.SIGSEGV)"""
 
 
 def test_a_compiler_whose_trainer_was_killed_does_not_keep_the_cell_waiting(
@@ -132,19 +128,26 @@ def test_a_compiler_whose_trainer_was_killed_does_not_keep_the_cell_waiting(
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", ORPHANS))
     monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
     record = run(make_job(architecture="broken_net", limits=Limits(hours=120 / 3600)), tmp_path / "out")
-    assert (record.status, record.failure.signal) == ("crashed", "SIGKILL")
+    assert (record.status, record.failure.signal) == ("crashed", "SIGSEGV")
     assert ended(int((tmp_path / "compiler").read_text()))
 
 
-def test_only_the_cells_own_folder_is_removed_in_the_end(make_job, tmp_path) -> None:
-    path = custom_network(tmp_path / "site", "raise ValueError('odd size')")
-    job = make_job(architecture="broken_net")
+@pytest.mark.fault("a trainer that crashes", "a record; checkpoints and log kept until it is trained anew")
+def test_a_crash_keeps_its_work_folder_until_the_cell_is_trained_anew(make_job, tmp_path) -> None:
+    path = custom_network(tmp_path / "site", FAILS_WHEN_TOLD)
+    job = make_job(architecture="broken_net", recipe=Recipe(epochs=1, batch=64))
     notes = job.work.parents[3] / "notes.txt"
     notes.parent.mkdir()
     notes.write_text("mine")
+    for number in (1, 2):
+        (job.work / "of the first").exists() and pytest.fail("the second training kept the first one's state")
+        process = start(job, tmp_path, PYTHONPATH=path, FAIL="1")
+        assert process.wait(300) == 0
+        assert Record.read(tmp_path / "out/record.json").attempts == 1
+    assert "ValueError: odd size" in (job.work / "train.log").read_text()
     process = start(job, tmp_path, PYTHONPATH=path)
-    assert process.wait(120) == 0
-    assert (tmp_path / "out/record.json").exists()
+    assert process.wait(300) == 0
+    assert Record.read(tmp_path / "out/record.json").status == "ok"
     assert notes.exists() and not job.work.exists()
 
 

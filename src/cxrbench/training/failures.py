@@ -1,35 +1,52 @@
-"""What a failed trainer's last words mean: a table of patterns, each with its source."""
+"""What the last lines of a failed trainer mean: a table of patterns, each with its source."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cxrbench.evidence import Phase, Status
 
 
+class Diagnosis(NamedTuple):
+    """What a log says of a failure; without a status it is the machine's trouble and no result."""
+
+    status: Status | None
+    kind: str
+    fingerprint: str
+    remedy: str = ""  # what to do where the machine is the cause: not the network, nor the platform
+
+
 @dataclass(frozen=True)
 class Pattern:
-    """Lines that ``regex`` finds mean ``status``; what a named group finds is the fingerprint.
+    """Lines that ``regex`` matches mean ``status``; what a named group matches is the fingerprint.
 
-    A ``weak`` pattern says that something failed without saying what: it counts only when no other does.
+    A ``weak`` pattern shows that something failed but not what: it counts only when no other does.
     """
 
-    status: Status
+    status: Status | None
     kind: str
     regex: re.Pattern[str]
     source: str
-    weak: bool = False
+    weak: bool
+    remedy: str
 
 
-def _pattern(status: Status, kind: str, regex: str, source: str, weak: bool = False) -> Pattern:
-    return Pattern(status, kind, re.compile(regex), source, weak)
+def _pattern(
+    status: Status | None, kind: str, regex: str, source: str, weak: bool = False, remedy: str = ""
+) -> Pattern:
+    return Pattern(status, kind, re.compile(regex), source, weak, remedy)
 
 
 _SDK = "github.com/aws-neuron/aws-neuron-sdk"
 _CODES = "Neuron SDK, compiler/error-codes/index.rst"
 _STATUS = "Neuron SDK, neuron-runtime/api/nrt_status.rst"
 _TROUBLE = "Neuron SDK, training-troubleshooting.rst"
+_MEMORY = (
+    "free host memory or lower limits.micro_batch; to record that this much is too little, "
+    "declare it as limits.memory_gib"
+)
 
 
 def _nrt(names: str, numbers: str) -> str:
@@ -41,11 +58,12 @@ def _nrt(names: str, numbers: str) -> str:
 PATTERNS = (
     # Before the compiler's codes: it gives some of these one of its own.
     _pattern(
-        "crashed",
+        None,
         "not the graph: files or tools (host)",
         r"(?P<disk>No space left on device)|(?P<library>error while loading shared libraries)"
         r"|(?P<copy>boost::filesystem::\w+): |(?P<tool>neuronx-cc): (?:command )?not found",
         f"errno ENOSPC; github.com/huggingface/optimum-neuron/issues/698; {_SDK}/issues/1063; POSIX shells",
+        remedy="free disk space, or complete the installation",
     ),
     # Neuron's compiler. Codes lost their NCC_ prefix in older releases: XTP002 is NCC_EXTP002's ancestor.
     _pattern(
@@ -96,13 +114,15 @@ PATTERNS = (
         "out of memory (host, while Neuron compiles)",
         r"\[(?P<fault>F137)\] neuronx-cc|(?P<code>neuronx-cc failed with -9)\b",
         f"{_SDK}/issues/706; {_TROUBLE} (failed compilation results)",
+        remedy=_MEMORY,
     ),
     _pattern(
-        "crashed",
+        None,
         "not the graph: files or tools (while Neuron compiles)",
         r"RunNeuronCCImpl: .*<class '(?!subprocess\.CalledProcessError')(?P<error>[\w.]+)'>",
         "Neuron SDK release notes, torch-neuronx (S3 throttling; the cache on FSx)",
         weak=True,
+        remedy="look at the compiler's cache (NEURON_COMPILE_CACHE_URL)",
     ),
     _pattern(
         "compile_failed",
@@ -148,6 +168,7 @@ PATTERNS = (
         "out of memory (host, Neuron runtime)",
         _nrt("FAIL_HOST_MEM_ALLOC", "11"),
         _STATUS,
+        remedy=_MEMORY,
     ),
     _pattern(
         "diverged",
@@ -166,11 +187,12 @@ PATTERNS = (
         _STATUS,
     ),
     _pattern(
-        "crashed",
+        None,
         "NeuronCores are taken by another process",
         r"(?P<code>Neuron ?Core\(s\) not available)|(?P<name>NRT_EXEC_NC_BUSY)\b"
         r"|(?P<call>nrt_\w+:? status=1005)\b",
         f"{_TROUBLE}; {_SDK}/issues/1065",
+        remedy="end the process that uses them (neuron-ls)",
     ),
     _pattern(
         "crashed",
@@ -217,6 +239,24 @@ PATTERNS = (
         r"DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc|\bMemoryError\b"
         r"|Cannot allocate memory|(?P<xla>Out of memory allocating) \d+ bytes",
         "PyTorch, c10/core/impl/alloc_cpu.cpp; libstdc++; CPython; errno ENOMEM; XLA's CPU device",
+        remedy=_MEMORY,
+    ),
+    _pattern(
+        None,
+        "a loader's process was killed",
+        r"DataLoader worker \(pid \d+\) is killed by signal: (?P<signal>Killed|Terminated|Bus error)",
+        "PyTorch, torch/csrc/DataLoader.cpp",
+        remedy="free host memory and shared memory (/dev/shm)",
+    ),
+    _pattern(
+        None,
+        "the system refused a file or a process (host)",
+        r"^[\w.]*(?:Error|Exception)\b.*\b(?P<errno>Disk quota exceeded|File too large|Read-only file system"
+        r"|Permission denied|Operation not permitted|Input/output error|Stale file handle|Too many open files"
+        r"|Resource temporarily unavailable)",
+        "errno EDQUOT, EFBIG, EROFS, EACCES, EPERM, EIO, ESTALE, EMFILE, EAGAIN in an exception's message",
+        weak=True,
+        remedy="remove what the message names",
     ),
     _pattern(
         "load_failed",
@@ -227,26 +267,26 @@ PATTERNS = (
 )
 
 
-def classify(log: str) -> tuple[Status, str, str] | None:
-    """(status, kind, fingerprint) of the last known pattern in a trainer's log, or None."""
+def classify(log: str) -> Diagnosis | None:
+    """The meaning of the last known pattern in a trainer's log, or None."""
     lines = log.splitlines()
     return _last(lines, weak=False) or _last(lines, weak=True)
 
 
-def _last(lines: list[str], weak: bool) -> tuple[Status, str, str] | None:
+def _last(lines: list[str], weak: bool) -> Diagnosis | None:
     patterns = [pattern for pattern in PATTERNS if pattern.weak == weak]
     for line in reversed(lines):
         for pattern in patterns:
             if match := pattern.regex.search(line):
                 code = next((text for text in match.groupdict().values() if text), None)
-                return pattern.status, pattern.kind, code or normalise(line)
+                return Diagnosis(pattern.status, pattern.kind, code or normalise(line), pattern.remedy)
     return None
 
 
-def unknown(log: str, phase: Phase, signal: str | None) -> tuple[Status, str, str]:
-    """(status, kind, fingerprint) of a failure that no pattern knows."""
+def unknown(log: str, phase: Phase, signal: str | None) -> Diagnosis:
+    """The diagnosis of a failure that no pattern matches: its signal or its exception."""
     kind = f"killed by {signal} in phase {phase}" if signal else f"error in phase {phase}"
-    return "crashed", kind, signal or normalise(error_line(log))
+    return Diagnosis("crashed", kind, signal or normalise(error_line(log)))
 
 
 def error_line(log: str) -> str:

@@ -42,6 +42,15 @@ def memory_gib() -> float:
     return round(psutil.virtual_memory().total / 2**30, 1)
 
 
+def out_of_memory_kills() -> int:
+    """Processes that the kernel has killed for want of memory since it started; 0 where it does not count."""
+    try:
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counters["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
 def operating_system() -> str:
     """Such as 'Linux 6.1, glibc 2.36'."""
     library, version = platform.libc_ver()
