@@ -82,7 +82,13 @@ def test_the_trial_is_started_as_the_trainer_will_be(machine, make_job, tmp_path
     job = make_job(platform="neuron", micro_batch=32, limits=Limits(processes=2))
     result = precompile.precompile(job)
     words = (tmp_path / "words").read_text().split()
-    assert words[:5] == [sys.executable, "-m", "cxrbench.training.torchrun", "--standalone", "--nproc-per-node=2"]
+    assert words[:5] == [
+        sys.executable,
+        "-m",
+        "cxrbench.training.torchrun",
+        "--standalone",
+        "--nproc-per-node=2",
+    ]
     assert words[5:7] == ["-m", "cxrbench.training.trial"]
     told = dict(
         line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line

@@ -134,7 +134,9 @@ KILLS = """import os, signal, pathlib
         return super().forward(x)"""
 
 
-@pytest.mark.fault("SIGKILL of the trainer, thrice between checkpoints", "it resumes each time; the record is ok")
+@pytest.mark.fault(
+    "SIGKILL of the trainer, thrice between checkpoints", "it resumes each time; the record is ok"
+)
 def test_kills_between_checkpoints_are_no_crash(make_job, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", KILLS))
     monkeypatch.setenv("KILLS", str(tmp_path / "kills"))
