@@ -28,7 +28,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
 
 from cxrbench import platforms
-from cxrbench.config import Limits, PhantomSource, Recipe
+from cxrbench.config import PhantomSource, Recipe
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
@@ -83,7 +83,11 @@ def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
         source = PhantomSource(source="phantom", pixels=setting.pixels, recipe="bench", images=_IMAGES)
         pack("bench", source, Path(name))
         packed = read_packed(Path(name) / "bench")
-        trainer = Trainer(_job(setting, Path(name)), packed, platform, stop=lambda: False)
+        recipe = Recipe(
+            epochs=1000, batch=setting.batch, precision=setting.precision, threads=setting.threads
+        )
+        job = Job.to_measure(setting.architecture, setting.platform, recipe, packed.folder)
+        trainer = Trainer(job, packed, platform, stop=lambda: False)
         trainer.network.train()
         ours, limit = _ours(trainer), _limit(trainer)
         # timm's users choose workers by trying: so do we, once, before the paired blocks.
@@ -145,21 +149,6 @@ def _row(setting: Setting, blocks: dict[str, list[float]], best_flags: str) -> d
 
 
 # -- contenders ------------------------------------------------------------------------------------
-
-
-def _job(setting: Setting, folder: Path) -> Job:
-    recipe = Recipe(epochs=1000, batch=setting.batch, precision=setting.precision, threads=setting.threads)
-    return Job(
-        dataset="bench",
-        architecture=setting.architecture,
-        platform=setting.platform,
-        seed=0,
-        recipe=recipe,
-        limits=Limits(),
-        packed=folder / "bench",
-        work=folder / "work",
-        micro_batch=setting.batch,
-    )
 
 
 def _ours(trainer: Trainer) -> Contender:

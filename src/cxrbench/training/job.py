@@ -101,7 +101,8 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise UserError(f"{cell}: {_holder(file.read())}") from None
+            holder = file.read() or "another process is training it"
+            raise UserError(f"{cell}: {holder}; wait for its end or stop it, then run this again") from None
         except OSError as error:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
         if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
@@ -110,24 +111,14 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
     try:
         with suppress(OSError):  # a full disk: the lock holds without its holder's name
             file.truncate(0)
-            file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": now()}))
+            who = f"process {os.getpid()} on {socket.gethostname()}"
+            file.write(f"{who} has been training it since {now()} (to stop it: kill {os.getpid()})")
             file.flush()
         yield
     finally:
         path.unlink(missing_ok=True)
         with suppress(OSError):
             file.close()
-
-
-def _holder(text: str) -> str:
-    """Who trains a cell, from its lock file, and what to do."""
-    try:
-        held = json.loads(text)
-        who = f"process {held['pid']} on {held['host']} has been training it since {held['since']}"
-        stop = f"stop it (kill {held['pid']})"
-    except (ValueError, KeyError, TypeError):
-        who, stop = "another process is training it", "stop that"
-    return f"{who}; wait for its end or {stop}, then run this again"
 
 
 def now() -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from cxrbench import platforms
-from cxrbench.config import Limits, Recipe
+from cxrbench.config import Recipe
 from cxrbench.datasets.packed import read_packed
 from cxrbench.training import host
 from cxrbench.training.job import Job
@@ -71,17 +71,7 @@ def compare_steps(
 def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps: int) -> list[Step]:
     """Train ``steps`` optimizer steps of a packed dataset and read what each left behind."""
     device = platforms.load(platform, recipe.threads, recipe.precision)
-    job = Job(
-        dataset=packed.name,
-        architecture=architecture,
-        platform=platform,
-        seed=0,
-        recipe=recipe,
-        limits=Limits(),
-        packed=packed,
-        work=packed / "no-checkpoints",
-        micro_batch=recipe.batch,
-    )
+    job = Job.to_measure(architecture, platform, recipe, packed)
     trainer = Trainer(job, read_packed(packed), device, stop=lambda: False)
     trainer.network.train()
     batches = itertools.chain.from_iterable(trainer.epoch_batches(epoch) for epoch in itertools.count())
