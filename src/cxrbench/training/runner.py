@@ -93,7 +93,7 @@ def run(job: Job, target: Path) -> Record:
             if record.status == "crashed":
                 job.keep_as_crashed()
             else:
-                shutil.rmtree(job.work)
+                shutil.rmtree(job.work, ignore_errors=True)
             return record
     except OSError as error:
         raise explained(error) or _trouble(job, f"the system refused: {error}", "mend that") from error
