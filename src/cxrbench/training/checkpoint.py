@@ -84,7 +84,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def load(folder: Path, identity: dict[str, str], say: Callable[[str], None]) -> dict[str, Any] | None:
+def load(folder: Path, identity: dict[str, str], report: Callable[[str], None]) -> dict[str, Any] | None:
     """The newest intact checkpoint below ``folder``, or None; damaged ones are named and passed over.
 
     Raises UserError when the checkpoint was made with another recipe or other data (``identity``).
@@ -95,7 +95,7 @@ def load(folder: Path, identity: dict[str, str], say: Callable[[str], None]) -> 
                 raise ValueError("its content does not match its name")
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            say(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
+            report(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
             continue
         if state["identity"] != identity:
             changed = [key for key in identity if state["identity"].get(key) != identity[key]]

@@ -109,7 +109,7 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
 
     from cxrbench.evidence import LABELS, SCORES, write_predictions
 
-    # ChestMNIST does not say which patient is whose: the column is left out, and intervals say so.
+    # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
     known = packed.index["patient"].notna().all()
     identity = ["image", "patient", "split"] if known else ["image", "split"]
     parts = []

@@ -51,7 +51,7 @@ def _nrt(names: str, numbers: str) -> str:
 
 
 PATTERNS = (
-    # Before the compiler's codes: it gives some of these one of its own.
+    # Before the compiler's codes: it gives some of these a code too.
     Pattern(
         None,
         "not the graph: files or tools (host)",

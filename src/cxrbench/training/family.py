@@ -50,9 +50,9 @@ def _killed(process: psutil.Process) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        for one in [*process.children(recursive=True), process]:
+        for member in [*process.children(recursive=True), process]:
             with suppress(psutil.Error):
-                one.kill()
+                member.kill()
     except psutil.Error:
         return False
     return True

@@ -87,7 +87,7 @@ def _own_seconds() -> float:
 
 
 def instance_type() -> str | None:
-    """The EC2 or SageMaker type, from SageMaker's word or the firmware's tables; None on other machines."""
+    """The EC2 or SageMaker type, from SageMaker's variable or the firmware's tables; None elsewhere."""
     if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
         return given
     try:
@@ -101,9 +101,9 @@ def instance_type() -> str | None:
 def commit() -> tuple[str, bool]:
     """(commit, whether the checkout of this code differs from it); ('unknown', True) where there is none.
 
-    A module that git does not know, such as a new platform, is a difference too.
+    An untracked module, such as a new platform, is a difference too.
 
-    A container without the checkout is told in CXRBENCH_COMMIT, with ``-dirty`` at its end where that is so.
+    In a container without the checkout CXRBENCH_COMMIT holds it, with ``-dirty`` at its end where that is so.
     """
     if given := os.environ.get("CXRBENCH_COMMIT"):
         return given.removesuffix("-dirty"), given.endswith("-dirty")
@@ -117,10 +117,10 @@ def commit() -> tuple[str, bool]:
 
 def measured_now() -> dict[str, Any]:
     """When a measurement was made, at which commit and with which libraries."""
-    stands_at, dirty = commit()
+    head, dirty = commit()
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": stands_at,
+        "commit": head,
         "dirty": dirty,
         "versions": {name: metadata.version(name) for name in ("torch", "timm")},
     }

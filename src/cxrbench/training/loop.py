@@ -160,7 +160,7 @@ class Trainer:
         """Between steps: report, save, stop. Processes vote, because saving and stopping involve all."""
         if self.platform.compiles_graphs and self.clock.steps == _COMPILED_STEPS:
             event("phase", phase="train")
-        if self.clock.due() or self.clock.steps == 1:  # the first one shows the runner that training goes on
+        if self.clock.due() or self.clock.steps == 1:  # the first: a sign of progress
             self.clock.read()
             self._report_progress()
         if self.progress.step % self.platform.steps_between_votes:

@@ -37,7 +37,7 @@ def precompile(job: Job) -> dict[str, Any]:
 
     Keys: ``seconds`` (wall time, of earlier tries too: all are paid), ``graphs``, ``succeeded``, ``failed``
     (of the last try that had new graphs; None when none had). A graph that does not compile is no error
-    here: training meets it again and records why.
+    here: training fails at it again and records why.
     UserError when the platform, the tool or the trial is missing or wrong, or when no graph was tried.
     """
     if job.platform != "neuron":
@@ -100,7 +100,7 @@ def command(trial: Job) -> list[str]:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """The cell's settings, so that the cache's keys agree; and one retry, for want of host memory on trn1."""
+    """The cell's settings, so that the cache's keys agree; and one retry, because trn1's host memory is small."""
     recipe = job.recipe
     settings = neuron_settings.environment(job.platform, recipe.precision, recipe.compiler, os.environ)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}

@@ -250,7 +250,7 @@ def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
 
 
 def _host(job: Job, device: dict[str, Any]) -> Host:
-    per_process = device.pop("devices_per_process", 1)  # trn2 joins two physical cores into a logical one
+    per_process = device.pop("devices_per_process", 1)  # a logical core of trn2 joins two physical ones
     asked = job.limits.processes * per_process
     return Host(
         **device,

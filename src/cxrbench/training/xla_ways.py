@@ -38,7 +38,7 @@ _STEPS_PER_EPOCH = 4  # of the study, so that epochs end within a few steps
 
 
 def measure_ways(
-    architecture: str, packed: Path, steps: int, say: Callable[[str], None]
+    architecture: str, packed: Path, steps: int, report: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """One row per way: compiles, compile_seconds, seconds of all steps, fallback operators."""
     rows = []
@@ -50,7 +50,9 @@ def measure_ways(
             raise UserError(f"'{way}' failed: {done.stderr.strip().splitlines()[-1:]}")
         row: dict[str, Any] = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
         row |= json.loads(done.stdout.splitlines()[-1]) | host.measured_now()
-        say(f"{way}: {row['compiles']} compiles, {row['seconds']:.1f} s, {len(row['fallbacks'])} fallbacks")
+        report(
+            f"{way}: {row['compiles']} compiles, {row['seconds']:.1f} s, {len(row['fallbacks'])} fallbacks"
+        )
         rows.append(row)
     return rows
 
