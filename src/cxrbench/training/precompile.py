@@ -100,7 +100,7 @@ def command(trial: Job) -> list[str]:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """The cell's settings, so that the cache's keys agree; and one retry, because trn1's host memory is small."""
+    """The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory."""
     recipe = job.recipe
     settings = neuron_settings.environment(job.platform, recipe.precision, recipe.compiler, os.environ)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
