@@ -107,9 +107,7 @@ def test_a_cell_has_one_trainer_and_a_killed_runner_leaves_no_lock(make_job, tmp
     job = make_job(limits=Limits(checkpoint_minutes=0))
     process = start(job, tmp_path)
     wait_for_checkpoint(job, process)
-    with pytest.raises(
-        UserError, match=rf"process {process.pid} on .* since .*; wait .* \(kill {process.pid}\)"
-    ):
+    with pytest.raises(UserError, match=rf"process {process.pid} on .* since .*: kill {process.pid}\); wait"):
         run(job, tmp_path / "out")
     trainer = trainer_of(process)
     process.kill()

@@ -105,9 +105,10 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
             raise UserError(f"{cell}: {holder}; wait for its end or stop it, then run this again") from None
         except OSError as error:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
-        if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-            break
-        file.close()  # the holder before removed it after it was opened here
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                break
+        file.close()  # the last holder removed it after it was opened here
     try:
         with suppress(OSError):  # a full disk: the lock holds without its holder's name
             file.truncate(0)
