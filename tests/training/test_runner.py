@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -116,6 +117,19 @@ def test_a_cell_has_one_trainer_and_a_killed_runner_leaves_no_lock(make_job, tmp
         os.kill(trainer, signal.SIGKILL)
     assert run(job, tmp_path / "out").attempts == 2
     assert not list(tmp_path.rglob("*.lock"))
+
+
+def test_the_lock_of_a_lost_node_is_waited_for(make_job) -> None:
+    job = make_job()
+    with job.locked():
+        (lock,) = job.work.parent.glob("*.lock")
+        lock.write_text("process 1 on a-lost-node has been training it")
+        waiting = threading.Thread(target=lambda: job.locked().__enter__())
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+    waiting.join(30)
+    assert not waiting.is_alive()
 
 
 def test_two_deaths_without_progress_are_a_crash(make_job, tmp_path, monkeypatch) -> None:

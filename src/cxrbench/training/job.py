@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
 _FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
+_LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
 _CRASHED = "crashed.json"  # in the work folder: its state has led to a record
 
 
@@ -95,13 +97,18 @@ class Job(BaseModel):
 @contextmanager
 def _locked(path: Path, cell: Cell) -> Iterator[None]:
     """Hold the lock file ``path``, which names its holder and is removed in the end."""
+    who, deadline = f"process {os.getpid()} on {socket.gethostname()}", time.monotonic() + _LEASE
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read() or "another process is training it"
+            holder = file.read() or f"another process on {socket.gethostname()} is training it"
+            file.close()
+            if f" on {socket.gethostname()} " not in holder and time.monotonic() < deadline:
+                time.sleep(1)
+                continue
             raise UserError(f"{cell}: {holder}; wait for its end or stop it, then run this again") from None
         except OSError as error:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
@@ -112,7 +119,6 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
     try:
         with suppress(OSError):  # a full disk: the lock holds without its holder's name
             file.truncate(0)
-            who = f"process {os.getpid()} on {socket.gethostname()}"
             file.write(f"{who} has been training it since {now()} (to stop it: kill {os.getpid()})")
             file.flush()
         yield
