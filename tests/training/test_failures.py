@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import signal
 import threading
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -22,7 +23,7 @@ from cxrbench.training.failures import PATTERNS, classify, normalise, unknown
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import Interrupted, run
 
-from .trainers import custom_network, start, wait_for_checkpoint
+from .trainers import custom_network, start, wait_for_checkpoint, wait_until
 
 LINES = list(csv.DictReader((Path(__file__).parent / "neuron_log_lines.csv").open()))
 
@@ -96,11 +97,11 @@ def test_memory_that_ends_in_other_words_is_out_of_memory(line: str) -> None:
     assert classify(line)[0] == "out_of_memory"
 
 
-# A compiler in the trainer's group, one in a session of its own, one that is told nothing of the trainer's.
+# A compiler in the trainer's group, one in a session of its own, one with another environment.
 HANGS = """import os, subprocess, time
         ways = {}, {"start_new_session": True}, {"env": {"PATH": os.environ["PATH"]}}
         compilers = [subprocess.Popen(["sleep", "1000"], **how) for how in ways]
-        open(os.environ["COMPILER"], "w").write(" ".join(str(one.pid) for one in compilers))
+        open(os.environ["COMPILERS"], "w").write(" ".join(str(one.pid) for one in compilers))
         time.sleep(1000)"""
 
 
@@ -108,12 +109,14 @@ def ended(process: int) -> bool:
     return not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", HANGS))
-    monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
-    record = run(make_job(architecture="broken_net", limits=Limits(hours=15 / 3600)), tmp_path / "out")
-    assert (record.status, record.phase) == ("timed_out", "train")
-    assert [ended(int(word)) for word in (tmp_path / "compiler").read_text().split()] == [True] * 3
+def test_a_compiler_that_hangs_ends_with_its_trainer(make_job, tmp_path) -> None:
+    path, compilers = custom_network(tmp_path / "site", HANGS), tmp_path / "compilers"
+    process = start(make_job(architecture="broken_net"), tmp_path, PYTHONPATH=path, COMPILERS=str(compilers))
+    wait_until(lambda: compilers.exists() and compilers.read_text(), "compiler", process)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # the third one kills
+        process.send_signal(number)
+    assert process.wait(60) == INTERRUPTED
+    assert [ended(int(word)) for word in compilers.read_text().split()] == [True] * 3
 
 
 ORPHANS = """import os, signal, subprocess
