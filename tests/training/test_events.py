@@ -1,4 +1,4 @@
-"""What the trainer tells its runner, on a pipe that it shares with other processes and with its own log."""
+"""Events from the trainer to its runner, on a pipe shared with other processes and the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cxrbench.training.job import EVENT, event, heard
+from cxrbench.training.job import EVENT, event, parse_events
 from cxrbench.training.runner import run
 
 from .trainers import custom_network
@@ -32,7 +32,7 @@ HALF = TOLD[:18]
     ],
 )
 def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> None:
-    assert heard(line) == (events, texts)
+    assert parse_events(line) == (events, texts)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,20 @@ def test_an_event_has_a_line_of_its_own_and_failures_are_everyones(
     assert lines == ["compiling ....", *([EVENT + json.dumps({"event": name, "phase": "setup"})] * told)]
 
 
-def test_what_shares_a_line_with_an_event_is_kept_and_half_an_event_is_log(
+@pytest.mark.fault("bytes in a log that are no UTF-8", "the record, and the bytes as \\xNN in its log")
+def test_what_shares_a_line_with_an_event_is_kept_and_a_log_may_hold_any_byte(
     make_job, tmp_path, monkeypatch
 ) -> None:
-    forward = f"print('....' + {TOLD!r} + 'INFO other'); print({HALF!r}); raise ValueError('odd size')"
+    forward = (
+        f"print('....' + {TOLD!r} + 'INFO other'); print({HALF!r}, flush=True); import os\n"
+        "        os.write(1, b'\\xc3\\x28\\x00'); raise ValueError('odd size')"
+    )
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", forward))
-    record = run(make_job(architecture="broken_net"), tmp_path / "out")
+    job = make_job(architecture="broken_net")
+    job.work.mkdir(parents=True)
+    (job.work / "train.log").write_bytes(b"\xff\xfe of an earlier start\n")
+    record = run(job, tmp_path / "out")
     assert (record.phase, record.failure.fingerprint) == ("compile", "ValueError: odd size")
     log = (tmp_path / "out/train.log").read_text().splitlines()
-    assert {"....", "INFO other", HALF} <= set(log) and all(log)
+    assert {"....", "INFO other", HALF, r"\xff\xfe of an earlier start"} <= set(log) and all(log)
+    assert any(r"\xc3(" in line for line in log)

@@ -7,6 +7,9 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from cxrbench.cells import Cell
 from cxrbench.config import Limits, Recipe
 from cxrbench.errors import UserError
 from cxrbench.evidence import SCORES, check_evidence, read_predictions
-from cxrbench.training.job import INTERRUPTED
+from cxrbench.training.job import INTERRUPTED, parse_events
 from cxrbench.training.runner import run
 
 from .trainers import start, trainer_of, wait_for_checkpoint
@@ -31,17 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, packed: Path, recipe: Rec
     from cxrbench.training.job import Job
 
     folder = tmp_path_factory.mktemp("finished")
-    job = Job(
-        dataset="phantom-32px",
-        architecture=TINY,
-        platform="cpu",
-        seed=0,
-        recipe=recipe,
-        limits=Limits(),
-        packed=packed,
-        work=folder / "work",
-        micro_batch=recipe.batch,
-    )
+    job = Job.to_measure(TINY, "cpu", recipe, packed).model_copy(update={"work": folder / "work"})
     run(job, folder / "out")
     return folder / "out"
 
@@ -110,16 +103,33 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(finished, make_job, tmp_pa
     assert (scores(finished) == scores(tmp_path / "out")).all()
 
 
-def test_a_start_whose_runner_is_killed_too_counts_as_an_attempt(make_job, tmp_path) -> None:
+@pytest.mark.fault("a second trainer of one cell", "an error that names the first; its lock ends with it")
+def test_a_cell_has_one_trainer_and_a_killed_runner_leaves_no_lock(make_job, tmp_path) -> None:
     job = make_job(limits=Limits(checkpoint_minutes=0))
     process = start(job, tmp_path)
     wait_for_checkpoint(job, process)
+    with pytest.raises(UserError, match=rf"process {process.pid} on .* since .*: kill {process.pid}\); wait"):
+        run(job, tmp_path / "out")
     trainer = trainer_of(process)
     process.kill()
     process.wait(60)
     with contextlib.suppress(ProcessLookupError):  # it may have seen its parent go
         os.kill(trainer, signal.SIGKILL)
     assert run(job, tmp_path / "out").attempts == 2
+    assert not list(tmp_path.rglob("*.lock"))
+
+
+def test_the_lock_of_a_lost_node_is_waited_for(make_job) -> None:
+    job = make_job()
+    with job.locked():
+        (lock,) = job.work.parent.glob("*.lock")
+        lock.write_text("process 1 on a-lost-node has been training it")
+        waiting = threading.Thread(target=lambda: job.locked().__enter__())
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+    waiting.join(30)
+    assert not waiting.is_alive()
 
 
 def test_two_deaths_without_progress_are_a_crash(make_job, tmp_path, monkeypatch) -> None:
@@ -158,27 +168,46 @@ def test_memory_stays_flat_over_epochs(make_job, recipe, tmp_path) -> None:
         job = make_job(str(epochs), recipe=recipe.model_copy(update={"epochs": epochs}))
         return run(job, tmp_path / str(epochs) / "out").peak_memory_mib
 
-    assert peak(16) < 1.03 * peak(4)
+    assert peak(10) < 1.03 * peak(3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"architecture": "resnet81"}, "unknown architecture 'resnet81'; did you mean 'resnet18'"),
+def test_the_users_mistake_is_one_message_and_no_record(make_job, tmp_path) -> None:
+    with pytest.raises(UserError) as error:
+        run(make_job(architecture="resnet81"), tmp_path / "out")
+    assert "unknown architecture 'resnet81'; did you mean 'resnet18'" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+REFUSED = """import sys
+from pathlib import Path
+from cxrbench.training.child import report_failures, train
+from cxrbench.training.job import Job
+for job in sys.argv[1:]:
+    report_failures(lambda: train(Job.model_validate_json(Path(job).read_text())))"""
+
+
+def test_the_trainer_refuses_what_it_cannot_train(make_job, tmp_path) -> None:
+    """In one process, which loads torch once."""
+    mistakes = [
         ({"platform": "cuda"}, "platform cuda cannot run here: there is no NVIDIA driver"),
         ({"platform": "gpu"}, "unknown platform 'gpu'"),
         ({"recipe": Recipe(epochs=1, batch=1024), "micro_batch": 1024}, "fewer than one batch"),
         ({"micro_batch": 48}, "is not a multiple of micro_batch 48"),
         ({"packed": Path("nowhere/d")}, "not packed yet; run `cxrbench data pack d`"),
-    ],
-)
-def test_the_users_mistake_is_one_message_and_no_record(changes, message, make_job, tmp_path) -> None:
-    if changes.get("platform") == "cuda" and Path("/proc/driver/nvidia/version").exists():
-        pytest.skip("this machine has an NVIDIA driver")
-    with pytest.raises(UserError) as error:
-        run(make_job(**changes), tmp_path / "out")
-    assert message in str(error.value) and "\n" not in str(error.value)
-    assert not (tmp_path / "out").exists()
+    ]
+    if Path("/proc/driver/nvidia/version").exists():
+        del mistakes[0]
+    for number, (changes, _) in enumerate(mistakes):
+        (tmp_path / f"{number}.json").write_text(make_job(**changes).model_dump_json())
+    command = [sys.executable, "-c", REFUSED, *sorted(tmp_path.glob("*.json"))]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    events = [event for line in output.splitlines() for event in parse_events(line)[0]]
+    refused = [event["message"] for event in events if event["event"] == "refused"]
+    assert len(refused) == len(mistakes)
+    for message, (_, expected) in zip(refused, mistakes, strict=True):
+        assert expected in message and "\n" not in message
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(make_job, recipe, tmp_path) -> None:
@@ -209,14 +238,15 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, make_job, t
     assert (scores(finished) == scores(tmp_path / "out")).all()
 
 
+@pytest.mark.fault("SIGKILL of the runner at eight random moments", "the same bits as without")
 @pytest.mark.slow
-def test_twenty_kills_at_random_moments_change_no_bit(finished, make_job, tmp_path) -> None:
+def test_eight_kills_at_random_moments_change_no_bit(finished, make_job, tmp_path) -> None:
     rng = random.Random(0)
     job = make_job(limits=Limits(checkpoint_minutes=0))
     kills = 0
-    while kills < 20:
+    while kills < 8:
         process = start(job, tmp_path)
-        deadline = time.monotonic() + rng.uniform(2, 12)
+        deadline = time.monotonic() + rng.uniform(2, 9)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if process.poll() is not None:  # finished before its moment: begin again with another cell's worth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,8 +53,7 @@ def train(
     try:
         record = run(job, out.parent)
     except (Interrupted, UserError) as error:
-        if log:
-            log.write_text(f"{error}\n", encoding="utf-8")
+        _keep(log, str(error))
         if isinstance(error, Interrupted):
             say(str(error))
             raise typer.Exit(INTERRUPTED) from None
@@ -61,8 +61,14 @@ def train(
     reason = f" ({record.failure.kind}: {record.failure.fingerprint})" if record.failure else ""
     message = f"{one}: {record.status}{reason}"
     say(message)
+    _keep(log, message)
+
+
+def _keep(log: Path | None, message: str) -> None:
+    """Write ``message`` to the log too; a full disk must hide neither it nor the exit code."""
     if log:
-        log.write_text(message + "\n", encoding="utf-8")
+        with suppress(OSError):
+            log.write_text(message + "\n", encoding="utf-8")
 
 
 def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:

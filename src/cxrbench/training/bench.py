@@ -28,7 +28,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
 
 from cxrbench import platforms
-from cxrbench.config import Limits, PhantomSource, Recipe
+from cxrbench.config import PhantomSource, Recipe
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
@@ -76,23 +76,27 @@ class Contender:
         return setting.steps * setting.batch / seconds
 
 
-def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
     """One row of train.json: images per second of each contender and their paired ratios."""
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
     with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as name:
         source = PhantomSource(source="phantom", pixels=setting.pixels, recipe="bench", images=_IMAGES)
         pack("bench", source, Path(name))
         packed = read_packed(Path(name) / "bench")
-        trainer = Trainer(_job(setting, Path(name)), packed, platform, stop=lambda: False)
+        recipe = Recipe(
+            epochs=1000, batch=setting.batch, precision=setting.precision, threads=setting.threads
+        )
+        job = Job.to_measure(setting.architecture, setting.platform, recipe, packed.folder)
+        trainer = Trainer(job, packed, platform, stop=lambda: False)
         trainer.network.train()
         ours, limit = _ours(trainer), _limit(trainer)
         # timm's users choose workers by trying: so do we, once, before the paired blocks.
         flags = {workers: _timm(setting, packed, platform, workers, channels_last=True) for workers in (2, 4)}
-        speed = {workers: one.images_per_second(setting, platform) for workers, one in flags.items()}
+        speed = {workers: timm.images_per_second(setting, platform) for workers, timm in flags.items()}
         best = max(speed, key=lambda workers: speed[workers])
         defaults = _timm(setting, packed, platform, workers=4, channels_last=False)
         contenders = {"ours": ours, "timm": defaults, "timm_best": flags[best], "limit": limit}
-        blocks = paired_blocks(contenders, setting, platform, say)
+        blocks = paired_blocks(contenders, setting, platform, report)
         flops = _flops(trainer)
     row = _row(setting, blocks, f"channels_last, {best} workers")
     joules, reason = platform.energy_joules()
@@ -109,20 +113,20 @@ def measure(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def paired_blocks(
-    contenders: dict[str, Contender], setting: Setting, platform: Platform, say: Callable[[str], None]
+    contenders: dict[str, Contender], setting: Setting, platform: Platform, report: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Images per second of each contender in each block, in turns that start with another one each time."""
+    """Images per second of each contender in each block, in turns whose order rotates."""
     names = list(contenders)
     blocks: dict[str, list[float]] = {name: [] for name in names}
-    for block in range(-1, setting.blocks):  # the first one warms up and is thrown away
+    for block in range(-1, setting.blocks):  # the first block only warms up
         turn = block % len(names)
         for name in names[turn:] + names[:turn]:
             speed = contenders[name].images_per_second(setting, platform)
             if block >= 0:
                 blocks[name].append(speed)
         if block >= 0:
-            said = ", ".join(f"{name} {values[-1]:.0f}" for name, values in blocks.items())
-            say(f"{setting.architecture}, block {block + 1}/{setting.blocks}: {said} images/s")
+            speeds = ", ".join(f"{name} {values[-1]:.0f}" for name, values in blocks.items())
+            report(f"{setting.architecture}, block {block + 1}/{setting.blocks}: {speeds} images/s")
     return blocks
 
 
@@ -147,21 +151,6 @@ def _row(setting: Setting, blocks: dict[str, list[float]], best_flags: str) -> d
 # -- contenders ------------------------------------------------------------------------------------
 
 
-def _job(setting: Setting, folder: Path) -> Job:
-    recipe = Recipe(epochs=1000, batch=setting.batch, precision=setting.precision, threads=setting.threads)
-    return Job(
-        dataset="bench",
-        architecture=setting.architecture,
-        platform=setting.platform,
-        seed=0,
-        recipe=recipe,
-        limits=Limits(),
-        packed=folder / "bench",
-        work=folder / "work",
-        micro_batch=setting.batch,
-    )
-
-
 def _ours(trainer: Trainer) -> Contender:
     """Our loop with its input: gather, augment, normalise, step."""
     batches = itertools.chain.from_iterable(trainer.epoch_batches(epoch) for epoch in itertools.count())
@@ -169,7 +158,7 @@ def _ours(trainer: Trainer) -> Contender:
 
 
 def _limit(trainer: Trainer) -> Contender:
-    """The same step on one batch that is already there: what the device does without input work."""
+    """The same step on one resident batch: the device's speed without input work."""
     again: Iterator[Batch] = itertools.repeat(next(trainer.epoch_batches(0)))
     return Contender(lambda: trainer.step(again))
 

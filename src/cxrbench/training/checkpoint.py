@@ -2,34 +2,89 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cxrbench.errors import UserError
+from cxrbench.evidence import EpochStats, Timing
 from cxrbench.files import sha256_file, written_aside
 from cxrbench.training.job import checkpoints
 
 _KEEP = 2
 
 
+@dataclass
+class Progress:
+    """The position and counters of a run. Saved with every checkpoint, so they survive interruptions."""
+
+    epoch: int = 0
+    step: int = 0  # optimizer steps, over all epochs
+    timing: Timing = field(default_factory=lambda: Timing())
+    history: list[EpochStats] = field(default_factory=list)
+    epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
+    steady_images: int = 0
+    steady_seconds: float = 0.0
+    core_seconds: float = 0.0  # of the machine while whole epochs were trained, or the rest of one
+    others_seconds: float = 0.0  # the part of them that other processes used
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Training speed after the first steps of each attempt; None during these."""
+        return self.steady_images / self.steady_seconds if self.steady_seconds else None
+
+    def state(self) -> dict[str, Any]:
+        """As plain values for a checkpoint."""
+        timing, history = self.timing.model_dump(), [stats.model_dump() for stats in self.history]
+        return vars(self) | {"timing": timing, "history": history}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Progress:
+        """The inverse of :meth:`state`."""
+        timing, history = Timing(**state["timing"]), [EpochStats(**stats) for stats in state["history"]]
+        return cls(**state | {"timing": timing, "history": history})
+
+
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write ``state`` as the checkpoint after ``step`` optimizer steps and drop all but the last two."""
     folder.mkdir(parents=True, exist_ok=True)
     with written_aside(folder / "new.pt") as aside:
-        torch.save(state, aside)
+        _write(state, aside)
         digest = sha256_file(aside)[:16]
     final = folder / f"step{step:09d}-{digest}.pt"
     (folder / "new.pt").rename(final)
+    _sync(folder)  # before the older ones go
     for _, old in checkpoints(folder)[_KEEP:]:
         old.unlink()
     return final
 
 
-def load(folder: Path, identity: dict[str, str], say: Callable[[str], None]) -> dict[str, Any] | None:
+def _write(state: dict[str, Any], path: Path) -> None:
+    """Write ``state`` to the disk itself; raises the OSError of a write that the system refused."""
+    with open(path, "wb") as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:  # torch's "unexpected pos", raised while it handles the OSError
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in ``folder`` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def load(folder: Path, identity: dict[str, str], report: Callable[[str], None]) -> dict[str, Any] | None:
     """The newest intact checkpoint below ``folder``, or None; damaged ones are named and passed over.
 
     Raises UserError when the checkpoint was made with another recipe or other data (``identity``).
@@ -40,7 +95,7 @@ def load(folder: Path, identity: dict[str, str], say: Callable[[str], None]) -> 
                 raise ValueError("its content does not match its name")
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            say(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
+            report(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
             continue
         if state["identity"] != identity:
             changed = [key for key in identity if state["identity"].get(key) != identity[key]]

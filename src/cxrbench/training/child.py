@@ -1,12 +1,12 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``. Its runner survives its death.
 
 Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
-78 the user's mistake; 1 a failure that the last lines of its output explain.
+78 the user's mistake or the machine's trouble; 1 a failure that the last lines of its output explain.
 """
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import platform as python_platform
 import resource
 import signal
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
 from cxrbench.errors import UserError  # noqa: E402
-from cxrbench.files import sha256_file  # noqa: E402
+from cxrbench.files import explained, sha256_file  # noqa: E402
+from cxrbench.training.family import die_with_parent  # noqa: E402
 from cxrbench.training.job import INTERRUPTED, REFUSED, Job, event  # noqa: E402
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _stop = False
 
 def main(path: str) -> int:
     """Train the job in ``path``; see the module's exit codes."""
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGTERM, _ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
@@ -44,11 +45,11 @@ def main(path: str) -> int:
         limit = int(job.limits.memory_gib * 2**30)
         # Data, not address space: libraries map far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    return told(lambda: train(job))
+    return report_failures(lambda: train(job))
 
 
-def told(work: Callable[[], None]) -> int:
-    """The exit code that ``work`` deserves; what went wrong in it is told as an event."""
+def report_failures(work: Callable[[], None]) -> int:
+    """Run ``work``, report its failure as an event, return the exit code."""
     try:
         from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
     except ImportError as error:
@@ -67,13 +68,17 @@ def told(work: Callable[[], None]) -> int:
         return 1
     except Exception as error:
         traceback.print_exc(file=sys.stdout)
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM):  # no network's doing
+            refusal = explained(error) or f"the system refused: {error}; mend that, then run this again"
+            event("refused", message=str(refusal))
+            return REFUSED
         event("failed", message="".join(traceback.format_exception_only(error))[:2000])
         return 1
     return 0
 
 
 def train(job: Job) -> None:
-    """Set up and train; leaves predictions.parquet in the work folder and tells the runner the facts."""
+    """Set up and train; leaves predictions.parquet in the work folder and reports the facts."""
     from cxrbench import platforms
     from cxrbench.datasets.packed import read_packed
     from cxrbench.training.loop import Trainer
@@ -91,12 +96,12 @@ def train(job: Job) -> None:
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters)
-    trainer.tell_facts()  # of earlier attempts, should this one die before its first epoch ends
+    trainer.report_facts()  # of earlier attempts, should this one die before its first epoch ends
     event("phase", phase="compile" if platform.compiles_graphs else "train")
     scores = trainer.run()
     if platform.rank == 0:
         _write_predictions(job, packed, scores)
-    trainer.tell_facts()
+    trainer.report_facts()
 
 
 def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
@@ -104,7 +109,7 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
 
     from cxrbench.evidence import LABELS, SCORES, write_predictions
 
-    # ChestMNIST does not say which patient is whose: the column is left out, and intervals say so.
+    # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
     known = packed.index["patient"].notna().all()
     identity = ["image", "patient", "split"] if known else ["image", "split"]
     parts = []
@@ -130,12 +135,6 @@ def _versions() -> dict[str, str | None]:
 def _ask_to_stop(signum: int, frame: FrameType | None) -> None:
     global _stop
     _stop = True
-
-
-def _die_with_parent() -> None:
-    """On Linux: be killed when the runner dies, so that no orphan trains on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

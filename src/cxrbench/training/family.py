@@ -1,69 +1,63 @@
-"""All processes of one start of the trainer: its group, its descendants, and those that carry its mark.
+"""All processes of one start of the trainer, so that none outlives it.
 
-None of the three has them all: torchrun puts its processes into sessions of their own, a compiler whose
-process was killed has lost its parent, and a tool may be started with another environment.
+torchrun gives its processes sessions of their own, and a compiler whose process was killed loses its parent.
+While a trainer runs, the kernel hands such orphans to its runner (Linux, prctl(2), PR_SET_CHILD_SUBREAPER):
+everything the trainer started is a descendant of the runner, whatever its session or environment.
 """
 
 from __future__ import annotations
 
-import os
+import ctypes
 import signal
-import subprocess
-import threading
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from uuid import uuid4
 
 import psutil
 
-_MARK = "CXRBENCH_TRAINER"
+_PDEATHSIG, _CHILD_SUBREAPER = 1, 36
 _ROUNDS, _PAUSE = 100, 0.05  # a process may start another one while it is being killed; seconds
 
 
-def new_mark() -> dict[str, str]:
-    """The variable to put into the trainer's environment, with a value that no other start has."""
-    return {_MARK: uuid4().hex}
-
-
-def kill(child: subprocess.Popen[str], mark: dict[str, str]) -> None:
-    """End ``child``, the leader of its group, and all that it has started with ``mark``."""
-    family: list[psutil.Process] = []
-    if child.returncode is None:  # else its number may be another process's
-        with suppress(psutil.Error):
-            family = psutil.Process(child.pid).children(recursive=True)
-        _kill_group(child.pid)
-    for _ in range(_ROUNDS):
-        for one in family:
-            with suppress(psutil.Error):
-                one.kill()
-        if not (family := [one for one in psutil.process_iter() if _carries(one, mark)]):
-            return
-        time.sleep(_PAUSE)  # not psutil.wait_procs: it takes the exit code that subprocess waits for
-
-
-def _kill_group(leader: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-
-
-def _carries(process: psutil.Process, mark: dict[str, str]) -> bool:
-    try:
-        return process.environ().get(_MARK) == mark[_MARK]
-    except (psutil.Error, OSError):  # ended meanwhile, or somebody else's
-        return False
+def die_with_parent() -> None:
+    """Be killed when the parent process dies, so that no orphan trains on (Linux)."""
+    _prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager
-def ended_with(child: subprocess.Popen[str], mark: dict[str, str]) -> Iterator[None]:
-    """What ``child`` leaves behind is ended when it ends: it would hold its output open and cost money."""
+def adopted() -> Iterator[Callable[[], None]]:
+    """Adopt the orphans of what this process starts; yields a function that kills all of it."""
+    runner = psutil.Process()
+    others = set(runner.children())
 
-    def follow() -> None:
-        child.wait()
-        _kill_group(child.pid)  # the number is the group's as long as it has a member
-        kill(child, mark)
+    def kill() -> None:
+        for _ in range(_ROUNDS):
+            started = [child for child in runner.children() if child not in others]
+            if not [process for process in started if _killed(process)]:
+                return
+            time.sleep(_PAUSE)  # not psutil.wait_procs: it takes the exit code that subprocess waits for
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    yield
-    thread.join()
+    _prctl(_CHILD_SUBREAPER, 1)
+    try:
+        yield kill
+    finally:
+        _prctl(_CHILD_SUBREAPER, 0)
+
+
+def _killed(process: psutil.Process) -> bool:
+    """Kill a process and its descendants; False when it has ended already."""
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        for member in [*process.children(recursive=True), process]:
+            with suppress(psutil.Error):
+                member.kill()
+    except psutil.Error:
+        return False
+    return True
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

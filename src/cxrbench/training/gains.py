@@ -32,7 +32,7 @@ WAYS = {  # each is added to the ones before it
 }
 
 
-def measure_gains(setting: Setting, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def measure_gains(setting: Setting, report: Callable[[str], None]) -> list[dict[str, Any]]:
     """One row per way: its median paired gain over the ways before it, and its spread."""
     if setting.platform not in WAYS:
         raise UserError(f"gains are measured on {', '.join(WAYS)}; not on '{setting.platform}'")
@@ -56,12 +56,12 @@ def measure_gains(setting: Setting, say: Callable[[str], None]) -> list[dict[str
             **host.measured_now(),
         }
         rows.append(row)
-        say(f"{setting.architecture}: {way} {row['gain']:+.1%} over {before}")
+        report(f"{setting.architecture}: {way} {row['gain']:+.1%} over {before}")
     return rows
 
 
 def _contender(setting: Setting, platform: Platform, ways: tuple[str, ...]) -> Contender:
-    """A step on one resident batch with ``ways`` switched on."""
+    """A step on a resident batch with ``ways`` switched on."""
     device = platform.device
     layout = torch.channels_last if "channels_last" in ways else torch.contiguous_format
     torch.manual_seed(0)

@@ -42,6 +42,15 @@ def memory_gib() -> float:
     return round(psutil.virtual_memory().total / 2**30, 1)
 
 
+def out_of_memory_kills() -> int:
+    """Processes that the kernel has killed for want of memory since it started; 0 where it does not count."""
+    try:
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counters["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
 def operating_system() -> str:
     """Such as 'Linux 6.1, glibc 2.36'."""
     library, version = platform.libc_ver()
@@ -78,7 +87,7 @@ def _own_seconds() -> float:
 
 
 def instance_type() -> str | None:
-    """The EC2 or SageMaker type, from SageMaker's word or the firmware's tables; None on other machines."""
+    """The EC2 or SageMaker type, from SageMaker's variable or the firmware's tables; None elsewhere."""
     if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
         return given
     try:
@@ -92,9 +101,9 @@ def instance_type() -> str | None:
 def commit() -> tuple[str, bool]:
     """(commit, whether the checkout of this code differs from it); ('unknown', True) where there is none.
 
-    A module that git does not know, such as a new platform, is a difference too.
+    An untracked module, such as a new platform, is a difference too.
 
-    A container without the checkout is told in CXRBENCH_COMMIT, with ``-dirty`` at its end where that is so.
+    In a container without the checkout CXRBENCH_COMMIT holds it, with ``-dirty`` at its end where that is so.
     """
     if given := os.environ.get("CXRBENCH_COMMIT"):
         return given.removesuffix("-dirty"), given.endswith("-dirty")
@@ -108,10 +117,10 @@ def commit() -> tuple[str, bool]:
 
 def measured_now() -> dict[str, Any]:
     """When a measurement was made, at which commit and with which libraries."""
-    stands_at, dirty = commit()
+    head, dirty = commit()
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": stands_at,
+        "commit": head,
         "dirty": dirty,
         "versions": {name: metadata.version(name) for name in ("torch", "timm")},
     }

@@ -1,11 +1,18 @@
-"""What the runner hands to the trainer it starts, and what it is told. Imports no torch."""
+"""What the runner hands to the trainer it starts, and the events it gets back. Imports no torch."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import shutil
+import socket
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +20,15 @@ from pydantic import BaseModel, ConfigDict
 
 from cxrbench.cells import Cell
 from cxrbench.config import Limits, Recipe
+from cxrbench.errors import UserError
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
-REFUSED = 78  # EX_CONFIG: the user's mistake; the message is the last event
-_OF_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one that knows
+REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
+_FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
+_LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
+_CRASHED = "crashed.json"  # in the work folder: its state has led to a record
 
 
 class Job(BaseModel):
@@ -36,32 +46,108 @@ class Job(BaseModel):
     work: Path  # checkpoints, and scratch files of the run
     micro_batch: int  # images per forward pass of one process
 
+    @classmethod
+    def to_measure(cls, architecture: str, platform: str, recipe: Recipe, packed: Path) -> Job:
+        """A job with default limits and whole batches, for measurements that save nothing."""
+        return cls(
+            dataset=packed.name,
+            architecture=architecture,
+            platform=platform,
+            seed=0,
+            recipe=recipe,
+            limits=Limits(),
+            packed=packed,
+            work=packed / "no-checkpoints",
+            micro_batch=recipe.batch,
+        )
+
     @property
     def checkpoints(self) -> Path:
         """Where the trainer saves its state."""
         return self.work / "checkpoints"
 
     @property
+    def attempts(self) -> Path:
+        """Where the runner keeps what it must remember between starts of the trainer."""
+        return self.work / "attempts.json"
+
+    @property
     def cell(self) -> Cell:
         """The cell that this job trains."""
         return Cell(self.dataset, self.architecture, self.platform, self.seed)
 
+    def keep_as_crashed(self) -> None:
+        """Keep the work folder for inspection; the next training of the cell removes it and starts anew."""
+        self.attempts.rename(self.work / _CRASHED)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the work folder, empty of what a recorded crash left; the lock ends with this process.
+
+        Raises UserError that names the process that holds it.
+        """
+        self.work.mkdir(parents=True, exist_ok=True)
+        with _locked(self.work.with_name(f"{self.work.name}.lock"), self.cell):
+            if (self.work / _CRASHED).exists():
+                shutil.rmtree(self.work)
+                self.work.mkdir()
+            yield
+
+
+@contextmanager
+def _locked(path: Path, cell: Cell) -> Iterator[None]:
+    """Hold the lock file ``path``, which names its holder and is removed in the end."""
+    who, deadline = f"process {os.getpid()} on {socket.gethostname()}", time.monotonic() + _LEASE
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read() or f"another process on {socket.gethostname()} is training it"
+            file.close()
+            if f" on {socket.gethostname()} " not in holder and time.monotonic() < deadline:
+                time.sleep(1)
+                continue
+            raise UserError(f"{cell}: {holder}; wait for its end or stop it, then run this again") from None
+        except OSError as error:
+            print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                break
+        file.close()  # the last holder removed it after it was opened here
+    try:
+        with suppress(OSError):  # a full disk: the lock holds without its holder's name
+            file.truncate(0)
+            file.write(f"{who} has been training it since {now()} (to stop it: kill {os.getpid()})")
+            file.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.close()
+
+
+def now() -> str:
+    """The time as records have it: UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
 
 def event(name: str, **values: Any) -> None:
-    """Tell the runner something, as one line on standard output.
+    """Send an event to the runner, as one line on standard output.
 
-    The first process speaks for all, except of a failure: that is told by each process that fails.
+    The first process sends all events; those about its own failure are sent by each process.
     """
-    if name in _OF_EACH or os.environ.get("RANK", "0") == "0":
+    if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
         # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
         sys.stdout.flush()
 
 
-def heard(line: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The events in a line of the trainer's output, and what else stands before, between and after them.
+def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The events in a line of the trainer's output, and the other text before, between and after them.
 
-    Blank parts are left out; an event that is not whole is no event and stays in the text.
+    Blank parts are left out; an incomplete event stays in the text.
     """
     events: list[dict[str, Any]] = []
     texts, rest, marker = [""], line, EVENT

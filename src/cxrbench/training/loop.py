@@ -1,10 +1,9 @@
-"""The one training loop. It knows no platform: everything device-specific is asked of the seam."""
+"""The training loop of all platforms: everything device-specific goes through platforms/base.py."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.datasets.packed import Packed
 from cxrbench.errors import UserError
-from cxrbench.evidence import EpochStats, Timing
+from cxrbench.evidence import EpochStats
 from cxrbench.platforms.base import Platform
 from cxrbench.training import augment, checkpoint
 from cxrbench.training.batches import Batch, Batches
+from cxrbench.training.checkpoint import Progress
 from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
 from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
@@ -29,7 +29,7 @@ _HOW = (
     f"{_WARMUP_STEPS} steps after each start, evaluation and saving are left out"
 )
 _COMPILED_STEPS = 2  # after these a platform that compiles has met every training graph
-_TELL_SECONDS = 1.0  # how often progress is read from the device and told
+_REPORT_SECONDS = 1.0  # how often progress is read from the device and reported
 
 
 class Interrupted(Exception):
@@ -37,38 +37,7 @@ class Interrupted(Exception):
 
 
 class Diverged(Exception):
-    """The loss is not a number any more."""
-
-
-@dataclass
-class Progress:
-    """Where training stands. Saved with every checkpoint, so counters survive interruptions."""
-
-    epoch: int = 0
-    step: int = 0  # optimizer steps, over all epochs
-    timing: Timing = field(default_factory=lambda: Timing())
-    history: list[EpochStats] = field(default_factory=list)
-    epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
-    steady_images: int = 0
-    steady_seconds: float = 0.0
-    core_seconds: float = 0.0  # of the machine while whole epochs were trained, or the rest of one
-    others_seconds: float = 0.0  # the part of them that other processes used
-
-    @property
-    def images_per_second(self) -> float | None:
-        """Training speed after the first steps of each attempt; None before it can be told."""
-        return self.steady_images / self.steady_seconds if self.steady_seconds else None
-
-    def state(self) -> dict[str, Any]:
-        """As plain values for a checkpoint."""
-        timing, history = self.timing.model_dump(), [one.model_dump() for one in self.history]
-        return vars(self) | {"timing": timing, "history": history}
-
-    @classmethod
-    def restore(cls, state: dict[str, Any]) -> Progress:
-        """The inverse of :meth:`state`."""
-        timing, history = Timing(**state["timing"]), [EpochStats(**one) for one in state["history"]]
-        return cls(**state | {"timing": timing, "history": history})
+    """The loss is not a number."""
 
 
 class Trainer:
@@ -188,12 +157,12 @@ class Trainer:
         self.platform.end_step()
 
     def _after_step(self) -> None:
-        """Between steps: tell, save, stop. Processes vote, because saving and stopping involve all."""
+        """Between steps: report, save, stop. Processes vote, because saving and stopping involve all."""
         if self.platform.compiles_graphs and self.clock.steps == _COMPILED_STEPS:
             event("phase", phase="train")
-        if self.clock.due():
+        if self.clock.due() or self.clock.steps == 1:  # the first: a sign of progress
             self.clock.read()
-            self._tell()
+            self._report_progress()
         if self.progress.step % self.platform.steps_between_votes:
             return
         save = (time.monotonic() - self.saved_at) / 60 >= self.job.limits.checkpoint_minutes
@@ -210,8 +179,8 @@ class Trainer:
         """A fresh sum of losses: one element, no scalar (platforms/xla.py, 5)."""
         return self.platform.to_device(torch.zeros(1))
 
-    def _tell(self) -> float:
-        """Read the mean loss of this epoch so far, refuse NaN, and tell the runner."""
+    def _report_progress(self) -> float:
+        """Read the mean loss of this epoch so far, refuse NaN, report both to the runner."""
         steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
         loss = float(self.loss_sum.cpu()) / max(1, steps)
         if not np.isfinite(loss):
@@ -227,8 +196,8 @@ class Trainer:
         )
         return loss
 
-    def tell_facts(self) -> None:
-        """Tell the runner all that the record says about the run so far, in case it is the last word."""
+    def report_facts(self) -> None:
+        """Report what the record needs of the run so far: there may be no later report."""
         timing, platform = self.progress.timing, self.platform
         self._count_compiles()
         timing.images_per_second = self.progress.images_per_second
@@ -240,7 +209,7 @@ class Trainer:
         event(
             "facts",
             timing=timing.model_dump(),
-            history=[one.model_dump() for one in self.progress.history],
+            history=[stats.model_dump() for stats in self.progress.history],
             peak_memory_mib=None if peak is None else round(peak, 1),
             energy={"joules": joules, "reason": reason},
             platform=platform.report() | self._how_it_ran(),
@@ -253,7 +222,7 @@ class Trainer:
         timing.compile_seconds = self.compiled_before[1] + seconds
 
     def _how_it_ran(self) -> dict[str, Any]:
-        """What the loop itself decided, for the record."""
+        """Decisions of the loop, for the record."""
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.network.modules())
         return {
             "resident_input": self.batches.resident,
@@ -265,7 +234,7 @@ class Trainer:
         """Validation loss and AUROC of the averaged weights, a line of history, a checkpoint."""
         progress = self.progress
         self.platform.mean([self.loss_sum])
-        train_loss = self._tell()
+        train_loss = self._report_progress()
         started = self.platform.clock()
         logits = self._logits("val")
         labels = self.packed.labels()[self.rows["val"]]
@@ -282,13 +251,13 @@ class Trainer:
             train_seconds=progress.epoch_seconds,
             eval_seconds=seconds,
         )
-        self._say(
+        self._log(
             f"epoch {stats.epoch}/{self.recipe.epochs}: train loss {stats.train_loss:.4f}, "
             f"val loss {stats.val_loss:.4f}, {stats.train_seconds:.1f} s"
         )
         progress.history.append(stats)
         progress.timing.evaluate_seconds += seconds
-        self.tell_facts()
+        self.report_facts()
         progress.epoch += 1
         progress.epoch_seconds = 0.0
         self.loss_sum = self.fresh_loss()
@@ -313,7 +282,7 @@ class Trainer:
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
     def _averaged_weights(self) -> dict[str, torch.Tensor]:
-        """What is scored: the averaged weights, BatchNorm statistics as the mean over all processes."""
+        """The weights to score: averaged, with BatchNorm statistics as the mean over all processes."""
         if self.platform.size == 1:
             return self.averaged.state
         means = {name: self.averaged.state[name].clone() for name, _ in self.network.named_buffers()}
@@ -331,7 +300,7 @@ class Trainer:
         }
 
     def _save(self) -> None:
-        """Everything that decides what comes next: network, average, optimizer, generators, position."""
+        """Save all that the next step depends on: network, average, optimizer, generators, position."""
         self.platform.synchronise()
         self._count_compiles()
         own = {  # what differs between processes: BatchNorm statistics, generators, the loss so far
@@ -354,7 +323,7 @@ class Trainer:
         self.saved_at = time.monotonic()
 
     def _resume(self) -> None:
-        state = checkpoint.load(self.job.checkpoints, self._identity(), self._say)
+        state = checkpoint.load(self.job.checkpoints, self._identity(), self._log)
         if state is None:
             return
         own = state["of_each_process"][self.platform.rank]
@@ -366,10 +335,10 @@ class Trainer:
         self.loss_sum = self.platform.to_device(own["loss_sum"])
         self.progress = Progress.restore(state["progress"])
         self.resumed = True
-        self._say(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
+        self._log(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
 
-    def _say(self, text: str) -> None:
-        """A line of the log; the first process speaks for all."""
+    def _log(self, text: str) -> None:
+        """Write a line of the log, from the first process only."""
         if self.platform.rank == 0:
             print(text, flush=True)
 
@@ -387,8 +356,8 @@ class _Clock:
         self.last = self.platform.clock()
 
     def due(self) -> bool:
-        """Whether it is time to tell how training goes."""
-        return self.platform.clock() - self.last >= _TELL_SECONDS
+        """Whether it is time to report progress."""
+        return self.platform.clock() - self.last >= _REPORT_SECONDS
 
     def read(self) -> None:
         """Add the time since the last reading to the epoch's and the cell's."""

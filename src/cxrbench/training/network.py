@@ -49,7 +49,7 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
 
 
 def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
-    """Start the last linear layer at the log-odds of each label, so that step one is not spent on it."""
+    """Start the last linear layer at the log-odds of each label, so that no step has to learn them."""
     linear = (nn.Linear, nn.Conv2d)
     classifier = network.get_classifier()
     if not isinstance(classifier, nn.Module):

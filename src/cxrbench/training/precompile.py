@@ -20,9 +20,9 @@ from cxrbench.errors import UserError
 from cxrbench.files import write_json, write_text
 from cxrbench.platforms import neuron_settings
 from cxrbench.training import failures
-from cxrbench.training.job import PRECOMPILED, Job, heard
+from cxrbench.training.job import PRECOMPILED, Job, parse_events
 from cxrbench.training.torchrun import environment as surroundings
-from cxrbench.training.torchrun import launcher, without_last_words
+from cxrbench.training.torchrun import launcher
 
 TOOL = "neuron_parallel_compile"
 _TOTALS = {
@@ -37,7 +37,7 @@ def precompile(job: Job) -> dict[str, Any]:
 
     Keys: ``seconds`` (wall time, of earlier tries too: all are paid), ``graphs``, ``succeeded``, ``failed``
     (of the last try that had new graphs; None when none had). A graph that does not compile is no error
-    here: training meets it again and records why.
+    here: training fails at it again and records why.
     UserError when the platform, the tool or the trial is missing or wrong, or when no graph was tried.
     """
     if job.platform != "neuron":
@@ -47,38 +47,44 @@ def precompile(job: Job) -> dict[str, Any]:
     environment = _environment(job)
     if shutil.which(TOOL, path=environment["PATH"]) is None:
         raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
+    with job.locked():
+        return _compile(job, environment)
+
+
+def _compile(job: Job, environment: dict[str, str]) -> dict[str, Any]:
+    """Run Neuron's tool on a trial of ``job`` and keep its counts."""
     trial = job.model_copy(update={"work": job.work / "trial"})
     shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
     write_text(trial.work / "job.json", trial.model_dump_json(indent=1))
     log = job.work / "precompile.log"
     started = time.monotonic()
-    with log.open("w", encoding="utf-8") as output:
+    with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
-            command(trial), env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
+            command(trial), env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
         )
-    said = log.read_text(encoding="utf-8", errors="replace")
+    output = log.read_text(encoding="utf-8", errors="replace")
     kept = job.work / PRECOMPILED
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
-    found = {name: count if count is not None else before.get(name) for name, count in totals(said).items()}
+    found = {name: count if count is not None else before.get(name) for name, count in totals(output).items()}
     result = {"seconds": round(before["seconds"] + time.monotonic() - started, 1), **found}
     write_json(kept, result)
     shutil.rmtree(trial.work)
-    if reason := _reason(done.returncode, said):
+    if reason := _reason(done.returncode, output):
         raise UserError(f"{job.cell}: {reason} (see {log})")
     return result
 
 
-def _reason(returncode: int, said: str) -> str | None:
+def _reason(returncode: int, output: str) -> str | None:
     """Why the cell's graphs are not in the cache, from the tool's output; None when they may be."""
     # The tool's own exit code is 1 whatever the trial's was, and 0 when none of its compilers lived.
-    told = [event for line in said.splitlines() for event in heard(line)[0]]
-    if refused := next((event for event in told if event["event"] == "refused"), None):
+    events = [event for line in output.splitlines() for event in parse_events(line)[0]]
+    if refused := next((event for event in events if event["event"] == "refused"), None):
         return str(refused["message"])
-    graphs = totals(said)["graphs"]
+    graphs = totals(output)["graphs"]
     if returncode and graphs is None:
         # One process's failure makes others fail: the first one counts.
-        failed = next((str(event["message"]) for event in told if event["event"] == "failed"), None)
-        error = failures.error_line(failed or without_last_words(said))
+        failed = next((str(event["message"]) for event in events if event["event"] == "failed"), None)
+        error = failures.error_line(failed or output)
         return f"{TOOL} ended with exit code {returncode}: {error}"
     if graphs == 0:
         return (
@@ -94,7 +100,7 @@ def command(trial: Job) -> list[str]:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """The cell's settings, so that the cache's keys agree; and one retry, for want of host memory on trn1."""
+    """The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory."""
     recipe = job.recipe
     settings = neuron_settings.environment(recipe.precision, recipe.compiler, os.environ)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}

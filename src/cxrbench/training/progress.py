@@ -1,4 +1,4 @@
-"""What a person sees of a training: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of a training on standard error: a bar on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Runs a trainer as a child process and turns whatever happens to it into a record.
+"""Runs a trainer as a child process and records its outcome, whatever that is.
 
-The trainer's death is a result (status, fingerprint, last lines); an interruption is not: its state is
-saved, no record is written, and the next call goes on from there.
+The trainer's failure is a result (status, fingerprint, last lines). An interruption and the machine's trouble
+(no disk, no memory, no permission, a kill from outside) are not: no record is written, the state is kept, and
+the next call goes on from there.
 """
 
 from __future__ import annotations
@@ -9,29 +10,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 from cxrbench.cores import cores
 from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
-from cxrbench.files import sha256_file, write_json, write_text, written_aside
-from cxrbench.training import failures, family, host, torchrun
-from cxrbench.training.job import PRECOMPILED, Job, checkpoints, heard
-from cxrbench.training.progress import Display
-from cxrbench.training.spot import watching
+from cxrbench.files import explained, sha256_file, write_json, written_aside
+from cxrbench.training import host
+from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
+from cxrbench.training.job import PRECOMPILED, Job, checkpoints, now
+from cxrbench.training.start import Ending, Start, start_trainer
 
 _LAST_LINES = 20
+_OWN_SIGNALS = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}  # all others come from outside
+_SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
 
 
 class Interrupted(Exception):
@@ -47,7 +44,10 @@ class _Attempts:
     dirty: bool
     count: int = 0
     seconds: float = 0.0
-    died_at: int | None = None  # optimizer steps saved when the trainer was last killed
+    cut_off: bool = False  # the last start, or its runner, was killed
+    saved: int = -1  # optimizer steps of the newest checkpoint when the last start began
+    unsaved: int = 0  # starts that were killed before they saved
+    reached: int | None = None  # optimizer steps done when the trainer was last killed
     micro_batch: int | None = None
     lost_in: Phase = "setup"  # where the last start ended that did not finish
 
@@ -56,237 +56,191 @@ class _Attempts:
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            return cls(_now(), *host.commit())
+            return cls(now(), *host.commit())
 
+    def begin(self, job: Job) -> Job:
+        """Count a start; returns its job, with more frequent checkpoints where earlier ones saved nothing."""
+        saved = _saved(job)
+        self.unsaved += self.cut_off and saved == self.saved
+        self.count, self.cut_off, self.saved = self.count + 1, True, saved
+        minutes = job.limits.checkpoint_minutes / _SOONER**self.unsaved
+        limits = job.limits.model_copy(update={"checkpoint_minutes": minutes})
+        return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
 
-@dataclass
-class _End:
-    """How one start of the trainer ended."""
+    def progressed(self, start: Start, saved: int, own_fault: bool) -> bool:
+        """Whether a killed trainer got further than when it was killed before.
 
-    returncode: int
-    log_from: int = 0  # where this start's output begins in the log, in bytes
-    killed: int | None = None  # -N when torchrun reports that signal N ended one of its processes
-    timed_out: bool = False
-    phase: Phase = "setup"
-    facts: dict[str, Any] = field(default_factory=dict)
-    asked_to_stop: int = 0
-    said: str | None = None  # 'interrupted', 'refused', 'diverged' or 'failed'
-    message: str = ""
+        One that crashes must get beyond the step at which it crashed; one that is killed from outside may
+        only have had less time, so any step counts.
+        """
+        before, done = self.reached, max(start.step, saved)
+        self.reached = max(done, -1 if before is None else before)
+        if before is None:
+            return True
+        return done > before if own_fault else start.step > 0 or saved > self.saved
 
 
 def run(job: Job, target: Path) -> Record:
     """Train ``job`` and write its evidence to ``target``; returns the record.
 
-    Raises Interrupted (state saved, no record) and UserError (the user's mistake, no record).
+    Raises Interrupted (state saved, no record) and UserError (the user's mistake or the machine's trouble, or
+    the cell is being trained already; no record, state kept).
     """
-    memory = job.work / "attempts.json"
-    attempts = _Attempts.read(memory)
-    job.work.mkdir(parents=True, exist_ok=True)
-    while True:
-        attempts.count += 1
-        write_json(memory, vars(attempts))  # now: this process may be killed too
-        tried = job.model_copy(update={"micro_batch": attempts.micro_batch or job.micro_batch})
-        started = time.monotonic()
-        end = _start_trainer(tried, attempts.seconds)
-        attempts.seconds += time.monotonic() - started
-        again = _goes_on(tried, end, attempts)
-        if again or end.said == "interrupted":
-            attempts.lost_in = end.phase
-        write_json(memory, vars(attempts))
-        if end.said == "interrupted":
-            raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
-        if end.said == "refused":
-            raise UserError(end.message)
-        if not again:
-            record = _write_evidence(tried, end, attempts, target)
-            shutil.rmtree(job.work)
+    try:
+        with job.locked():
+            _check_writable(target)
+            record = _train(job, target)
+            if record.status == "crashed":
+                job.keep_as_crashed()
+            else:
+                shutil.rmtree(job.work, ignore_errors=True)
             return record
+    except OSError as error:
+        raise explained(error) or _trouble(job, f"the system refused: {error}", "mend that") from error
 
 
-def _start_trainer(job: Job, seconds_before: float) -> _End:
-    """Start the trainer once, follow it to its end, append its output to the log."""
-    write_text(job.work / "job.json", job.model_dump_json(indent=1))
-    mark = family.new_mark()
-    environment = os.environ | torchrun.environment(job) | mark | {"PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, *torchrun.launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
-    end = _End(returncode=0)
-    with (
-        open(job.work / LOG, "a", encoding="utf-8") as log,
-        Display(str(job.cell)) as display,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C must reach the trainer only through us
-            encoding="utf-8",
-            errors="replace",
-        ) as child,
-        family.ended_with(child, mark),
-        _stops(child, mark, end) as stop,
-        watching(job.limits.spot_notice, stop),
-        _deadline(child, mark, job.limits.hours * 3600 - seconds_before, end),
-    ):
-        assert child.stdout is not None
-        end.log_from = log.tell()
-        _follow(child.stdout, log, end, display)
-    end.returncode = child.returncode
-    if end.returncode and end.killed:
-        end.returncode = end.killed
-    if _was_stopped(end):
-        end.said = "interrupted"
-    return end
+def _train(job: Job, target: Path) -> Record:
+    """Start the trainer until it ends in a result."""
+    attempts = _Attempts.read(job.attempts)
+    while True:
+        tried = attempts.begin(job)
+        write_json(job.attempts, vars(attempts))  # now: this process may be killed too
+        began = time.monotonic()
+        start = start_trainer(tried, attempts.seconds)
+        attempts.seconds += time.monotonic() - began
+        try:
+            outcome = _outcome(tried, start, attempts)
+        finally:
+            write_json(job.attempts, vars(attempts))
+        if outcome:
+            return _write_evidence(tried, start, attempts, outcome, target)
 
 
-def _follow(output: IO[str], log: IO[str], end: _End, display: Display) -> None:
-    """Take the trainer's events and write the rest of its output to the log, until its last process ends."""
-    for line in output:
-        events, texts = heard(line)
-        for event in events:
-            _take(event, end, display)
-        for text in texts:
-            log.write(text + "\n")
-            end.killed = torchrun.killed(text) or end.killed
-        log.flush()
+def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failure | None] | None:
+    """The status of a finished trainer and why; None when it is to be started again.
 
-
-def _was_stopped(end: _End) -> bool:
-    """Whether a trainer that was asked to stop did so with nothing to save yet, or was killed as too slow."""
-    if not end.asked_to_stop or end.returncode == 0:
-        return False
-    if end.returncode in (-signal.SIGTERM, -signal.SIGKILL):
-        return True
-    # Who stops a job stops its compilers and other processes too, and what lacks them fails. A failure of
-    # the trainer's own is met again by the next call.
-    return end.said in (None, "failed")
-
-
-def _take(event: dict[str, Any], end: _End, display: Display) -> None:
-    """One event of the trainer."""
-    kind = event.pop("event")
-    if kind == "phase":
-        end.phase = event["phase"]
-        display.phase(end.phase)
-    elif kind == "progress":
-        display.progress(**event)
-    elif kind == "facts":
-        end.facts |= event
-    elif end.said is None:  # one process's failure makes others fail: the first one counts
-        end.said, end.message = kind, event.get("message", "")
-
-
-@contextmanager
-def _stops(child: subprocess.Popen[str], mark: dict[str, str], end: _End) -> Iterator[Callable[[], None]]:
-    """Pass SIGINT and SIGTERM on to the trainer as a polite SIGTERM; the third one kills it.
-
-    Ctrl-C in a graph arrives twice (from the terminal and from Snakemake): that must stay polite.
-    Yields a function that asks as well.
+    Raises Interrupted and, for the user's mistake and the machine's trouble, UserError.
     """
-
-    def ask(signum: int = 0, frame: FrameType | None = None) -> None:
-        end.asked_to_stop += 1
-        if end.asked_to_stop < 3:
-            child.terminate()
-        else:
-            family.kill(child, mark)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ask
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _deadline(
-    child: subprocess.Popen[str], mark: dict[str, str], seconds: float, end: _End
-) -> Iterator[None]:
-    """Kill the trainer when its time is over."""
-
-    def over() -> None:
-        end.timed_out = True
-        family.kill(child, mark)
-
-    timer = threading.Timer(max(0.0, seconds), over)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    ending, log = start.ending, _publishable(_output(job, start))
+    attempts.cut_off = ending is Ending.KILLED
+    if ending is not Ending.FINISHED:
+        attempts.lost_in = start.phase
+    if start.log_error:
+        refusal = explained(start.log_error, job.work / LOG)
+        raise refusal or _trouble(job, f"its log cannot be written: {start.log_error}", "mend that")
+    if ending is Ending.FINISHED:
+        return "ok", None
+    if ending is Ending.INTERRUPTED:
+        raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
+    if ending is Ending.REFUSED:
+        raise UserError(start.message)
+    if ending is Ending.TIMED_OUT:
+        stopped = f"stopped after {job.limits.hours:g} h"
+        return _failure(Diagnosis("timed_out", stopped, f"in phase {start.phase}"), start, log)
+    if ending is Ending.DIVERGED:
+        diverged = Diagnosis("diverged", "loss is not a number", normalise(start.message))
+        return _failure(diverged, start, log)
+    known = classify(log)
+    if known is None:
+        if _to_be_resumed(job, start, attempts):
+            return None
+        error = start.message if start.reported is Ending.FAILED else log
+        return _failure(unknown(error, start.phase, start.signal), start, log)
+    if known.status == "out_of_memory" and job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0:
+        attempts.micro_batch = job.micro_batch // 2
+        return None
+    if known.remedy and not (known.status == "out_of_memory" and job.limits.memory_gib):
+        raise _trouble(job, f"{known.kind} in phase {start.phase}: {known.fingerprint}", known.remedy)
+    return _failure(known, start, log)
 
 
-def _goes_on(job: Job, end: _End, attempts: _Attempts) -> bool:
-    """Whether the trainer is to be started again: killed after progress, or with half the micro-batch."""
-    if end.timed_out or end.returncode == 0 or end.said in ("interrupted", "refused", "diverged"):
+def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
+    """Whether a trainer was killed after progress; UserError where nothing but the machine is the cause."""
+    if start.out_of_memory_kills:
+        what = f"the kernel killed a process for want of host memory, and the trainer ended in {start.phase}"
+        raise _trouble(job, what, "free host memory or lower limits.micro_batch")
+    if start.signal is None:
         return False
-    known = failures.classify(_output(job, end))
-    if known is not None:
-        may_halve = job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0
-        if known[0] == "out_of_memory" and may_halve:
-            attempts.micro_batch = job.micro_batch // 2
-            return True
-        return False
-    if end.returncode < 0:
-        saved = checkpoints(job.checkpoints)
-        position = saved[0][0] if saved else -1
-        if position != attempts.died_at:
-            attempts.died_at = position
-            return True
-    return False
+    own_fault = start.signal in _OWN_SIGNALS
+    resumed = attempts.progressed(start, _saved(job), own_fault)
+    if not resumed and not own_fault:
+        attempts.reached = None
+        what = f"{start.signal} from outside ended the trainer twice in phase {start.phase} before any step"
+        raise _trouble(job, what, "find its sender (a memory limit, a scheduler, a person)")
+    return resumed
 
 
-def _write_evidence(job: Job, end: _End, attempts: _Attempts, target: Path) -> Record:
-    """Log and predictions into ``target``, then the record, which makes them count."""
-    target.mkdir(parents=True, exist_ok=True)
-    write_text(target / LOG, _publishable((job.work / LOG).read_text(encoding="utf-8")))
-    status, failure = _judge(job, end)
-    predictions = target / PREDICTIONS
-    if status == "ok":
-        with written_aside(predictions) as aside:
-            shutil.copyfile(job.work / PREDICTIONS, aside)
-    else:
-        predictions.unlink(missing_ok=True)
-        _charge_lost_time(end, attempts.seconds, end.phase)
-    if status == "ok" and attempts.count > 1:
-        _charge_lost_time(end, attempts.seconds, attempts.lost_in)
-    device = end.facts.pop("device", {"device": job.platform, "device_count": 0})
-    _charge_precompilation(job, end.facts)
-    record = Record(
-        cell=str(job.cell),
-        status=status,
-        phase="done" if status == "ok" else end.phase,
-        failure=failure,
-        commit=attempts.commit,
-        dirty=attempts.dirty,
-        started=attempts.started,
-        ended=_now(),
-        attempts=attempts.count,
-        host=_host(job, device),
-        versions=end.facts.pop("versions", {}),
-        recipe=job.recipe.model_dump(mode="json"),
-        recipe_hash=job.recipe.hash(),
-        micro_batch=job.micro_batch,
-        predictions_sha256=sha256_file(predictions) if status == "ok" else None,
-        log_sha256=sha256_file(target / LOG),
-        **end.facts,
+def _trouble(job: Job, what: str, remedy: str) -> UserError:
+    """The message about the machine's trouble, which is no result of the cell."""
+    return UserError(
+        f"{job.cell}: {what}; {remedy}, then run this again: it goes on from what {job.work} has saved"
     )
-    write_text(target / RECORD, record.to_json())
+
+
+def _failure(diagnosis: Diagnosis, start: Start, log: str) -> tuple[Status, Failure]:
+    """Status and failure of a record."""
+    assert diagnosis.status is not None
+    return diagnosis.status, Failure(
+        kind=diagnosis.kind,
+        fingerprint=diagnosis.fingerprint,
+        returncode=start.returncode if start.returncode >= 0 else None,
+        signal=start.signal,
+        last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
+    )
+
+
+def _write_evidence(
+    job: Job, start: Start, attempts: _Attempts, outcome: tuple[Status, Failure | None], target: Path
+) -> Record:
+    """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
+    status, failure = outcome
+    facts = start.facts
+    with ExitStack() as files:  # renamed in the end, the record last
+        record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
+        log_file.write_text(_publishable(_text(job.work / LOG)), encoding="utf-8", newline="\n")
+        predictions = None
+        if status == "ok":
+            predictions = files.enter_context(written_aside(target / PREDICTIONS))
+            shutil.copyfile(job.work / PREDICTIONS, predictions)
+        if status != "ok" or attempts.count > 1:
+            _charge_lost_time(facts, attempts.seconds, attempts.lost_in)
+        device = facts.pop("device", {"device": job.platform, "device_count": 0})
+        _charge_precompilation(job, facts)
+        record = Record(
+            cell=str(job.cell),
+            status=status,
+            phase="done" if status == "ok" else start.phase,
+            failure=failure,
+            commit=attempts.commit,
+            dirty=attempts.dirty,
+            started=attempts.started,
+            ended=now(),
+            attempts=attempts.count,
+            host=_host(job, device),
+            versions=facts.pop("versions", {}),
+            recipe=job.recipe.model_dump(mode="json"),
+            recipe_hash=job.recipe.hash(),
+            micro_batch=job.micro_batch,
+            predictions_sha256=sha256_file(predictions) if predictions else None,
+            log_sha256=sha256_file(log_file),
+            **facts,
+        )
+        record_file.write_text(record.to_json(), encoding="utf-8", newline="\n")
+    if not predictions:
+        (target / PREDICTIONS).unlink(missing_ok=True)
     return record
 
 
-def _charge_lost_time(end: _End, seconds: float, phase: Phase) -> None:
-    """Put what trainers did not live to tell of their ``seconds`` into the ``phase`` they died in."""
-    timing = end.facts.get("timing", {})
-    told = sum(timing.get(f"{phase}_seconds", 0.0) for phase in ("setup", "compile", "train", "evaluate"))
+def _charge_lost_time(facts: dict[str, Any], seconds: float, phase: Phase) -> None:
+    """Charge what trainers did not report of their ``seconds`` to the ``phase`` in which they died."""
+    timing = facts.get("timing", {})
+    reported = sum(timing.get(f"{phase}_seconds", 0.0) for phase in ("setup", "compile", "train", "evaluate"))
     name = f"{phase}_seconds"
-    end.facts["timing"] = timing | {name: timing.get(name, 0.0) + max(0.0, seconds - told)}
+    facts["timing"] = timing | {name: timing.get(name, 0.0) + max(0.0, seconds - reported)}
 
 
 def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
-    """Add what `cxrbench precompile` spent before the first attempt: its seconds are paid for too."""
+    """Add the seconds of `cxrbench precompile` before the first attempt: they are paid for too."""
     path = job.work / PRECOMPILED
     if path.exists():
         done = json.loads(path.read_text(encoding="utf-8"))
@@ -295,40 +249,12 @@ def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
         facts["timing"] = timing | {"compile_seconds": timing.get("compile_seconds", 0.0) + done["seconds"]}
 
 
-def _judge(job: Job, end: _End) -> tuple[Status, Failure | None]:
-    """The status of a finished trainer and, unless it is ok, why: earlier starts failed for other reasons."""
-    if end.returncode == 0:
-        return "ok", None
-    log = torchrun.without_last_words(_publishable(_output(job, end)))
-    signal_name = signal.Signals(-end.returncode).name if end.returncode < 0 else None
-    status: Status
-    if end.timed_out:
-        status, kind, fingerprint = (
-            "timed_out",
-            f"stopped after {job.limits.hours:g} h",
-            f"in phase {end.phase}",
-        )
-    elif end.said == "diverged":
-        status, kind, fingerprint = "diverged", "loss is not a number", failures.normalise(end.message)
-    else:
-        error = end.message if end.said == "failed" else log
-        status, kind, fingerprint = failures.classify(log) or failures.unknown(error, end.phase, signal_name)
-    last_lines = [line[:500] for line in log.splitlines()[-_LAST_LINES:]]
-    return status, Failure(
-        kind=kind,
-        fingerprint=fingerprint,
-        returncode=end.returncode if end.returncode >= 0 else None,
-        signal=signal_name,
-        last_lines=last_lines,
-    )
-
-
 def _host(job: Job, device: dict[str, Any]) -> Host:
-    per_process = device.pop("devices_per_process", 1)  # trn2 joins two physical cores into a logical one
+    per_process = device.pop("devices_per_process", 1)  # a logical core of trn2 joins two physical ones
     asked = job.limits.processes * per_process
     return Host(
         **device,
-        devices_used=min(asked, device["device_count"] or asked),  # 0: not told, by the device or in time
+        devices_used=min(asked, device["device_count"] or asked),  # 0: not reported, or not yet
         cpu=host.cpu_name(),
         cores=cores(),
         cores_used=min(job.recipe.threads * job.limits.processes, cores()),
@@ -338,19 +264,32 @@ def _host(job: Job, device: dict[str, Any]) -> Host:
     )
 
 
-def _output(job: Job, end: _End) -> str:
-    """What the last start of the trainer has written."""
+def _check_writable(target: Path) -> None:
+    """Raise UserError before hours of training where their evidence could not be written."""
+    folder = next(folder for folder in (target.absolute(), *target.absolute().parents) if folder.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"{folder}: this may not be written; change its permissions or name another place")
+
+
+def _saved(job: Job) -> int:
+    """Optimizer steps of the newest checkpoint; -1 without one."""
+    return next((steps for steps, _ in checkpoints(job.checkpoints)), -1)
+
+
+def _output(job: Job, start: Start) -> str:
+    """The output of the last start of the trainer."""
     with open(job.work / LOG, "rb") as file:
-        file.seek(end.log_from)
-        return file.read().decode(errors="replace")
+        file.seek(start.log_from)
+        return file.read().decode(errors="backslashreplace")
+
+
+def _text(log: Path) -> str:
+    """A whole log, whatever its bytes."""
+    return log.read_bytes().decode(errors="backslashreplace")
 
 
 def _publishable(log: str) -> str:
-    """A log without this machine's folders, which are replaced by what they are, and without its name."""
+    """A log with this machine's folders replaced by short names."""
     for folder, name in ((str(Path.cwd()), "."), (sys.prefix, "<env>"), (sys.base_prefix, "<python>")):
         log = log.replace(folder, name)
-    return torchrun.without_host(log.replace(str(Path.home()), "~"))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return log.replace(str(Path.home()), "~")

@@ -1,6 +1,6 @@
 """The same training steps on several platforms: how far losses, gradients and weights drift apart.
 
-Every platform starts from the same weights and sees the same batches through the one loop. The reference is
+Every platform starts from the same weights and sees the same batches through the same loop. The reference is
 the CPU with the recipe's threads; the CPU with one thread, which sums in another order, is the noise floor.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from cxrbench import platforms
-from cxrbench.config import Limits, Recipe
+from cxrbench.config import Recipe
 from cxrbench.datasets.packed import read_packed
 from cxrbench.training import host
 from cxrbench.training.job import Job
@@ -29,15 +29,20 @@ REFERENCE, FLOOR = "cpu", "cpu, one thread"
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step left behind."""
+    """Loss, gradient and weights after an optimizer step."""
 
     loss: float
     gradient_norm: float
-    weights: np.ndarray  # all parameters, one after the other, float64
+    weights: np.ndarray  # all parameters, concatenated, float64
 
 
 def compare_steps(
-    architecture: str, others: list[str], packed: Path, steps: int, precision: str, say: Callable[[str], None]
+    architecture: str,
+    others: list[str],
+    packed: Path,
+    steps: int,
+    precision: str,
+    report: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """One row per platform and step: relative differences from the reference's step.
 
@@ -50,10 +55,10 @@ def compare_steps(
         recipe = Recipe(
             epochs=100, batch=64, precision=precision if name != "cpu" else "fp32", threads=threads
         )
-        # Each in a process of its own: autograd must meet a device before its first backward pass.
+        # Each in a process of its own: autograd must see a device before its first backward pass.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             traces[label] = process.submit(trace, architecture, name, recipe, packed, steps).result()
-        say(f"{architecture} on {label}: {steps} steps")
+        report(f"{architecture} on {label}: {steps} steps")
     rows = []
     for label, _, _ in runs[1:]:
         for number, (a, b) in enumerate(zip(traces[REFERENCE], traces[label], strict=True), start=1):
@@ -71,17 +76,7 @@ def compare_steps(
 def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps: int) -> list[Step]:
     """Train ``steps`` optimizer steps of a packed dataset and read what each left behind."""
     device = platforms.load(platform, recipe.threads, recipe.precision)
-    job = Job(
-        dataset=packed.name,
-        architecture=architecture,
-        platform=platform,
-        seed=0,
-        recipe=recipe,
-        limits=Limits(),
-        packed=packed,
-        work=packed / "no-checkpoints",
-        micro_batch=recipe.batch,
-    )
+    job = Job.to_measure(architecture, platform, recipe, packed)
     trainer = Trainer(job, read_packed(packed), device, stop=lambda: False)
     trainer.network.train()
     batches = itertools.chain.from_iterable(trainer.epoch_batches(epoch) for epoch in itertools.count())

@@ -1,58 +1,64 @@
-"""One process, or several under torchrun: how they start, and what it says of their end. Imports no torch.
+"""One process, or several under torchrun: how they start and end. Imports no torch by itself.
 
-Its own exit code is 1 whatever ended a process, and also after SIGTERM, which it passes on and follows with
-SIGKILL thirty seconds later. How a process ended stands in the report that it prints last
-(torch 2.9, torch/distributed/elastic/multiprocessing/errors/__init__.py).
+torchrun ends with 1 whatever ended its processes. Started as ``python -m cxrbench.training.torchrun`` it ends
+as the first of them did, by the same signal or with the same exit code: a runner treats one and many alike.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import resource
+import signal
 import sys
 from pathlib import Path
 
+from cxrbench.training.family import die_with_parent
 from cxrbench.training.job import Job
-
-_EXIT_CODE = re.compile(r"^ +exitcode +: (-\d+) \(pid: \d+\)$")
-_HOST = re.compile(r"^( +host +: ).*$", re.MULTILINE)
-_LAST_WORDS = re.compile(
-    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*"
-    r"torch\.distributed\.elastic\.multiprocessing\.(?:api\.SignalException|errors\.ChildFailedError):.*\n?"
-    r"(?:(=+)\n(?:.*\n)*?\1(?:\n|\Z))?",
-    re.MULTILINE,
-)
 
 
 def launcher(job: Job) -> list[str]:
-    """Python's words for one process, or torchrun's for several; the module's name comes after them."""
+    """Python's arguments for one process or several; the name of the module to run comes after them."""
     if job.limits.processes == 1:
         return ["-m"]
-    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.limits.processes}", "-m"]
+    return [
+        "-m",
+        "cxrbench.training.torchrun",
+        "--standalone",
+        f"--nproc-per-node={job.limits.processes}",
+        "-m",
+    ]
 
 
 def environment(job: Job) -> dict[str, str]:
-    """What the processes are told: their threads, and where the tools are that came with the interpreter."""
+    """The processes' threads, and a PATH with the tools that came with the interpreter."""
     threads = str(job.recipe.threads)
     # Neuron's compiler lies there, and the interpreter may have been called by its path.
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": os.pathsep.join(places)}
 
 
-def killed(line: str) -> int | None:
-    """-N in the line of torchrun's report that says that signal N ended a process, else None.
+def main() -> int:
+    """Run torchrun on the command line's arguments; see the module for its exit code."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    Whom torchrun stopped because another had failed is not in its report.
-    """
-    found = _EXIT_CODE.match(line)
-    return int(found[1]) if found else None
+    die_with_parent()
+    try:
+        run.main()
+    except SignalException as error:  # torchrun was asked to stop, and has stopped its processes
+        return 128 + error.sigval
+    except ChildFailedError as error:
+        # A process killed by a signal makes others fail. Those that torchrun stopped are not among these.
+        codes = [failure.exitcode for failure in error.failures.values()]
+        return min(codes) if min(codes) < 0 else error.get_first_failure()[1].exitcode
+    return 0
 
 
-def without_last_words(log: str) -> str:
-    """A log without torchrun's own tracebacks and report: what the processes said stands before them."""
-    return _LAST_WORDS.sub("", log)
-
-
-def without_host(log: str) -> str:
-    """A log in whose report the machine has no name: on a cloud it is an address."""
-    return _HOST.sub(r"\1<host>", log)
+if __name__ == "__main__":
+    if (code := main()) < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)

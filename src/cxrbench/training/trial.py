@@ -12,7 +12,7 @@ from pathlib import Path
 from cxrbench import platforms
 from cxrbench.datasets.packed import Packed, read_packed
 from cxrbench.platforms.base import Platform
-from cxrbench.training.child import told
+from cxrbench.training.child import report_failures
 from cxrbench.training.job import Job, event
 from cxrbench.training.loop import Trainer
 
@@ -32,18 +32,18 @@ class Trial(Trainer):
 
 
 def main(path: str) -> int:
-    """Exit code 0 when all graphs were traced; what went wrong is told as the trainer tells it."""
-    return told(lambda: trace(Job.model_validate_json(Path(path).read_text(encoding="utf-8"))))
+    """Exit code 0 when all graphs were traced; a failure is reported as the trainer's is."""
+    return report_failures(lambda: trace(Job.model_validate_json(Path(path).read_text(encoding="utf-8"))))
 
 
 def trace(job: Job) -> None:
-    """Meet every graph of the cell."""
+    """Run every graph of the cell once."""
     event("phase", phase="setup")
     platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
     trial = Trial(job, read_packed(job.packed), platform)
     event("phase", phase="compile")
     trial.run()
-    trial.tell_facts()
+    trial.report_facts()
 
 
 if __name__ == "__main__":

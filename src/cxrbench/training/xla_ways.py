@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from cxrbench.config import Limits, Recipe
+from cxrbench.config import Recipe
 from cxrbench.errors import UserError
 from cxrbench.training import host
 from cxrbench.training.batches import Batch
@@ -38,26 +38,21 @@ _STEPS_PER_EPOCH = 4  # of the study, so that epochs end within a few steps
 
 
 def measure_ways(
-    architecture: str, packed: Path, steps: int, say: Callable[[str], None]
+    architecture: str, packed: Path, steps: int, report: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """One row per way: compiles, compile_seconds, seconds of all steps, fallback operators."""
     rows = []
     for way, meaning in WAYS.items():
-        command = [
-            sys.executable,
-            "-m",
-            "cxrbench.training.xla_ways",
-            way,
-            architecture,
-            str(packed),
-            str(steps),
-        ]
+        words = [way, architecture, str(packed), str(steps)]
+        command = [sys.executable, "-m", "cxrbench.training.xla_ways", *words]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise UserError(f"'{way}' failed: {done.stderr.strip().splitlines()[-1:]}")
         row: dict[str, Any] = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
         row |= json.loads(done.stdout.splitlines()[-1]) | host.measured_now()
-        say(f"{way}: {row['compiles']} compiles, {row['seconds']:.1f} s, {len(row['fallbacks'])} fallbacks")
+        report(
+            f"{way}: {row['compiles']} compiles, {row['seconds']:.1f} s, {len(row['fallbacks'])} fallbacks"
+        )
         rows.append(row)
     return rows
 
@@ -87,17 +82,7 @@ def _run(way: str, architecture: str, packed: Path, steps: int) -> dict[str, Any
     }
     platform = platforms.get(way, XlaPlatform)(2, "fp32")
     recipe = Recipe(epochs=100, batch=32)
-    job = Job(
-        dataset=packed.name,
-        architecture=architecture,
-        platform="xla_cpu",
-        seed=0,
-        recipe=recipe,
-        limits=Limits(),
-        packed=packed,
-        work=packed / "no-checkpoints",
-        micro_batch=recipe.batch,
-    )
+    job = Job.to_measure(architecture, "xla_cpu", recipe, packed)
     trainer = Trainer(job, read_packed(packed), platform, stop=lambda: False)
     trainer.network.train()
     trainer.progress.step = _FIRST_STEP

@@ -1,0 +1,158 @@
+"""The machine's trouble is never evidence: no record, a message, and the state kept for the next call."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cxrbench.config import Limits
+from cxrbench.errors import UserError
+from cxrbench.training.job import checkpoints
+from cxrbench.training.runner import run
+
+from .trainers import custom_network, start
+
+MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A function that mounts a disk with the given options, or changes those of the one it has mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options: str) -> Path:
+        again = "remount," if folder.is_mount() else ""
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def on(disk: Path, job):
+    """``job`` with its work folder on ``disk``."""
+    return job.model_copy(update={"work": job.cell.folder(disk)})
+
+
+def refusal(process: subprocess.Popen) -> str:
+    """The message of a `cxrbench train` that ends with an error, not with a traceback of the runner."""
+    message = process.communicate(timeout=300)[1]
+    assert process.returncode == 1, message
+    assert "Traceback" not in message
+    return message
+
+
+@pytest.mark.fault("the disk fills while a checkpoint is saved", "exit code 1, the file, and how to go on")
+def test_a_full_disk_while_saving_is_an_error_and_training_goes_on(small_disk, make_job, tmp_path) -> None:
+    job = on(small_disk("size=14m"), make_job(limits=Limits(checkpoint_minutes=0)))
+    assert "new.pt: the disk is full; free some space" in refusal(start(job, tmp_path))
+    assert not (tmp_path / "out").exists() and checkpoints(job.checkpoints)
+    small_disk("size=200m")
+    record = run(job, tmp_path / "out")
+    assert (record.status, record.attempts) == ("ok", 2)
+    assert "resumed after step" in (tmp_path / "out/train.log").read_text()
+
+
+@pytest.mark.fault("a limit on the size of files (ulimit -f)", "exit code 1 and what the system refused")
+def test_a_file_that_may_not_grow_is_an_error(make_job, tmp_path) -> None:
+    process = start(make_job(), tmp_path)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2**20, 2**20))
+    assert "File too large" in refusal(process)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.fault("the disk fills under the log", "exit code 1, the folder, and how to go on")
+def test_a_log_that_fills_the_disk_is_an_error(small_disk, make_job, tmp_path) -> None:
+    path = custom_network(tmp_path / "site", "print('x' * 2**21); return super().forward(x)")
+    job = on(small_disk("size=1m"), make_job(architecture="broken_net"))
+    assert "the disk is full; free some space on" in refusal(start(job, tmp_path, PYTHONPATH=path))
+    assert not (tmp_path / "out").exists() and job.attempts.exists()
+
+
+@pytest.mark.fault("the disk is full when the evidence is written", "an error; no half of it; the state kept")
+def test_evidence_that_finds_no_room_is_an_error_and_written_later(small_disk, make_job, tmp_path) -> None:
+    disk, job = small_disk("size=16k"), make_job()
+    with pytest.raises(UserError, match="the disk is full"):
+        run(job, disk / "out")
+    assert list((disk / "out").iterdir()) == []
+    assert checkpoints(job.checkpoints)
+    assert run(job, tmp_path / "out").status == "ok"
+    assert not job.work.exists()
+
+
+@pytest.mark.fault("evidence may not be written", "an error before anything is trained")
+def test_a_read_only_place_is_refused_before_training(small_disk, make_job) -> None:
+    disk = small_disk("size=1m,ro")
+    with pytest.raises(UserError, match=r"disk: this may not be written; change its permissions"):
+        run(make_job(), disk / "out")
+
+
+@pytest.mark.fault("the host has no memory for the trainer", "an error that names limits.memory_gib")
+def test_host_memory_that_no_limit_declares_is_an_error(make_job, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", "torch.empty(1 << 50)"))
+    job = make_job(architecture="broken_net", limits=Limits(out_of_memory="record"))
+    with pytest.raises(UserError, match=r"out of memory \(host\) .* declare it as limits\.memory_gib"):
+        run(job, tmp_path / "out")
+    assert not (tmp_path / "out").exists() and job.attempts.exists()
+
+
+@pytest.mark.fault("the kernel kills the trainer for want of memory", "an error that says so")
+def test_the_kernels_killer_is_no_crash(make_job, tmp_path) -> None:
+    group = MEMORY_GROUPS / f"cxrbench-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no group with a memory limit can be made here: {error}")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(2**30))
+        path = custom_network(tmp_path / "site", "torch.ones(1 << 30); return super().forward(x)")
+        process = start(make_job(architecture="broken_net"), tmp_path, PYTHONPATH=path)
+        (group / "cgroup.procs").write_text(str(process.pid))
+        assert "the kernel killed a process for want of host memory" in refusal(process)
+        assert not (tmp_path / "out").exists()
+    finally:
+        group.rmdir()
+
+
+# Killed at the third step of each start, as often as there are letters in the file.
+KILLS = """import os, signal, pathlib
+        self.calls, left = getattr(self, "calls", 0) + 1, pathlib.Path(os.environ["KILLS"])
+        if self.calls == 3 and left.read_text():
+            left.write_text(left.read_text()[1:])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)"""
+
+
+@pytest.mark.fault(
+    "SIGKILL of the trainer, thrice between checkpoints", "it resumes each time; the record is ok"
+)
+def test_kills_between_checkpoints_are_no_crash(make_job, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", KILLS))
+    monkeypatch.setenv("KILLS", str(tmp_path / "kills"))
+    (tmp_path / "kills").write_text("xxx")
+    record = run(make_job(architecture="broken_net"), tmp_path / "out")
+    assert (record.status, record.attempts) == ("ok", 4), record.failure
+
+
+@pytest.mark.fault("SIGKILL of the trainer whenever it starts", "an error after two; the state kept")
+def test_kills_before_any_step_are_an_error(make_job, tmp_path, monkeypatch) -> None:
+    stub = tmp_path / "die"
+    stub.mkdir()
+    (stub / "timm.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{stub}:{os.environ['PYTHONPATH']}")
+    job = make_job()
+    with pytest.raises(UserError, match="SIGKILL from outside ended the trainer twice in phase setup"):
+        run(job, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert '"count": 2' in job.attempts.read_text()
