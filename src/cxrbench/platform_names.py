@@ -53,3 +53,7 @@ STATED: dict[str, Stated] = {
 }
 PLATFORMS: tuple[str, ...] = tuple(STATED)
 ACCELERATED = frozenset(name for name, stated in STATED.items() if stated.accelerated)
+# What a platform computes on; a platform that is not named here runs on CPUs.
+FAMILIES = {"cuda": "gpu", "neuron": "neuron", "torchneuron": "neuron"}
+TRAINIUM = tuple(name for name, family in FAMILIES.items() if family == "neuron")
+GPU = "cuda"

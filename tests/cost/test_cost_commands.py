@@ -94,15 +94,13 @@ def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns()
     assert all(row["kind"] in ("measured", "proxy") for row in tables["cells"])
 
 
-def test_on_spot_expectation_and_simulation_agree() -> None:
-    found = rows(
-        "spot", CELL, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3, "--trials", 300
-    )
+def test_on_spot_a_run_is_expected_to_take_longer() -> None:
+    found = rows("spot", CELL, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3)
     assert {row["kind"] for row in found} == {"projected"} and {row["rate"] for row in found} == {0.5, 2}
     for row in found:
-        assert abs(row["simulated_hours"] - row["expected_hours"]) < 5 * row["standard_error"]
         assert row["expected_hours"] > row["work_hours"]
         assert (row["usd"] is None) == bool(row["note"]), "no price, no dollars, and a reason"
+    assert "spot interval is 0" in refused("cost", "spot", CELL, "--save-every", 0)
 
 
 def test_break_even_of_the_published_cases_and_of_ones_own_numbers() -> None:
@@ -159,6 +157,7 @@ def test_a_decision_may_rest_on_ones_own_ratio_or_on_other_prices() -> None:
     assert told["months_to_break_even"] == [None, 0.5]
     shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
     assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown
+    assert "trn1.2xlarge against g5.xlarge in us-east-1 at spot" in shown
     assert "ongoing engineering of a second platform: 0 USD per month, an assumption" in shown
 
 
@@ -181,6 +180,7 @@ def test_ongoing_engineering_is_part_of_a_decision() -> None:
         (["--architecture", "cn"], "architecture 'cn': no published cost ratio; did you mean 'cnn'?"),
         (["--architecture", "nih128-64px/resnet18"], "nih128-64px/resnet18/neuron: not run yet"),
         (["--architecture", "transformer", "--basis", "spot"], "names no instances"),
+        (["--architecture", "cnn", "--basis", "reserved_3y"], "no prices of trn1.2xlarge against g5.xlarge"),
         (["--architecture", "x", "--ratio", "2", "1"], "write low and high"),
     ],
 )

@@ -17,6 +17,7 @@ from cxrbench.cells import Cell
 from cxrbench.claims import Claim, Claims, Experiment, read_claims
 from cxrbench.claims.model import OURS
 from cxrbench.config import Study, read_study
+from cxrbench.cost.cells import cost_table
 from cxrbench.errors import UserError
 from cxrbench.evidence import RECORD, read_record
 from cxrbench.files import write_text
@@ -26,7 +27,6 @@ from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.compare import tolerances
 from cxrbench.report.latex import escape, tabular
 from cxrbench.report.ledger import CLAIMS
-from cxrbench.report.pricing import cost_table
 from cxrbench.report.systems import systems
 
 CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
