@@ -173,7 +173,6 @@ def test_a_cell_is_the_same_instance_in_the_cost_table_and_in_every_regime(price
 def test_compilation_shared_by_runs(tmp_path, shipped, make_record):
     record = make_record().model_copy(update={"dataset": None})
     (tmp_path / RECORD).write_text(record.to_json())
-    study = shipped.parents[1] / "config/config.yaml"
     for runs, usd in ((1, 2.8 * 1.006), (4, (2.6 + 0.05) * 1.006)):
-        table = cost_table([tmp_path], study, shipped, runs=runs)
+        table = cost_table([tmp_path], shipped, NEURON, runs=runs)
         assert table["usd_amortised"].iloc[0] == pytest.approx(usd)

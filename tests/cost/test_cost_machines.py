@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from cxrbench.config import Pricing, read_study
-from cxrbench.cost.cells import cost_table, hours_of
+from cxrbench.cost.cells import cost_table, hours_of, pricing_of
 from cxrbench.cost.comparable import comparable
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.tables import write_cost_tables
@@ -145,7 +145,7 @@ def built(folder: Path, busy: bool) -> Results:
         record = json.loads(path.read_text())
         record["timing"] |= {"train_seconds": record["timing"]["train_seconds"] * 9, "others_share": 0.5}
         path.write_text(json.dumps(record))
-    table = cost_table([cells], STUDY, PRICES, recorded=RECORDED, target_auroc=0.65, runs=10)
+    table = cost_table([cells], PRICES, pricing_of(STUDY), recorded=RECORDED, target_auroc=0.65, runs=10)
     write_csv(folder / "results/tables/cost.csv", table)
     write_cost_tables(folder / "results", STUDY, PRICES, RECORDED)
     records = cells.glob("*/*/*/*/record.json")

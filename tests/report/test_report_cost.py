@@ -16,7 +16,7 @@ import yaml
 from conftest import ROOT
 from cxrbench.config import Study, read_study
 from cxrbench.cost.breakeven import break_even_table
-from cxrbench.cost.cells import cost_table
+from cxrbench.cost.cells import cost_table, pricing_of
 from cxrbench.cost.decision import decision_table
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import SPREAD, projection_table
@@ -61,7 +61,7 @@ def built(folder: Path) -> Results:
     study.write_text(yaml.safe_dump(value))
     as_if_run_on("cuda", 100, cells)
     as_if_run_on("neuron", 90, cells)
-    costs = cost_table([cells], study, prices, target_auroc=0.65, runs=10)
+    costs = cost_table([cells], prices, pricing_of(study), target_auroc=0.65, runs=10)
     write_csv(folder / "results/tables/cost.csv", costs)
     recorded = folder / "recorded"
     (recorded / "audit").mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_break_even_names_the_instance_that_its_dollars_are_of(tmp_path: Path) -
         path = cells / str(CELL).replace("/cpu/", f"/{platform}/") / "record.json"
         record = json.loads(path.read_text())
         path.write_text(json.dumps(record | {"host": record["host"] | {"instance": instance}}))
-    costs, pricing = cost_table([cells], STUDY, PRICES), read_study(STUDY).prices
+    costs, pricing = cost_table([cells], PRICES, pricing_of(STUDY)), pricing_of(STUDY)
     assert pricing.instances["cuda"] == "g5.xlarge"
     table = break_even_table(costs, read_prices(PRICES), pricing)
     ours = table[(table["source"] == "this paper's cells") & (table["region"] == "us-east-1")]
@@ -280,7 +280,7 @@ def test_the_graph_makes_the_tables_that_the_command_writes(results: Results) ->
 
 def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: Path) -> None:
     shutil.copy(PRICES, tmp_path)
-    empty = cost_table([tmp_path], STUDY, tmp_path / "prices.csv")
+    empty = cost_table([tmp_path], PRICES, pricing_of(STUDY))
     write_csv(tmp_path / "tables/cost.csv", empty)
     write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", tmp_path)
     assert len(pd.read_csv(tmp_path / "tables/ratios.csv")) and len(

@@ -35,8 +35,10 @@ OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
 
 
-def _print(table: pd.DataFrame, text: str, as_json: bool, out: Path | None = None) -> None:
-    """Print the same rows as JSON or as ``text``; with ``out`` write a CSV instead of the text."""
+def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
+    """Print rows as JSON or as ``text`` (none: all columns); ``out``: write them as CSV instead of text."""
+    from cxrbench.cli.cost_text import in_columns
+
     if out:
         from cxrbench.files import write_csv
 
@@ -44,7 +46,7 @@ def _print(table: pd.DataFrame, text: str, as_json: bool, out: Path | None = Non
     if as_json:
         print(table.to_json(orient="records", indent=1))
     elif not out:
-        print(text)
+        print(in_columns(table) if text is None else text)
 
 
 @app.command("table")
@@ -70,12 +72,12 @@ def cost_of_records(
 ) -> None:
     """Price cells: hours by phase times the price of an instance, marked measured or proxy."""
     from cxrbench.cli import cost_text
-    from cxrbench.cost.cells import cost_table
+    from cxrbench.cost.cells import cost_table, pricing_of
 
-    asked = {"region": region, "basis": basis, "as_of": as_of}
+    pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
-    table = cost_table(named, study, prices, recorded=recorded, target_auroc=target_auroc, runs=runs, **asked)
-    _print(table, cost_text.costs(table), as_json, out)
+    table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
+    _print(table, as_json, cost_text.costs(table), out)
 
 
 @app.command("regimes")
@@ -88,20 +90,19 @@ def cost_regimes(
 ) -> None:
     """The same cells, and the published ratio, under every price basis and date; does the ranking turn?"""
     from cxrbench.cli import cost_text
-    from cxrbench.cost.cells import hours_of, pricing_of, runs_of
+    from cxrbench.cost import cells, ratios, regimes
     from cxrbench.cost.prices import read_prices
-    from cxrbench.cost.ratios import ratio_table, turning_sentences
-    from cxrbench.cost.regimes import ranking_sentences, regime_table
 
-    pricing, table = pricing_of(study, region=region), read_prices(prices)
-    cells = regime_table(hours_of(runs_of(records or [RECORDED])), table, pricing)
-    ratios = ratio_table(table, pricing)
+    pricing, table = cells.pricing_of(study, region), read_prices(prices)
+    hours = cells.hours_of(cells.runs_of(records or [RECORDED]))
+    costs, pairs = regimes.regime_table(hours, table, pricing), ratios.ratio_table(table, pricing)
     if as_json:
-        rows = (table.to_json(orient="records") for table in (cells, ratios))
+        rows = (some.to_json(orient="records") for some in (costs, pairs))
         print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
         return
-    print(cost_text.regimes(cells), cost_text.in_columns(ratios), sep="\n\n", end="\n\n")
-    print(*turning_sentences(table, pricing), *ranking_sentences(cells), sep="\n")
+    print(cost_text.regimes(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
+    sentences = [*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(costs)]
+    print(*sentences, sep="\n")
 
 
 @app.command("spot")
@@ -116,16 +117,15 @@ def cost_spot(
     as_json: JsonOption = False,
 ) -> None:
     """What interruptions are expected to add on spot (projected)."""
-    from cxrbench.cli import cost_text
     from cxrbench.cost.cells import cost_table, pricing_of
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.spot import RATES, spot_table
 
-    costs = cost_table(records or [RECORDED], study, prices, region=region)
+    pricing = pricing_of(study, region)
+    costs = cost_table(records or [RECORDED], prices, pricing)
     hours = None if restart is None else restart / 60
-    pricing = pricing_of(study, region=region)
     table = spot_table(costs, read_prices(prices), pricing, rate or RATES, save_every / 60, hours)
-    _print(table, cost_text.in_columns(table), as_json)
+    _print(table, as_json)
 
 
 @app.command("break-even")
@@ -153,20 +153,19 @@ def cost_break_even(
         missing = next(name for name, number in given.items() if number is None)
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
-        costs = cost_table(records or [RECORDED], study, prices)
-        table = break_even_table(costs, read_prices(prices), pricing_of(study))
-        _print(table, cost_text.break_even(table), as_json)
+        pricing = pricing_of(study)
+        costs = cost_table(records or [RECORDED], prices, pricing)
+        table = break_even_table(costs, read_prices(prices), pricing)
+        _print(table, as_json, cost_text.break_even(table))
 
 
 @app.command("reserve")
 def cost_reserve(prices: PricesOption = PRICES, as_json: JsonOption = False) -> None:
     """The utilisation at which a reservation pays: its rate over the rate on demand, at the newest prices."""
-    from cxrbench.cli import cost_text
     from cxrbench.cost.breakeven import reservations
     from cxrbench.cost.prices import read_prices
 
-    table = reservations(read_prices(prices))
-    _print(table, cost_text.in_columns(table), as_json)
+    _print(reservations(read_prices(prices)), as_json)
 
 
 @app.command("project")
@@ -184,7 +183,7 @@ def cost_project(
     from cxrbench.cost.projection import projection_table
 
     table = projection_table(read_study(study), read_prices(prices), recorded)
-    _print(table, cost_text.projections(table), as_json, out)
+    _print(table, as_json, cost_text.projections(table), out)
 
 
 @app.command("refresh")
@@ -197,11 +196,10 @@ def cost_refresh(
     as_json: JsonOption = False,
 ) -> None:
     """Ask AWS for today's prices and show the difference; nothing is written without --write."""
-    from cxrbench.cli import cost_text
     from cxrbench.cost.refresh import refresh
 
     found = refresh(prices, region, instances, write, window)
-    _print(found.difference, cost_text.in_columns(found.difference), as_json)
+    _print(found.difference, as_json)
     for instance in found.not_offered:
         say(f"{instance}: not offered in {region}")
     say(f"wrote {prices}" if found.written else "nothing written; add --write to keep these prices")

@@ -37,15 +37,14 @@ _SAME_PRICE = [
 
 def cost_table(
     paths: Iterable[Path],
-    study: Path,
     prices: Path,
+    pricing: Pricing,
     *,
     recorded: Path | None = None,
     target_auroc: float | None = None,
     runs: float | None = None,
-    **asked: str | None,
 ) -> pd.DataFrame:
-    """Return cost.csv for the runs in ``paths`` (:func:`runs_of`), priced as :func:`pricing_of` says.
+    """Return cost.csv for the runs in ``paths`` (:func:`runs_of`) at the prices in the file ``prices``.
 
     With ``runs`` two columns more: ``usd_amortised``, USD of a run when that many share its compilation, and
     ``amortised_over``.
@@ -54,7 +53,6 @@ def cost_table(
         raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
     if runs is not None and runs < 1:
         raise UserError(f"{runs} runs: a cost is shared by one run or more")
-    pricing = pricing_of(study, **asked)
     table = cost_of(hours_of(runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
     if runs is not None:
         table["usd_amortised"] = table["usd_total"] - table["usd_compile"] + table["usd_compile"] / runs
@@ -62,13 +60,15 @@ def cost_table(
     return table
 
 
-def pricing_of(study: Path, **asked: str | None) -> Pricing:
-    """Return the study's pricing with ``region``, ``basis`` and ``as_of`` replaced where they are given."""
-    for name, known in (("region", REGIONS), ("basis", BASES)):
-        value = asked.get(name)
+def pricing_of(
+    study: Path, region: str | None = None, basis: str | None = None, as_of: str | None = None
+) -> Pricing:
+    """Return the study's pricing with what is given in its place; UserError for an unknown name."""
+    for name, value, known in (("region", region, REGIONS), ("basis", basis, BASES)):
         if value is not None and value not in known:
             raise UserError(f"unknown {name} '{value}'{suggestion(value, known)}")
-    changes = {name: value for name, value in asked.items() if value is not None}
+    given = {"region": region, "basis": basis, "as_of": as_of}
+    changes = {name: value for name, value in given.items() if value is not None}
     return read_study(study).prices.model_copy(update=changes)
 
 

@@ -149,7 +149,7 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
     Otherwise a published one, the preprint's put at ``basis``. UserError when neither exists.
     """
     if "/" in architecture:
-        costs = cost_table([records], study, prices, basis=basis)
+        costs = cost_table([records], prices, pricing_of(study, basis=basis))
         return ratio_of_cells(costs, *architecture.split("/", 1))
     if architecture not in PUBLISHED:
         raise UserError(

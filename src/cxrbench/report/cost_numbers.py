@@ -21,13 +21,13 @@ _NONE = "none"
 
 def cost_values(read: Results) -> dict[str, str]:
     """Every number that the paper's section on cost may name."""
-    said = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
+    sentences = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
     regimes, prices = money_csv(read, "regimes"), money_csv(read, "prices")
     target = read.cost["target_auroc"].dropna()
     return {
-        "cost/regime sentence": escape(said[0], 1000),
-        "cost/regimes sentence": escape(said[1], 1000),
-        "cost/ranking sentence": escape("; ".join(said[2:]) + ".", 2000),
+        "cost/regime sentence": escape(sentences[0], 1000),
+        "cost/regimes sentence": escape(sentences[1], 1000),
+        "cost/ranking sentence": escape("; ".join(sentences[2:]) + ".", 2000),
         "cost/regimes": escape(listed(regimes.get("regime", pd.Series()).map(_words)) or _NONE),
         "cost/excluded": escape(EXCLUDED),
         "cost/load": _load(read.cost),

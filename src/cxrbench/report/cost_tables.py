@@ -21,32 +21,29 @@ from cxrbench.report.results import Results, Table, group_name, listed
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
 _GROUP = ["dataset", "architecture", "platform", "instance", *MACHINE]
-_PRICE = {"Instance": "instance", "Region": "region", "Basis": "basis", "Price of": "as_of"}
 Columns = dict[str, str | Callable[[Any], str]]  # head: a column, or the text of a row of itertuples
+_WHERE: Columns = {"Region": "region", "Basis": lambda row: _words(row.basis), "Price of": "as_of"}
+_PRICE: Columns = {"Instance": "instance", **_WHERE}
 
 
 def _texts(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """Return the table of texts; no columns where ``table`` has no rows."""
-    rows = [
-        {head: _text(row, shown) if isinstance(shown, str) else shown(row) for head, shown in columns.items()}
-        for row in table.itertuples()
-    ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_row(run, columns) for run in table.itertuples()])
 
 
-def _text(row: Any, column: str) -> str:
-    value = getattr(row, column)
-    return "" if pd.isna(value) else _words(str(value))
+def _row(row: Any, columns: Columns) -> dict[str, str]:
+    texts = {head: getattr(row, of) if isinstance(of, str) else of(row) for head, of in columns.items()}
+    return {head: "" if pd.isna(text) else str(text) for head, text in texts.items()}
 
 
 def cost_of_cells(read: Results) -> Table:
     """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
     costs = read.cost.assign(named=machine_names(read.cost))
     columns: Columns = {
-        "Cell": lambda run: run.cell,
-        "Status": "status",
+        "Cell": "cell",
+        "Status": lambda run: _words(run.status),
         "Kind": "kind",
-        "Machine": lambda run: run.named,
+        "Machine": "named",
         **_PRICE,
         "Cores": _cores,
         "Set-up h": lambda run: f"{run.hours_setup:.3f}",
@@ -72,7 +69,7 @@ def cost_units(read: Results) -> Table:
                 "Cells": " ".join(group[:3]),
                 "Machine": listed(some["named"]),
                 "Kind": listed(some["kind"]),
-                **{head: _words(first[column]) for head, column in _PRICE.items()},
+                **_row(first, _PRICE),
                 "Usable": f"{len(ok)} of {len(some)}",
                 "Million images": _mean(some["usd_per_million_images"]),
                 "AUROC of": "" if pd.isna(target) else f"{target:g}",
@@ -127,9 +124,7 @@ def ratio_by_regime(read: Results) -> Table:
         "Trainium": "instance",
         "GPU": "baseline",
         "Kind": "kind",
-        "Region": "region",
-        "Basis": "basis",
-        "Price of": "as_of",
+        **_WHERE,
         "USD/h": lambda row: f"{row.usd_instance:.4g} : {row.usd_baseline:.4g}",
         "Price ratio": lambda row: f"{row.price_ratio:.2f}",
         "Stated": lambda row: _range(row.published_low, row.published_high, "{:g}"),
@@ -143,7 +138,7 @@ def spot_runs(read: Results) -> Table:
     """Expected hours on spot with interruptions, the first set-up included, where a spot price is known."""
     evidence = {group_name(group): of_group(read, *group) for group in read.scored()}
     columns: Columns = {
-        "Run": lambda row: row.run,
+        "Run": "run",
         "Kind": "kind",
         **_PRICE,
         "Work h": lambda row: f"{row.work_hours:.3f}",
@@ -161,13 +156,11 @@ def spot_runs(read: Results) -> Table:
 def break_even(read: Results) -> Table:
     """Runs until a port pays: published runs at each date's prices, and our own cells."""
     columns: Columns = {
-        "Run": lambda row: row.case,
+        "Run": "case",
         "Kind": "kind",
         "GPU": "here",
         "Trainium": "there",
-        "Region": "region",
-        "Basis": "basis",
-        "Price of": "as_of",
+        **_WHERE,
         "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
         "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
         "Saving": lambda row: usd(row.saving, ""),
@@ -180,11 +173,9 @@ def break_even(read: Results) -> Table:
 def decisions(read: Results) -> Table:
     """The sources' decision tables, answered with arithmetic."""
     columns: Columns = {
-        "Network": lambda row: row.architecture,
+        "Network": "architecture",
         "Kind": "kind",
-        "Region": "region",
-        "Basis": "basis",
-        "Price of": "as_of",
+        **_WHERE,
         "Cost ratio": lambda row: _range(row.ratio_low, row.ratio_high, "{:.2f}"),
         "Spend a month": lambda row: usd(row.spend),
         "Porting": lambda row: usd(row.porting),
@@ -205,10 +196,10 @@ def projected_speeds(read: Results) -> Table:
     table = money_csv(read, "projection")
     own = set(read.study.prices.instances.values())
     columns: Columns = {
-        "Network": lambda row: row.architecture,
+        "Network": "architecture",
         "Pixels": "pixels",
         "Precision": "precision",
-        "Kind": lambda row: "projected" if pd.isna(row.why_not) else row.why_not,
+        "Kind": lambda row: row.kind if pd.isna(row.why_not) else row.why_not,
         **_PRICE,
         "Cores": lambda row: "" if pd.isna(row.cores) else f"{row.cores:g}",
         "Images/s": lambda row: _range(row.low, row.high, "{:,.0f}"),
@@ -339,8 +330,8 @@ def runs_in_words(runs: float) -> str:
     return "never" if math.isinf(runs) else f"{runs:,.0f}"
 
 
-def _words(text: str) -> str:
-    return text.replace("_", " ")
+def _words(text: Any) -> str:
+    return "" if pd.isna(text) else text.replace("_", " ")
 
 
 def _cores(run: Any) -> str:
