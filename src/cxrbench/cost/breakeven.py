@@ -8,11 +8,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from cxrbench.config import Pricing
-from cxrbench.cost.comparable import comparable
+from cxrbench.cost.comparable import both_sides, comparable
 from cxrbench.cost.prices import UNDATED, newest
 from cxrbench.cost.ratios import pair_prices
 from cxrbench.errors import UserError
-from cxrbench.platform_names import GPU, TRAINIUM
 
 CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 PORTING_USD = 20_000.0  # the chapter's 2 to 4 engineer-weeks, section 6.3.19
@@ -74,12 +73,10 @@ def _published(case: Case, prefix: str, prices: pd.DataFrame, pricing: Pricing) 
 
 def _own(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return what comparable runs of a network cost on the GPU and on Trainium at every price."""
-    usable = costs[costs["status"] == "ok"]
-    there = next((name for name in TRAINIUM if name in set(usable["platform"])), TRAINIUM[0])
-    platforms = (GPU, there)
-    if missing := [name for name in platforms if name not in set(usable["platform"])]:
+    usable, platforms, missing = both_sides(costs)
+    if missing:
         return _not_run(costs, missing, platforms, pricing)
-    runs, differs = comparable(usable[usable["platform"].isin(platforms)])
+    runs, differs = comparable(usable)
     ends = [runs[runs["platform"] == name].iloc[0] for name in platforms]
     pair = (ends[0]["instance"], ends[1]["instance"])
     at = pair_prices(prices, pair, pricing.region)

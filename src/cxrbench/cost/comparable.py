@@ -5,7 +5,15 @@ from __future__ import annotations
 import pandas as pd
 
 from cxrbench.machine import headline, short_processor
-from cxrbench.platform_names import ACCELERATED
+from cxrbench.platform_names import ACCELERATED, GPU, TRAINIUM
+
+
+def both_sides(costs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, str], list[str]]:
+    """Return the usable rows of a network on GPU and Trainium, the two platforms, and which has no row."""
+    usable = costs[costs["status"] == "ok"]
+    there = set(usable["platform"])
+    sides = (GPU, next((name for name in TRAINIUM if name in there), TRAINIUM[0]))
+    return usable[usable["platform"].isin(sides)], sides, [name for name in sides if name not in there]
 
 
 def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

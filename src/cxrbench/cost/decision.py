@@ -17,11 +17,10 @@ import pandas as pd
 from cxrbench.config import Pricing
 from cxrbench.cost.breakeven import CHAPTER, PORTING_USD, amount
 from cxrbench.cost.cells import cost_table, pricing_of
-from cxrbench.cost.comparable import comparable
+from cxrbench.cost.comparable import both_sides, comparable
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, at_prices, pair_prices, study_pair
 from cxrbench.errors import UserError, nearest
-from cxrbench.platform_names import GPU, TRAINIUM
 
 _WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
 _EXPAT = "CloudExpat, AWS Trainium vs NVIDIA H100"
@@ -181,20 +180,18 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Rati
 
     Only :func:`~cxrbench.cost.comparable.comparable` runs; what still differs stands in the source.
     """
-    here = costs[costs["dataset"] == dataset]
-    trainium = next((name for name in TRAINIUM if name in set(here["platform"])), TRAINIUM[0])
-    here = here[(here["architecture"] == architecture) & (here["status"] == "ok")]
-    for platform in (trainium, GPU):
-        if platform not in set(here["platform"]):
-            raise UserError(
-                f"no usable cell {dataset}/{architecture}/{platform}: not run yet, so its cost ratio is not "
-                "known; record one or give the ratio yourself"
-            )
-    runs, differs = comparable(here[here["platform"].isin((trainium, GPU))])
+    here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
+    usable, (gpu, trainium), missing = both_sides(here)
+    if missing:
+        raise UserError(
+            f"no usable cell {dataset}/{architecture}/{missing[-1]}: not run yet, so its cost ratio is not "
+            "known; record one or give the ratio yourself"
+        )
+    runs, differs = comparable(usable)
     usd = runs.groupby("platform")["usd_total"].agg(["min", "max"])
     return Ratio(
-        usd.loc[trainium, "min"] / usd.loc[GPU, "max"],
-        usd.loc[trainium, "max"] / usd.loc[GPU, "min"],
+        usd.loc[trainium, "min"] / usd.loc[gpu, "max"],
+        usd.loc[trainium, "max"] / usd.loc[gpu, "min"],
         "measured" if set(runs["kind"]) == {"measured"} else "proxy",
         f"cells {dataset}/{architecture}" + (f"; {differs}" if differs else ""),
     )

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -252,7 +252,9 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     found = []
     for path in sorted(recorded.glob(f"*/*/*/seed*/{RECORD}")):
         with suppress(NotProjected):
-            found.append(_of_record(read_record(path), study, audit))
+            record = read_record(path)
+            host = record.host
+            found.append(_of_record(record, study, audit, device_of_host(host.device), host.devices_used))
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):
             with suppress(NotProjected):
@@ -260,12 +262,16 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     return found
 
 
-def _of_record(record: Record, study: Study, audit: pd.DataFrame) -> Speed:
-    device, speed = device_of_host(record.host.device), record.timing.images_per_second
+def _of_record(record: Record, study: Study, audit: pd.DataFrame, device: Device | None, cores: int) -> Speed:
+    """Return the speed of a record over ``cores`` cores of ``device``; NotProjected where it is not known."""
+    dataset, architecture = record.cell.split("/")[:2]
+    speed, precision = record.timing.images_per_second, str(record.recipe.get("precision", "fp32"))
+    if dataset not in study.datasets:
+        raise NotProjected(f"the study has no {dataset}")
     if device is None or not speed:
         raise NotProjected(f"{record.cell} has no speed on a device with documented peaks")
-    work, precision = _work_of_record(record, study, audit)
-    return reached(device, record.host.devices_used, work, speed, f"cell {record.cell}", precision)
+    work = work_of(audit, architecture, study.dataset(dataset).pixels)
+    return reached(device, cores, work, speed, f"cell {record.cell}", precision)
 
 
 def _of_bench(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Speed:
@@ -290,32 +296,23 @@ def cpu_speeds(study: Study, recorded: Path) -> list[Speed]:
     own: shares compare runs on one processor, which is all that a backtest needs.
     """
     audit = read_audit(recorded)
-    speeds: dict[tuple[str, Work, str], list[float]] = {}
+    seeds: dict[Speed, list[float]] = {}
     for path in sorted(recorded.glob(f"*/*/cpu/seed*/{RECORD}")):
         record = read_record(path)
-        speed = record.timing.images_per_second
+        machine = machine_of(record, "cpu")
         with suppress(NotProjected):
-            of = (machine_of(record, "cpu"), *_work_of_record(record, study, audit))
-            if speed and not is_busy(record.timing.others_share):
-                speeds.setdefault(of, []).append(speed)
+            speed = _of_record(record, study, audit, _anything(machine, 1.0, machine), 1)
+            if not is_busy(record.timing.others_share):
+                alike = replace(speed, source="our own cells", share=0.0, images_per_second=0.0)
+                seeds.setdefault(alike, []).append(speed.images_per_second)
     return [
-        reached(_anything(machine, 1.0, machine), 1, work, mean(some), "our own cells", precision)
-        for (machine, work, precision), some in speeds.items()
+        reached(run.device, 1, run.work, mean(some), run.source, run.precision) for run, some in seeds.items()
     ]
 
 
 def _anything(name: str, tflops: float, family: str) -> Device:
     """Return a device whose peak is ``tflops`` in every precision."""
     return Device(name, tflops, None, "measured beside it", family, True, tflops, "measured beside it")
-
-
-def _work_of_record(record: Record, study: Study, audit: pd.DataFrame) -> tuple[Work, str]:
-    """Return a record's work per image and its precision."""
-    dataset, architecture = record.cell.split("/")[:2]
-    if dataset not in study.datasets:
-        raise NotProjected(f"the study has no {dataset}")
-    work = work_of(audit, architecture, study.dataset(dataset).pixels)
-    return work, str(record.recipe.get("precision", "fp32"))
 
 
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:

@@ -45,7 +45,9 @@ def cost_of_cells(read: Results) -> Table:
         "Kind": "kind",
         "Machine": "named",
         **_PRICE,
-        "Cores": _cores,
+        "Cores": lambda run: (
+            f"{'none' if pd.isna(run.cores_used) else f'{run.cores_used:g}'} of {run.cores_paid:g}"
+        ),
         "Set-up h": lambda run: f"{run.hours_setup:.3f}",
         "Compile h": lambda run: f"{run.hours_compile:.3f}",
         "Train h": lambda run: f"{run.hours_train:.3f}",
@@ -66,9 +68,7 @@ def cost_units(read: Results) -> Table:
         first, target = some.iloc[0], some["target_auroc"].iloc[0]
         rows.append(
             {
-                "Cells": " ".join(group[:3]),
-                "Machine": listed(some["named"]),
-                "Kind": listed(some["kind"]),
+                **_group(group, some),
                 **_row(first, _PRICE),
                 "Usable": f"{len(ok)} of {len(some)}",
                 "Million images": _mean(some["usd_per_million_images"]),
@@ -81,6 +81,12 @@ def cost_units(read: Results) -> Table:
             }
         )
     return pd.DataFrame(rows), "llllllllrrrrrrl"
+
+
+def _group(group: tuple[str, ...], some: pd.DataFrame) -> dict[str, str]:
+    """Return the first columns of a row about the seeds of a group on one machine."""
+    machine, kind = listed(some["named"]), listed(some["kind"])
+    return {"Cells": " ".join(group[:3]), "Machine": machine, "Kind": kind}
 
 
 def _mean(values: pd.Series) -> str:
@@ -106,9 +112,7 @@ def cells_by_regime(read: Results) -> Table:
         paid = {row.regime: spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
         rows.append(
             {
-                "Cells": " ".join(group[:3]),
-                "Machine": listed(some["named"]),
-                "Kind": listed(some["kind"]),
+                **_group(group, some),
                 "Instance": group[3],
                 "Region": listed(some["region"]),
                 **{_words(regime): paid.get(regime, "no price") for regime in regimes},
@@ -332,10 +336,6 @@ def runs_in_words(runs: float) -> str:
 
 def _words(text: Any) -> str:
     return "" if pd.isna(text) else text.replace("_", " ")
-
-
-def _cores(run: Any) -> str:
-    return f"{'none' if pd.isna(run.cores_used) else f'{run.cores_used:g}'} of {run.cores_paid:g}"
 
 
 def _ends(*texts: str) -> str:
