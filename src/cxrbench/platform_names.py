@@ -14,9 +14,13 @@ class Entry:
 
     module: str
     cls: str
-    accelerated: bool = False  # counted, and paid for, in devices and not in CPU cores
+    family: str = "cpu"  # what it computes on: cpu, gpu or neuron; all but cpu is counted and paid in devices
     modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
     found_by: tuple[str, str] | None = None  # path whose presence implies the device, message if it is absent
+
+    @property
+    def accelerated(self) -> bool:
+        return self.family != "cpu"
 
 
 ENTRIES: dict[str, Entry] = {
@@ -24,12 +28,15 @@ ENTRIES: dict[str, Entry] = {
     "cuda": Entry(
         "cuda",
         "CudaPlatform",
-        accelerated=True,
+        family="gpu",
         found_by=("/proc/driver/nvidia/version", "there is no NVIDIA driver on this machine"),
     ),
-    "neuron": Entry("neuron", "NeuronPlatform", accelerated=True),
-    "torchneuron": Entry("torchneuron", "TorchNeuronPlatform", accelerated=True),
+    "neuron": Entry("neuron", "NeuronPlatform", family="neuron"),
+    "torchneuron": Entry("torchneuron", "TorchNeuronPlatform", family="neuron"),
     "xla_cpu": Entry("xla", "XlaPlatform", modules=("torch_xla",)),
 }
 PLATFORMS: tuple[str, ...] = tuple(ENTRIES)
 ACCELERATED = frozenset(name for name, entry in ENTRIES.items() if entry.accelerated)
+FAMILIES = {name: entry.family for name, entry in ENTRIES.items() if entry.accelerated}
+TRAINIUM = tuple(name for name, family in FAMILIES.items() if family == "neuron")
+GPU = "cuda"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cxrbench.cost.cells import cost_of, hours_of
 from cxrbench.cost.prices import read_prices
 from cxrbench.evidence import DatasetIdentity, EpochStats, Host, Record, Timing
 
@@ -16,6 +17,16 @@ SHIPPED = Path(__file__).parents[2] / "data" / "prices.csv"
 def prices():
     """The shipped price table; treat as read-only."""
     return read_prices(SHIPPED)
+
+
+@pytest.fixture
+def priced(prices):
+    """The cost rows of some records under a pricing."""
+
+    def price(records, pricing, target_auroc=None):
+        return cost_of(hours_of([(record, "recorded") for record in records], target_auroc), prices, pricing)
+
+    return price
 
 
 @pytest.fixture(scope="session")

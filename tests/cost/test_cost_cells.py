@@ -4,158 +4,141 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cxrbench.config import Pricing
-from cxrbench.cost.cells import (
-    COST_COLUMNS,
-    amortised,
-    amortised_compile,
-    cost_table,
-    hours_of,
-)
+from cxrbench.cost.cells import COST_COLUMNS, cost_of, cost_table, hours_of
 from cxrbench.cost.prices import read_prices
-from cxrbench.cost.regimes import Regime, regimes
+from cxrbench.cost.regimes import regime_table
 from cxrbench.errors import UserError
-from cxrbench.evidence import Timing
+from cxrbench.evidence import RECORD, Timing
 
-
-def cost_of_cell(record, prices, pricing, target_auroc=None):
-    """The cost rows of one record."""
-    return cost_table([record], prices, pricing, target_auroc).to_dict("records")
-
-
+CELL = "nih128-64px/resnet18/{}/seed{}"
 NEURON = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge", "cpu": "c7a.large"})
 
 
-def test_hours_times_price_by_phase(prices, make_record):
-    (row,) = cost_of_cell(make_record(), prices, Pricing())
+@pytest.fixture
+def cost(priced):
+    """The cost row of one record."""
+    return lambda record, pricing=NEURON, target=None: priced([record], pricing, target).iloc[0]
+
+
+def test_hours_times_price_by_phase(cost, make_record):
+    row = cost(make_record())
     assert [row[f"hours_{p}"] for p in ("setup", "compile", "train", "evaluate")] == [0.1, 0.2, 2.0, 0.5]
     assert row["usd_train"] == pytest.approx(2.0 * 1.006)
     assert row["usd_total"] == pytest.approx(2.8 * 1.006)
     assert row["usd_per_epoch"] == pytest.approx(2.5 * 1.006 / 2)
     assert row["usd_per_million_images"] == pytest.approx(2 * 1.006 / 14000 * 1e6)
     assert (row["region"], row["basis"], row["as_of"]) == ("us-east-1", "on_demand", "2026-07-20")
-    assert row["source"] and list(row) == list(COST_COLUMNS)
+    assert row["source"] and list(row.index) == list(COST_COLUMNS)
 
 
-def test_a_single_process_leaves_half_a_trn1_idle(prices, make_record):
-    record = make_record("nih128-64px/resnet18/neuron/seed0", devices=(1, 2))
-    (row,) = cost_of_cell(record, prices, NEURON)
-    assert (row["cores_used"], row["cores_paid"]) == (1, 2)
-    assert row["usd_used_cores"] == pytest.approx(row["usd_total"] / 2)
+@pytest.mark.parametrize(
+    ("platform", "instances", "cores"),
+    [
+        ("neuron", {"neuron": "trn1.2xlarge"}, (1, 2)),
+        ("cpu", {"cpu": "c7a.large"}, (1, 2)),
+        ("cuda", {"cuda": "c7a.large"}, (math.nan, 2)),
+    ],
+)
+def test_cores_used_of_cores_paid(cost, make_record, platform, instances, cores):
+    """NeuronCores on Trainium and vCPUs on a CPU; a GPU run occupies no vCPU that can be counted."""
+    record = make_record(CELL.format(platform, 0), devices=(1, 2), cores=(1, 16))
+    row = cost(record, Pricing(instances=instances))
+    assert (row["cores_used"], row["cores_paid"]) == pytest.approx(cores, nan_ok=True)
+    assert row["usd_used_cores"] == pytest.approx(row["usd_total"] * cores[0] / 2, nan_ok=True)
 
 
-def test_cores_of_a_cpu_cell_are_vcpus(prices, make_record):
-    record = make_record("nih128-64px/resnet18/cpu/seed0", cores=(1, 16))
-    (row,) = cost_of_cell(record, prices, Pricing())
-    assert (row["instance"], row["cores_used"], row["cores_paid"]) == ("c7a.large", 1, 2)
-    assert "EPYC" in row["note"]
-
-
-def test_measured_on_its_own_instance_else_a_proxy(prices, make_record):
-    kinds = {
-        instance: cost_of_cell(make_record(instance=instance), prices, Pricing())[0]
-        for instance in ("g5.2xlarge", None, "x9.huge")
-    }
-    assert (kinds["g5.2xlarge"]["kind"], kinds["g5.2xlarge"]["instance"]) == ("measured", "g5.2xlarge")
-    assert kinds["g5.2xlarge"]["note"] == ""
+def test_measured_on_its_own_instance_else_a_proxy(cost, make_record):
+    own = cost(make_record(instance="g5.2xlarge"))
+    assert (own["kind"], own["instance"], own["note"]) == ("measured", "g5.2xlarge", "")
     for unknown in (None, "x9.huge"):
-        assert (kinds[unknown]["kind"], kinds[unknown]["instance"]) == ("proxy", "g5.xlarge")
-        assert kinds[unknown]["note"] == "run on NVIDIA A10G, priced as g5.xlarge"
+        row = cost(make_record(instance=unknown))
+        assert (row["kind"], row["instance"]) == ("proxy", "g5.xlarge")
+        assert row["note"] == "run on NVIDIA A10G, priced as g5.xlarge"
 
 
-def test_a_platform_without_an_instance_says_what_to_add(prices, make_record):
+def test_a_platform_without_an_instance_is_told_what_to_add(cost, make_record):
     with pytest.raises(UserError, match=r"prices\.instances names no instance for platform 'neuron'"):
-        cost_of_cell(make_record("nih128-64px/resnet18/neuron/seed0"), prices, Pricing())
+        cost(make_record(CELL.format("neuron", 0)), Pricing())
 
 
-def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_from_theirs(prices, make_record):
+def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_from_theirs(
+    prices, cost, make_record
+):
     """SageMaker's instance has a price of another basis, trn2's of another region."""
-    cell = "nih128-64px/resnet18/{}/seed0"
-    on_sagemaker = make_record(cell.format("neuron"), instance="ml.trn1.32xlarge")
-    on_trn2 = make_record(cell.format("torchneuron"), instance="trn2.3xlarge")
-    (row,) = cost_of_cell(on_sagemaker, prices, NEURON)
+    on_sagemaker = make_record(CELL.format("neuron", 0), instance="ml.trn1.32xlarge")
+    on_trn2 = make_record(CELL.format("torchneuron", 0), instance="trn2.3xlarge")
+    row = cost(on_sagemaker)
     assert (row["kind"], row["instance"]) == ("proxy", "trn1.32xlarge")
-    with pytest.raises(
-        UserError, match=r"no price of trn2\.3xlarge \(us-east-1, on_demand\), which it ran on"
-    ):
-        cost_of_cell(on_trn2, prices, NEURON)
+    with pytest.raises(UserError, match=r"no price of trn2\.3xlarge \(us-east-1, on_demand\), which it ran"):
+        cost(on_trn2)
     named = Pricing(instances=NEURON.instances | {"torchneuron": "trn1.2xlarge"})
-    (row,) = cost_of_cell(on_trn2, prices, named)
+    row = cost(on_trn2, named)
     assert (row["kind"], row["instance"]) == ("proxy", "trn1.2xlarge")
-    hours = pd.DataFrame([hours_of(record) for record in (on_sagemaker, on_trn2)])
-    table = regimes(hours, prices, named.instances, [Regime("on_demand"), Regime("sagemaker")])
-    found = list(table[["regime", "instance", "kind"]].itertuples(index=False, name=None))
-    assert found == [
+    table = regime_table(hours_of([(on_sagemaker, "recorded"), (on_trn2, "recorded")]), prices, named)
+    found = set(table[["basis", "instance", "kind"]].itertuples(index=False, name=None))
+    assert found == {
         ("on_demand", "trn1.32xlarge", "proxy"),
         ("on_demand", "trn1.2xlarge", "proxy"),
+        ("spot", "trn1.32xlarge", "proxy"),
+        ("spot", "trn1.2xlarge", "proxy"),
+        ("reserved_1y", "trn1.32xlarge", "proxy"),
+        ("reserved_3y", "trn1.32xlarge", "proxy"),
         ("sagemaker", "ml.trn1.32xlarge", "measured"),
-    ]
+    }
 
 
-def test_an_undated_price_is_called_undated(prices, make_record):
-    (row,) = cost_of_cell(make_record(), prices, Pricing(basis="spot"))
-    assert row["as_of"] == "undated"
-
-
-def test_a_cost_as_of_a_date(prices, make_record):
+def test_a_cost_at_a_date_and_at_an_undated_price(cost, make_record):
     record = make_record(instance="p4d.24xlarge")
-    then, now = (cost_of_cell(record, prices, Pricing(as_of=d))[0]["usd_total"] for d in ("2025-05-01", None))
+    then, now = (cost(record, Pricing(as_of=date))["usd_total"] for date in ("2025-05-01", None))
     assert then / now == pytest.approx(32.7726 / 21.957642)
+    assert cost(make_record(), Pricing(basis="spot"))["as_of"] == "undated"
 
 
-def test_cost_to_reach_a_validation_score(prices, make_record):
+def test_cost_to_reach_a_validation_score(cost, make_record):
     def reach(target):
-        return cost_of_cell(make_record(), prices, Pricing(), target)[0]["usd_to_auroc"]
+        return cost(make_record(), target=target)["usd_to_auroc"]
 
     assert reach(0.70) == pytest.approx((0.3 + 1.25) * 1.006)
     assert reach(0.75) == pytest.approx((0.3 + 2.5) * 1.006)
     assert math.isnan(reach(0.76)) and math.isnan(reach(None))
 
 
-def test_seeds_that_never_reach_the_target_are_charged_to_those_that_do(prices, make_record):
+def test_seeds_that_never_reach_the_target_are_charged_to_those_that_do(priced, make_record):
     records = [
-        make_record("nih128-64px/resnet18/cuda/seed0", aurocs=(0.70, 0.80)),
-        make_record("nih128-64px/resnet18/cuda/seed1", aurocs=(0.70, 0.71)),
-        make_record("nih128-64px/resnet18/cuda/seed2", status="crashed", aurocs=(0.80,)),
+        make_record(CELL.format("cuda", 0), aurocs=(0.70, 0.80)),
+        make_record(CELL.format("cuda", 1), aurocs=(0.70, 0.71)),
+        make_record(CELL.format("cuda", 2), status="crashed", aurocs=(0.80,)),
     ]
-    table = cost_table(records, prices, Pricing(), 0.75)
     spent = (0.3 + 2.5) + 2.8 + 2.8  # until it was reached, and two whole runs that bought nothing
-    assert table["cost_to_auroc"].tolist() == pytest.approx([spent * 1.006] * 3)
-    assert cost_table(records[1:], prices, Pricing(), 0.75)["cost_to_auroc"].isna().all()
+    assert priced(records, NEURON, 0.75)["cost_to_auroc"].tolist() == pytest.approx([spent * 1.006] * 3)
+    assert priced(records[1:], NEURON, 0.75)["cost_to_auroc"].isna().all()
 
 
-def test_failed_attempts_are_charged_to_the_usable_models(prices, make_record):
+def test_failed_attempts_are_charged_to_the_usable_models(priced, make_record):
+    failed = "nih128-64px/convnext_tiny/cuda/seed0"
     records = [
         make_record(),
-        make_record("nih128-64px/resnet18/cuda/seed1", status="out_of_memory"),
-        make_record("nih128-64px/convnext_tiny/cuda/seed0", status="compile_failed"),
+        make_record(CELL.format("cuda", 1), status="out_of_memory"),
+        make_record(failed, status="compile_failed", timing=Timing(compile_seconds=3600), aurocs=()),
     ]
-    table = cost_table(records, prices, Pricing()).set_index("cell")
-    both = table.loc["nih128-64px/resnet18/cuda/seed0", "cost_to_usable"]
-    assert both == pytest.approx(2 * 2.8 * 1.006)
-    failed = table.loc["nih128-64px/convnext_tiny/cuda/seed0"]
-    assert math.isnan(failed["cost_to_usable"]) and failed["usd_total"] > 0
-    assert "compile_failed: paid for, no usable model" in failed["note"]
+    table = priced(records, NEURON).set_index("cell")
+    assert table.loc[CELL.format("cuda", 0), "cost_to_usable"] == pytest.approx(2 * 2.8 * 1.006)
+    row = table.loc[failed]
+    assert math.isnan(row["cost_to_usable"]) and row["usd_total"] == pytest.approx(1.006)
+    assert math.isnan(row["usd_per_epoch"]) and math.isnan(row["usd_per_million_images"]), "no epoch began"
+    assert "compile_failed: paid for, no usable model" in row["note"]
 
 
-def test_a_run_that_never_began_an_epoch_has_no_cost_per_epoch(prices, make_record):
-    record = make_record(status="compile_failed", timing=Timing(compile_seconds=3600), aurocs=())
-    (row,) = cost_of_cell(record, prices, Pricing())
-    assert row["usd_total"] == pytest.approx(1.006)
-    assert math.isnan(row["usd_per_epoch"]) and math.isnan(row["usd_per_million_images"])
-
-
-def test_no_cells_no_rows(prices):
-    table = cost_table([], prices, Pricing())
+def test_no_cells_no_rows(priced):
+    table = priced([], NEURON)
     assert list(table.columns) == list(COST_COLUMNS) and table.empty
 
 
-def test_the_order_of_records_does_not_matter(prices, make_record):
-    records = [make_record(f"nih128-64px/resnet18/cuda/seed{seed}") for seed in (2, 10, 1)]
-    there, back = cost_table(records, prices, Pricing()), cost_table(records[::-1], prices, Pricing())
+def test_the_order_of_records_does_not_matter(priced, make_record):
+    records = [make_record(CELL.format("cuda", seed)) for seed in (2, 10, 1)]
+    there, back = priced(records, NEURON), priced(records[::-1], NEURON)
     pd.testing.assert_frame_equal(there, back)
     assert there["seed"].tolist() == [1, 2, 10]
 
@@ -164,51 +147,32 @@ def test_a_new_instance_is_one_row_of_data(tmp_path, shipped, make_record):
     path = tmp_path / "prices.csv"
     row = "g7.xlarge,us-east-1,on_demand,0.5,B40,1,48,1,4,32,a test,2026-11-01,\n"
     path.write_text(shipped.read_text() + row)
-    table = read_prices(path)
-    (own,) = cost_of_cell(make_record(instance="g7.xlarge"), table, Pricing())
-    assert own["kind"] == "measured" and own["usd_total"] == pytest.approx(2.8 * 0.5)
-    as_declared = cost_of_cell(make_record(), table, Pricing(instances={"cuda": "g7.xlarge"}))
-    assert as_declared[0]["usd_total"] == pytest.approx(2.8 * 0.5) and as_declared[0]["kind"] == "proxy"
+    declared = Pricing(instances={"cuda": "g7.xlarge"})
+    for record, kind in ((make_record(instance="g7.xlarge"), "measured"), (make_record(), "proxy")):
+        (found,) = cost_of(hours_of([(record, "recorded")]), read_prices(path), declared).itertuples()
+        assert found.kind == kind and found.usd_total == pytest.approx(2.8 * 0.5)
 
 
-def test_a_gpu_run_occupies_no_vcpu_that_can_be_counted(prices, make_record):
-    (row,) = cost_of_cell(make_record(), prices, Pricing(instances={"cuda": "c7a.large"}))
-    assert row["usd_total"] == pytest.approx(2.8 * 0.10264)
-    assert math.isnan(row["cores_used"]) and math.isnan(row["usd_used_cores"])
-
-
-def test_a_cell_is_the_same_instance_in_the_cost_table_and_in_every_regime(prices, make_record):
+def test_a_cell_is_the_same_instance_in_the_cost_table_and_in_every_regime(prices, priced, make_record):
     """Measured on g5.2xlarge it stays measured there, also on a platform that the config does not name."""
     records = [
         make_record(instance="g5.2xlarge"),
-        make_record("nih128-64px/resnet18/torchneuron/seed0", instance="trn1.2xlarge"),
-        make_record("nih128-64px/resnet18/neuron/seed0"),
+        make_record(CELL.format("torchneuron", 0), instance="trn1.2xlarge"),
+        make_record(CELL.format("neuron", 0)),
     ]
-    costs = cost_table(records, prices, NEURON)
-    hours = pd.DataFrame([hours_of(record) for record in records])
-    table = regimes(hours, prices, NEURON.instances, [Regime("on_demand"), Regime("spot")])
-    for regime, some in table.groupby("regime"):
+    costs = priced(records, NEURON).set_index("cell")[["instance", "kind"]]
+    table = regime_table(hours_of([(record, "recorded") for record in records]), prices, NEURON)
+    for _, some in table.groupby("regime"):
         found = some.set_index("cell")[["instance", "kind"]]
-        pd.testing.assert_frame_equal(found, costs.set_index("cell").loc[found.index, ["instance", "kind"]])
-        assert len(found) == 3, regime
+        pd.testing.assert_frame_equal(found, costs.loc[found.index])
+    assert table["cell"].nunique() == 3
     assert costs["instance"].tolist() == ["g5.2xlarge", "trn1.2xlarge", "trn1.2xlarge"]
     assert costs["kind"].tolist() == ["measured", "proxy", "measured"]
 
 
-hours = st.floats(0, 1e5, allow_subnormal=False)
-
-
-@settings(deadline=None)
-@given(hours, hours, st.integers(1, 10_000))
-def test_amortising_approaches_the_cost_of_a_run(once, each, runs):
-    shared = amortised(once, each, runs)
-    assert each <= shared <= each + once
-    assert shared * runs == pytest.approx(once + each * runs)
-
-
-def test_compilation_shared_by_runs(prices, make_record):
-    table = cost_table([make_record()], prices, Pricing())
-    assert amortised_compile(table, 1).iloc[0] == pytest.approx(2.8 * 1.006)
-    assert amortised_compile(table, 4).iloc[0] == pytest.approx((2.6 + 0.05) * 1.006)
-    with pytest.raises(UserError, match="one run or more"):
-        amortised(1, 1, 0)
+def test_compilation_shared_by_runs(tmp_path, shipped, make_record):
+    record = make_record().model_copy(update={"dataset": None})
+    (tmp_path / RECORD).write_text(record.to_json())
+    for runs, usd in ((1, 2.8 * 1.006), (4, (2.6 + 0.05) * 1.006)):
+        table = cost_table([tmp_path], shipped, NEURON, runs=runs)
+        assert table["usd_amortised"].iloc[0] == pytest.approx(usd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import sys
@@ -94,15 +93,13 @@ def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns()
     assert all(row["kind"] in ("measured", "proxy") for row in tables["cells"])
 
 
-def test_on_spot_expectation_and_simulation_agree() -> None:
-    found = rows(
-        "spot", CELL, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3, "--trials", 300
-    )
+def test_on_spot_a_run_is_expected_to_take_longer() -> None:
+    found = rows("spot", CELL, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3)
     assert {row["kind"] for row in found} == {"projected"} and {row["rate"] for row in found} == {0.5, 2}
     for row in found:
-        assert abs(row["simulated_hours"] - row["expected_hours"]) < 5 * row["standard_error"]
         assert row["expected_hours"] > row["work_hours"]
         assert (row["usd"] is None) == bool(row["note"]), "no price, no dollars, and a reason"
+    assert "spot interval is 0" in refused("cost", "spot", CELL, "--save-every", 0)
 
 
 def test_break_even_of_the_published_cases_and_of_ones_own_numbers() -> None:
@@ -152,23 +149,26 @@ def test_projections_have_units_and_each_reason_once() -> None:
 
 
 def test_a_decision_may_rest_on_ones_own_ratio_or_on_other_prices() -> None:
-    told = json.loads(
+    decision = json.loads(
         cxrbench("cost", "decide", *FIVE, "--architecture", "mine", "--ratio", 0.5, 1.2, "--json").stdout
     )
-    assert told["verdict"] == "depends" and told["saving_per_month"] == pytest.approx([-16_000, 40_000])
-    assert told["months_to_break_even"] == [None, 0.5]
+    assert decision["verdict"] == "depends" and decision["saving_per_month"] == pytest.approx(
+        [-16_000, 40_000]
+    )
+    assert decision["months_to_break_even"] == [None, 0.5]
     shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
     assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown
+    assert "trn1.2xlarge against g5.xlarge in us-east-1 at spot" in shown
     assert "ongoing engineering of a second platform: 0 USD per month, an assumption" in shown
 
 
 def test_ongoing_engineering_is_part_of_a_decision() -> None:
-    def told(*more: object) -> dict[str, object]:
+    def decided(*more: object) -> dict[str, object]:
         words = ("--architecture", "mine", "--ratio", 0.5, 0.5, *more, "--json")
         return json.loads(cxrbench("cost", "decide", *FIVE, *words).stdout)
 
-    assert told()["saving_per_month"] == [40_000, 40_000] and told()["verdict"] == "port"
-    dear = told("--ongoing", 45_000)
+    assert decided()["saving_per_month"] == [40_000, 40_000] and decided()["verdict"] == "port"
+    dear = decided("--ongoing", 45_000)
     assert dear["saving_per_month"] == [-5_000, -5_000] and dear["verdict"] == "stay"
     assert "ongoing engineering is -1.0" in refused(
         "cost", "decide", *FIVE, "--architecture", "cnn", "--ongoing", -1
@@ -181,6 +181,7 @@ def test_ongoing_engineering_is_part_of_a_decision() -> None:
         (["--architecture", "cn"], "architecture 'cn': no published cost ratio; did you mean 'cnn'?"),
         (["--architecture", "nih128-64px/resnet18"], "nih128-64px/resnet18/neuron: not run yet"),
         (["--architecture", "transformer", "--basis", "spot"], "names no instances"),
+        (["--architecture", "cnn", "--basis", "reserved_3y"], "no prices of trn1.2xlarge against g5.xlarge"),
         (["--architecture", "x", "--ratio", "2", "1"], "write low and high"),
     ],
 )
@@ -232,10 +233,10 @@ def test_the_ledger_shows_no_verdict_when_a_formula_fails(tmp_path: Path) -> Non
     path = tmp_path / "claims.yaml"
     path.write_text(text.replace("computation: (cuda - trainium) / cuda * 100", wrong, 1))
     line = path.read_text().splitlines().index(f"    {wrong}") + 1
-    told = refused("claims", "--file", path)
+    message = refused("claims", "--file", path)
     assert (
-        told.startswith(f"{path}:{line}:{len('    computation: ') + 1}: claim P02")
-        and "division by zero" in told
+        message.startswith(f"{path}:{line}:{len('    computation: ') + 1}: claim P02")
+        and "division by zero" in message
     )
 
 

@@ -62,11 +62,11 @@ def compare_with_recorded(
     Speed is judged only on a machine whose device and processor have the recorded names.
     """
     from cxrbench.config import read_study
+    from cxrbench.cost.cells import cost_table, pricing_of
     from cxrbench.evidence import RECORD, read_record
     from cxrbench.recorded import Recorded
     from cxrbench.report.compare import compare, readable
-    from cxrbench.report.machines import mark
-    from cxrbench.report.pricing import cost_table
+    from cxrbench.report.cost_tables import mark
     from cxrbench.study import Plan
 
     one = Cell.parse(cell)
@@ -80,7 +80,7 @@ def compare_with_recorded(
         say(f"note: {note}")
     if found.lines:
         print(readable(found))
-    (cost,) = cost_table([one.folder(runs)], study, prices).itertuples()
+    (cost,) = cost_table([one.folder(runs)], prices, pricing_of(study)).itertuples()
     minutes = cost.hours_total * 60
     print(
         f"wall time {minutes:.1f} min, {record.attempts} attempt(s); as {cost.instance} in {cost.region}"

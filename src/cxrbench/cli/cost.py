@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,7 @@ from cxrbench.cli.words import (
     StudyOption,
     say,
 )
+from cxrbench.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +35,10 @@ OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
 
 
-def _give(table: pd.DataFrame, shown: str | None, out: Path | None, as_json: bool) -> None:
-    """The same rows as JSON, in a CSV, or for people (``shown``; none: all columns)."""
+def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
+    """Print rows as JSON or as ``text`` (none: all columns); ``out``: write them as CSV instead of text."""
+    from cxrbench.cli.cost_text import in_columns
+
     if out:
         from cxrbench.files import write_csv
 
@@ -41,9 +46,7 @@ def _give(table: pd.DataFrame, shown: str | None, out: Path | None, as_json: boo
     if as_json:
         print(table.to_json(orient="records", indent=1))
     elif not out:
-        from cxrbench.report.pricing import in_columns
-
-        print(in_columns(table) if shown is None else shown)
+        print(in_columns(table) if text is None else text)
 
 
 @app.command("table")
@@ -68,12 +71,13 @@ def cost_of_records(
     as_json: JsonOption = False,
 ) -> None:
     """Price cells: hours by phase times the price of an instance, marked measured or proxy."""
-    from cxrbench.report.pricing import Asked, cost_table, readable
+    from cxrbench.cli import cost_text
+    from cxrbench.cost.cells import cost_table, pricing_of
 
-    asked = Asked(region, basis, as_of, target_auroc, runs)
+    pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
-    table = cost_table(named, study, prices, asked, recorded)
-    _give(table, readable(table), out, as_json)
+    table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
+    _print(table, as_json, cost_text.costs(table), out)
 
 
 @app.command("regimes")
@@ -85,30 +89,20 @@ def cost_regimes(
     as_json: JsonOption = False,
 ) -> None:
     """The same cells, and the published ratio, under every price basis and date; does the ranking turn?"""
-    import pandas as pd
-
-    from cxrbench.cost.cells import hours_of
+    from cxrbench.cli import cost_text
+    from cxrbench.cost import cells, ratios, regimes
     from cxrbench.cost.prices import read_prices
-    from cxrbench.report.machines import machine_names
-    from cxrbench.report.pricing import Asked, in_columns, pricing_of, read_records
-    from cxrbench.report.regimes import ranking_sentences, ratio_table, regime_table, turning_sentences
 
-    pricing, table = pricing_of(study, Asked(region=region)), read_prices(prices)
-    hours = pd.DataFrame([hours_of(record) for record in read_records(records or [RECORDED])])
-    cells, ratios = regime_table(hours, table, pricing), ratio_table(table, pricing)
+    pricing, table = cells.pricing_of(study, region), read_prices(prices)
+    hours = cells.hours_of(cells.runs_of(records or [RECORDED]))
+    costs, pairs = regimes.regime_table(hours, table, pricing), ratios.ratio_table(table, pricing)
     if as_json:
-        print(
-            f'{{"cells": {cells.to_json(orient="records")},\n "ratios": {ratios.to_json(orient="records")}}}'
-        )
+        rows = (some.to_json(orient="records") for some in (costs, pairs))
+        print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
         return
-    shown = [
-        *("cell", "machine", "kind", "instance", "region", "basis", "as_of", "usd_per_hour", "usd_total"),
-        *("cost_to_usable", "usd_sd"),
-    ]
-    priced = cells.assign(machine=machine_names(cells))[shown] if len(cells) else cells
-    print(in_columns(priced), in_columns(ratios), sep="\n\n", end="\n\n")
-    for sentence in (*turning_sentences(table, pricing, ratios), *ranking_sentences(cells)):
-        print(sentence)
+    print(cost_text.regimes(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
+    sentences = [*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(costs)]
+    print(*sentences, sep="\n")
 
 
 @app.command("spot")
@@ -120,19 +114,18 @@ def cost_spot(
     rate: Annotated[list[float] | None, typer.Option(help="Interruptions per hour; may be repeated.")] = None,
     save_every: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 5.0,
     restart: Annotated[float | None, typer.Option(help="Minutes a restart costs; none: the set-up.")] = None,
-    trials: Annotated[int, typer.Option(min=2, help="Simulated runs.")] = 400,
     as_json: JsonOption = False,
 ) -> None:
-    """What interruptions add on spot: the expectation and a simulation beside each other (projected)."""
+    """What interruptions are expected to add on spot (projected)."""
+    from cxrbench.cost.cells import cost_table, pricing_of
     from cxrbench.cost.prices import read_prices
-    from cxrbench.report.pricing import Asked, cost_table, pricing_of
-    from cxrbench.report.spot import RATES, Spot, spot_table
+    from cxrbench.cost.spot import RATES, spot_table
 
+    pricing = pricing_of(study, region)
+    costs = cost_table(records or [RECORDED], prices, pricing)
     hours = None if restart is None else restart / 60
-    how = Spot(tuple(rate or RATES), save_every / 60, hours, trials)
-    costs = cost_table(records or [RECORDED], study, prices, Asked(region=region))
-    table = spot_table(costs, read_prices(prices), pricing_of(study, Asked(region=region)), how)
-    _give(table, None, None, as_json)
+    table = spot_table(costs, read_prices(prices), pricing, rate or RATES, save_every / 60, hours)
+    _print(table, as_json)
 
 
 @app.command("break-even")
@@ -147,32 +140,32 @@ def cost_break_even(
     as_json: JsonOption = False,
 ) -> None:
     """Runs until a port pays: for your numbers, or for the published cases and our own cells."""
-    given = (days, usd_per_day, here, there)
-    if any(one is not None for one in given):
-        from cxrbench.cost.breakeven import arithmetic
-
-        for line in arithmetic(*given):
-            print(line)
-        return
+    from cxrbench.cli import cost_text
+    from cxrbench.cost.breakeven import arithmetic, break_even_table
+    from cxrbench.cost.cells import cost_table, pricing_of
     from cxrbench.cost.prices import read_prices
-    from cxrbench.report.breakeven import break_even_table
-    from cxrbench.report.pricing import Asked, cost_table, pricing_of, readable_break_even
 
-    costs = cost_table(records or [RECORDED], study, prices)
-    table = break_even_table(costs, read_prices(prices), pricing_of(study, Asked()))
-    _give(table, readable_break_even(table), None, as_json)
+    given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
+    numbers = [number for number in given.values() if number is not None]
+    if len(numbers) == len(given):
+        print(*arithmetic(*numbers), sep="\n")
+    elif numbers:
+        missing = next(name for name, number in given.items() if number is None)
+        raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
+    else:
+        pricing = pricing_of(study)
+        costs = cost_table(records or [RECORDED], prices, pricing)
+        table = break_even_table(costs, read_prices(prices), pricing)
+        _print(table, as_json, cost_text.break_even(table))
 
 
 @app.command("reserve")
-def cost_reserve(
-    prices: PricesOption = PRICES,
-    as_json: JsonOption = False,
-) -> None:
+def cost_reserve(prices: PricesOption = PRICES, as_json: JsonOption = False) -> None:
     """The utilisation at which a reservation pays: its rate over the rate on demand, at the newest prices."""
     from cxrbench.cost.breakeven import reservations
     from cxrbench.cost.prices import read_prices
 
-    _give(reservations(read_prices(prices)), None, None, as_json)
+    _print(reservations(read_prices(prices)), as_json)
 
 
 @app.command("project")
@@ -184,13 +177,13 @@ def cost_project(
     as_json: JsonOption = False,
 ) -> None:
     """Speeds and costs where nothing was run: ranges, labelled projected, with their errors elsewhere."""
+    from cxrbench.cli import cost_text
     from cxrbench.config import read_study
     from cxrbench.cost.prices import read_prices
-    from cxrbench.report.pricing import readable_projection
-    from cxrbench.report.projection import projection_table
+    from cxrbench.cost.projection import projection_table
 
     table = projection_table(read_study(study), read_prices(prices), recorded)
-    _give(table, readable_projection(table), out, as_json)
+    _print(table, as_json, cost_text.projections(table), out)
 
 
 @app.command("refresh")
@@ -206,7 +199,7 @@ def cost_refresh(
     from cxrbench.cost.refresh import refresh
 
     found = refresh(prices, region, instances, write, window)
-    _give(found.difference, None, None, as_json)
+    _print(found.difference, as_json)
     for instance in found.not_offered:
         say(f"{instance}: not offered in {region}")
     say(f"wrote {prices}" if found.written else "nothing written; add --write to keep these prices")
@@ -245,18 +238,25 @@ def cost_decide(
     as_json: JsonOption = False,
 ) -> None:
     """Port to Trainium or stay? Your numbers in, the arithmetic out."""
-    from cxrbench.cost.breakeven import decide
-    from cxrbench.report.decision import ratio_for
+    from cxrbench.cost.decision import decide, ratio_for
+    from cxrbench.cost.ratios import Ratio
 
-    chosen = ratio_for(architecture, ratio, basis, records, study, prices)
-    told = decide(spend, chosen, porting, horizon, capacity, ongoing)
-    if as_json:
-        from cxrbench.report.decision import as_json as written
-
-        print(written(told, chosen))
+    if ratio:
+        chosen = Ratio(*ratio, "projected", "your own ratio")
+    else:
+        chosen = ratio_for(architecture, basis, records, study, prices)
+    decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
+    if not as_json:
+        print(*decision.arithmetic, sep="\n")
         return
-    for line in told.arithmetic:
-        print(line)
+    months = [None if math.isinf(end) else end for end in decision.months_to_break_even]
+    value = {
+        "verdict": decision.verdict, "ratio": [chosen.low, chosen.high], "kind": chosen.kind,
+        "source": chosen.source, "saving_per_month": decision.saving_per_month,
+        "net_over_horizon": decision.net_over_horizon, "months_to_break_even": months,
+        "arithmetic": decision.arithmetic,
+    }  # fmt: skip
+    print(json.dumps(value, indent=1))
 
 
 @app.command("report")
@@ -267,6 +267,6 @@ def cost_report(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Write every table of the paper's section on cost: regimes, spot, break-even, decisions, projections."""
-    from cxrbench.report.cost_report import write_cost_report
+    from cxrbench.cost.tables import write_cost_tables
 
-    write_cost_report(results, study, prices, recorded)
+    write_cost_tables(results, study, prices, recorded)

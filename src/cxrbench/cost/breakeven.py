@@ -1,226 +1,173 @@
-"""When porting pays: runs to break even, the line of indifference, and a decision from five numbers.
-
-The sources' decision tables (the chapter's decision framework, CloudExpat's checklist, CloudRoute's
-scenarios) sort by spend, architecture, porting budget, horizon and capacity; :func:`decide` takes exactly
-these and answers with the arithmetic.
-"""
+"""When a port pays: runs to break even, the line of indifference, and the utilisation for a reservation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
-from cxrbench.cost.comparable import comparable
+from cxrbench.config import Pricing
+from cxrbench.cost.comparable import both_sides, comparable
 from cxrbench.cost.prices import UNDATED, newest
-from cxrbench.cost.regimes import Regime, reprice
-from cxrbench.errors import UserError, nearest
+from cxrbench.cost.ratios import pair_prices
+from cxrbench.errors import UserError
+
+CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
+PORTING_USD = 20_000.0  # the chapter's 2 to 4 engineer-weeks, section 6.3.19
+BREAK_EVEN_COLUMNS = [
+    "case", "kind", "here", "there", "region", "basis", "as_of", "usd_here", "usd_there", "saving",
+    "porting", "runs", "source", "note", "usd_here_sd", "usd_there_sd",
+]  # fmt: skip
 
 
-def porting_usd(days: float, usd_per_day: float) -> float:
-    """What a port costs: engineer days times the rate of a day."""
-    return _amount("porting days", days) * _amount("rate per day", usd_per_day)
+class Case(NamedTuple):
+    """A published run on a GPU (``here``) and on Trainium (``there``), with its instance-hours on each.
+
+    Hours are the source's own. Cases of one source are readings of the same comparison, and count once.
+    """
+
+    name: str
+    here: str
+    hours_here: float
+    there: str
+    hours_there: float
+    source: str
+
+
+_GPU_HOURS, _BLOG = 8 * 24 * 30, "AWS blog, Trainium and Amazon SageMaker"
+CASES = tuple(
+    Case(name, "p4d.24xlarge", here, "trn1.32xlarge", there, source)
+    for name, here, there, source in (
+        ("30B model, run times as printed", _GPU_HOURS, 16 * 24 * 18, CHAPTER),
+        ("30B model, equal tokens", _GPU_HOURS, 16 * 24 * 30 * 42 / 48, CHAPTER),
+        ("fine-tuning", 6553 / 3600, 6033 / 3600, _BLOG),
+    )
+)
+
+
+def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return the runs until a port pays at every price, for published cases and the networks of ``costs``.
+
+    ``costs`` are rows of cost.csv. Infinite ``runs``: there is no saving. NaN: a side was not run or has
+    no price, and ``note`` names it. ``usd_*_sd`` is over seeds; none for published runs.
+    """
+    parts = [
+        _published(case, prefix, prices, pricing)
+        for case in CASES
+        for prefix in ("", "ml.")  # SageMaker's instances have prices of their own
+    ]
+    for (dataset, architecture), some in costs.groupby(["dataset", "architecture"]):
+        ours = _own(some, prices, pricing)
+        parts.append(ours.assign(case=f"{dataset} {architecture}", source="this paper's cells"))
+    return pd.concat(parts, ignore_index=True).reindex(columns=BREAK_EVEN_COLUMNS)
+
+
+def _published(case: Case, prefix: str, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    pair = (prefix + case.here, prefix + case.there)
+    at = pair_prices(prices, pair, pricing.region)
+    usd = at["usd"] * case.hours_here, at["usd_other"] * case.hours_there
+    rows = _with_runs(at, pair, *usd, "published hours times listed prices")
+    return rows.assign(case=case.name, kind="published", source=case.source)
+
+
+def _own(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return what comparable runs of a network cost on the GPU and on Trainium at every price."""
+    usable, platforms, missing = both_sides(costs)
+    if missing:
+        return _not_run(costs, missing, platforms, pricing)
+    runs, differs = comparable(usable)
+    ends = [runs[runs["platform"] == name].iloc[0] for name in platforms]
+    pair = (ends[0]["instance"], ends[1]["instance"])
+    at = pair_prices(prices, pair, pricing.region)
+    rates = [at[usd] / end["usd_per_hour"] for usd, end in zip(("usd", "usd_other"), ends, strict=True)]
+    here, other = (rate * end["cost_to_usable"] for rate, end in zip(rates, ends, strict=True))
+    here_sd, other_sd = (rate * end["usd_sd"] for rate, end in zip(rates, ends, strict=True))
+    note = "mean over seeds, failed attempts charged" + (f"; {differs}" if differs else "")
+    rows = _with_runs(at, pair, here, other, note)
+    kind = " and ".join(dict.fromkeys(end["kind"] for end in ends))
+    return rows.assign(kind=kind, usd_here_sd=here_sd, usd_there_sd=other_sd)
+
+
+def _not_run(
+    costs: pd.DataFrame, missing: list[str], platforms: tuple[str, str], pricing: Pricing
+) -> pd.DataFrame:
+    """Return the row of a network that did not run on both platforms."""
+    run = costs[costs["platform"].isin(platforms)]
+    here, there = (
+        " and ".join(run.loc[run["platform"] == name, "instance"].unique()) or pricing.instances.get(name, "")
+        for name in platforms
+    )
+    row = {
+        "kind": " and ".join(run["kind"].unique()) or "not run", "here": here, "there": there,
+        "region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD,
+        "note": f"not run: {', '.join(missing)}",
+    }  # fmt: skip
+    return pd.DataFrame([row])
+
+
+def _with_runs(
+    at: pd.DataFrame, pair: tuple[str, str], here: pd.Series, there: pd.Series, note: str
+) -> pd.DataFrame:
+    """Return rows of :func:`~cxrbench.cost.ratios.pair_prices` with USD per run here and there, and runs."""
+    runs = [break_even_runs(PORTING_USD, *usd) for usd in zip(here, there, strict=True)]
+    return at[["region", "basis", "as_of"]].assign(
+        here=pair[0],
+        there=pair[1],
+        usd_here=here,
+        usd_there=there,
+        saving=here - there,
+        porting=PORTING_USD,
+        runs=runs,
+        note=[note if math.isfinite(number) else "never: no saving" for number in runs],
+    )
 
 
 def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
-    """Runs after which ``porting`` USD are earned back; infinite when a run there saves nothing.
+    """Return the runs after which ``porting`` USD are earned back; infinite when a run there saves nothing.
 
     ``usd_here`` and ``usd_there`` are USD per run before and after the port.
     """
-    saving = _amount("cost per run here", usd_here) - _amount("cost per run there", usd_there)
-    return math.inf if saving <= 0 else float(math.ceil(_amount("porting cost", porting) / saving))
+    saving = amount("cost per run here", usd_here) - amount("cost per run there", usd_there)
+    return math.inf if saving <= 0 else float(math.ceil(amount("porting cost", porting) / saving))
 
 
-def arithmetic(
-    days: float | None, usd_per_day: float | None, here: float | None, there: float | None
-) -> list[str]:
-    """Break-even of one's own numbers, line by line; UserError names the number that is missing."""
-    named = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
-    if missing := [name for name, value in named.items() if value is None]:
-        raise UserError(f"{missing[0]} is missing: break-even needs {', '.join(named)}")
-    porting = porting_usd(*(float(named[name] or 0) for name in ("--days", "--usd-per-day")))
-    now, after = (float(named[name] or 0) for name in ("--here", "--there"))
-    runs = break_even_runs(porting, now, after)
+def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> list[str]:
+    """Return the break-even of a user's own numbers, line by line: engineer-days, and USD per day and run."""
+    porting = amount("porting days", days) * amount("rate per day", usd_per_day)
+    runs = break_even_runs(porting, here, there)
     answer = "never: a run there saves nothing" if math.isinf(runs) else f"after {runs:,.0f} runs"
     return [
         f"porting = days x rate = {days:g} x {usd_per_day:,.0f} = {porting:,.0f} USD",
-        f"saving per run = {now:,.2f} - {after:,.2f} = {now - after:,.2f} USD",
+        f"saving per run = {here:,.2f} - {there:,.2f} = {here - there:,.2f} USD",
         f"runs to break even = porting / saving, rounded up: {answer}",
     ]
 
 
-def indifference(porting: float, runs: Iterable[float]) -> pd.DataFrame:
-    """The line on which porting neither pays nor costs: columns ``runs``, ``usd_saved_per_run``.
-
-    Above it (more saved per run, or more runs) porting pays.
-    """
-    runs = [_amount("runs", number) for number in runs]
-    if not all(runs):
-        raise UserError("0 runs: the line of indifference begins at a positive number of runs")
-    return pd.DataFrame({"runs": runs, "usd_saved_per_run": [_amount("porting", porting) / r for r in runs]})
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Cost on Trainium over cost on the GPU for the same work, as a range, and where it is from."""
-
-    low: float
-    high: float
-    kind: str  # measured, proxy, projected or published
-    source: str
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high:
-            raise UserError(f"cost ratio {self.low} to {self.high}: write low and high, both zero or more")
-
-
-# 30 to 50 % more work per dollar is a cost of 1/1.5 to 1/1.3, not of 0.5 to 0.7.
-PUBLISHED = {
-    "transformer": Ratio(
-        1 / 1.5, 1 / 1.3, "published",
-        "AWS's 30 to 50 % better price-performance of Trainium2, as quoted by CloudRoute, Trainium vs GPU",
-    ),
-    "cnn": Ratio(
-        3.0, 5.0, "published",
-        "Fisher, medRxiv 2025.12.23.25342933, abstract: trn1 against g5 for CNN training",
-    ),
-}  # fmt: skip
-
-
-def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str, ours: str, baseline: str) -> Ratio:
-    """The cost ratio of two platforms from cost rows: lowest to highest over seeds, with its kind.
-
-    Only :func:`~cxrbench.cost.comparable.comparable` runs; what still differs stands in the source.
-    """
-    here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
-    usable = here[here["platform"].isin((ours, baseline)) & (here["status"] == "ok")]
-    runs, differs = comparable(usable)
-    usd = {platform: runs[runs["platform"] == platform] for platform in (ours, baseline)}
-    for platform, rows in usd.items():
-        if rows.empty:
-            raise UserError(
-                f"no usable cell {dataset}/{architecture}/{platform}: not run yet, so its cost ratio is not "
-                "known; record one or give the ratio yourself"
-            )
-    kinds = {kind for rows in usd.values() for kind in rows["kind"]}
-    there, base = usd[ours]["usd_total"], usd[baseline]["usd_total"]
-    return Ratio(
-        there.min() / base.max(), there.max() / base.min(),
-        "measured" if kinds == {"measured"} else "proxy",
-        f"cells {dataset}/{architecture}" + (f"; {differs}" if differs else ""),
-    )  # fmt: skip
-
-
-def repriced_ratio(
-    ratio: Ratio,
-    prices: pd.DataFrame,
-    pair: tuple[str, str],
-    published_at: Regime,
-    asked: Regime,
-    region: str,
-) -> Ratio:
-    """``ratio`` of the pair (Trainium instance, GPU instance) at other prices, its run times unchanged."""
-    told = reprice((ratio.low, ratio.high), prices, *pair, published_at, asked, region)
-    source = f"{ratio.source}; run times unchanged, {' against '.join(pair)} in {region} at {asked}"
-    return Ratio(*told.ratio, ratio.kind, source)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The answer to :func:`decide`. Ranges run from the worst to the best end of the cost ratio."""
-
-    verdict: str  # port, stay, depends
-    saving_per_month: tuple[float, float]
-    net_over_horizon: tuple[float, float]
-    months_to_break_even: tuple[float, float]
-    arithmetic: tuple[str, ...]
-
-
-def decide(
-    spend: float,
-    architecture: str | Ratio,
-    porting: float,
-    horizon_months: float,
-    capacity: float,
-    ongoing: float = 0.0,
-) -> Decision:
-    """Whether to port, from the five numbers of the sources' decision tables and what a port goes on costing.
-
-    ``spend``: USD per month paid for GPU training now. ``architecture``: a kind in :data:`PUBLISHED`, or
-    a :class:`Ratio` of one's own. ``porting``: USD. ``horizon_months``: how long the model will be
-    trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had. ``ongoing``:
-    USD per month of engineering that the second platform needs as long as it is used.
-    """
-    ratio = architecture if isinstance(architecture, Ratio) else published(architecture)
-    amounts = {"spend": spend, "porting budget": porting, "horizon": horizon_months}
-    for name, value in (amounts | {"ongoing engineering": ongoing}).items():
-        _amount(name, value)
-    if not 0 <= capacity <= 1:
-        raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
-    saved = [spend * capacity * (1 - end) - ongoing for end in (ratio.high, ratio.low)]
-    net = [usd * horizon_months - porting for usd in saved]
-    months = [math.inf if usd <= 0 else porting / usd for usd in saved]
-    verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
-    lines = (
-        f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
-        f"ongoing engineering of a second platform: {ongoing:,.0f} USD per month"
-        + ("" if ongoing else ", an assumption"),
-        f"saved per month = spend x capacity x (1 - ratio) - ongoing = {spend:,.0f} x {capacity:g} x (1 - "
-        f"{ratio.high:.2f} to {ratio.low:.2f}) - {ongoing:,.0f} = {saved[0]:,.0f} to {saved[1]:,.0f} USD",
-        f"net over {horizon_months:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
-        f"months to break even = porting / saved = {_months(months[0])} to {_months(months[1])}",
-        _VERDICTS[verdict],
-    )
-    return Decision(verdict, (saved[0], saved[1]), (net[0], net[1]), (months[0], months[1]), lines)
-
-
-_VERDICTS = {
-    "port": "port: it pays at both ends of the range",
-    "stay": "stay: it pays at neither end of the range",
-    "depends": "depends: it pays at one end of the range only; measure the cost ratio on this network first",
-}
-
-
-def _months(value: float) -> str:
-    return "never" if math.isinf(value) else f"{value:.1f}"
-
-
-def published(architecture: str) -> Ratio:
-    """The published ratio of a kind of network in :data:`PUBLISHED`; UserError with the nearest name."""
-    if architecture not in PUBLISHED:
-        raise UserError(
-            f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
-            f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
-        )
-    return PUBLISHED[architecture]
-
-
-RESERVATION_COLUMNS = [
-    "instance", "region", "basis", "usd_reserved", "usd_on_demand", "as_of", "utilisation",
-]  # fmt: skip
-
-
 def reservations(prices: pd.DataFrame) -> pd.DataFrame:
-    """The utilisation at which each reservation pays, at the newest prices: reserved over on-demand rate.
+    """Return the utilisation from which each reservation pays: its newest rate over that on demand.
 
     A reservation is paid for every hour of its term, an on-demand instance for the hours it runs: the first
     is cheaper where the instance would run more than ``utilisation`` (0 to 1) of the time.
     """
-    latest = newest(prices).set_index(["instance", "region", "basis"])
-    rows = []
-    for instance, region, basis in latest.index:
-        other = (instance, region, "on_demand")
-        if basis.startswith("reserved") and other in latest.index:
-            here, there = latest.loc[(instance, region, basis)], latest.loc[other]
-            usd, base = here["usd_per_hour"], there["usd_per_hour"]
-            dates = " and ".join(row["as_of"] or UNDATED for row in (here, there))
-            rows.append((instance, region, basis, usd, base, dates, usd / base))
-    return pd.DataFrame(rows, columns=RESERVATION_COLUMNS)
+    latest = newest(prices)
+    latest["as_of"] = latest["as_of"].replace("", UNDATED)
+    reserved = latest[latest["basis"].str.startswith("reserved")]
+    demand = latest[latest["basis"] == "on_demand"]
+    both = reserved.merge(demand, on=["instance", "region"], suffixes=("", "_on_demand"))
+    return pd.DataFrame(
+        {
+            **both[["instance", "region", "basis"]],
+            "usd_reserved": both["usd_per_hour"],
+            "usd_on_demand": both["usd_per_hour_on_demand"],
+            "as_of": both["as_of"] + " and " + both["as_of_on_demand"],
+            "utilisation": both["usd_per_hour"] / both["usd_per_hour_on_demand"],
+        }
+    )
 
 
-def _amount(name: str, value: float) -> float:
+def amount(name: str, value: float) -> float:
+    """Return ``value``; UserError unless it is finite and zero or more."""
     if not math.isfinite(value) or value < 0:
         raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
     return value

@@ -1,30 +1,24 @@
-"""What a cell cost: its hours by phase times the hourly price of the instance it is priced as.
-
-Two steps, so that the same hours can be charged at any price: :func:`hours_of` turns a run record into
-hours, :func:`charge` multiplies hours with price rows.
-"""
+"""What a cell cost: its hours by phase times the hourly price of the instance it is priced as."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cxrbench.cells import Cell
-from cxrbench.cost.prices import UNDATED, price
-from cxrbench.errors import UserError
+from cxrbench.config import Pricing, read_study
+from cxrbench.cost.prices import BASES, REGIONS, UNDATED, price, read_prices
+from cxrbench.errors import UserError, suggestion
+from cxrbench.evidence import RECORD, Record, read_record
 from cxrbench.machine import headline, is_busy, machine_of, processor_of
 from cxrbench.platform_names import ACCELERATED
+from cxrbench.recorded import Recorded
 
-if TYPE_CHECKING:  # pydantic takes a third of a second; `cxrbench cost` must answer in one
-    from cxrbench.config import Pricing
-    from cxrbench.evidence import Record
-
-# What a price per hour does not hold, and what no record holds: said wherever a cost is printed.
+# What a price per hour does not hold, and what no record holds: printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
 PHASES = ("setup", "compile", "train", "evaluate")
 COST_COLUMNS = (
@@ -41,208 +35,225 @@ _SAME_PRICE = [
 ]  # fmt: skip
 
 
-def hours_of(record: Record, target_auroc: float | None = None, origin: str = "recorded") -> dict[str, Any]:
-    """What of a record its cost depends on: hours by phase, epochs, images, cores used, host, its load.
+def cost_table(
+    paths: Iterable[Path],
+    prices: Path,
+    pricing: Pricing,
+    *,
+    recorded: Path | None = None,
+    target_auroc: float | None = None,
+    runs: float | None = None,
+) -> pd.DataFrame:
+    """Return cost.csv for the runs in ``paths`` (:func:`runs_of`) at the prices in the file ``prices``.
 
-    ``hours_to_auroc`` is set-up, compilation and every epoch up to the first whose validation AUROC
-    reaches ``target_auroc``; NaN when none does. Hours include all attempts that led to the record.
+    With ``runs`` two columns more: ``usd_amortised``, USD of a run when that many share its compilation, and
+    ``amortised_over``.
     """
-    cell = Cell.parse(record.cell)
-    timing, host, history = record.timing, record.host, record.history
-    hours = {f"hours_{phase}": getattr(timing, f"{phase}_seconds") / 3600 for phase in PHASES}
+    if target_auroc is not None and not 0 <= target_auroc <= 1:
+        raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
+    if runs is not None and runs < 1:
+        raise UserError(f"{runs} runs: a cost is shared by one run or more")
+    table = cost_of(hours_of(runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
+    if runs is not None:
+        table["usd_amortised"] = table["usd_total"] - table["usd_compile"] + table["usd_compile"] / runs
+        table["amortised_over"] = runs
+    return table
+
+
+def pricing_of(
+    study: Path, region: str | None = None, basis: str | None = None, as_of: str | None = None
+) -> Pricing:
+    """Return the study's pricing with what is given in its place; UserError for an unknown name."""
+    for name, value, known in (("region", region, REGIONS), ("basis", basis, BASES)):
+        if value is not None and value not in known:
+            raise UserError(f"unknown {name} '{value}'{suggestion(value, known)}")
+    given = {"region": region, "basis": basis, "as_of": as_of}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return read_study(study).prices.model_copy(update=changes)
+
+
+def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
+    """Return the runs in ``paths`` (record.json files, or folders) with their origin: recorded or fresh.
+
+    Without ``recorded`` all count as recorded. With it, a record that differs from that root's is fresh, and
+    the recorded run of the same cell, recipe and images follows it: a run on this machine stands beside
+    recorded speed and cost and never replaces them.
+    """
+    files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
+    records = [read_record(path) for path in files]
+    if recorded is None:
+        return [(record, "recorded") for record in records]
+    evidence, runs = Recorded(recorded), []
+    for record in records:
+        cell = Cell.parse(record.cell)
+        kept = cell.folder(recorded) / RECORD
+        theirs = read_record(kept) if kept.exists() and not evidence.refused(cell) else None
+        runs.append((record, "recorded" if record == theirs else "fresh"))
+        if theirs is not None and record != theirs and _same_work(record, theirs):
+            runs.append((theirs, "recorded"))
+    return runs
+
+
+def _same_work(record: Record, other: Record) -> bool:
+    """Whether two runs of a cell have the same recipe and, where known, the same images."""
+    images = {run.dataset.packed for run in (record, other) if run.dataset}
+    return record.recipe_hash == other.recipe_hash and len(images) < 2
+
+
+def hours_of(runs: Iterable[tuple[Record, str]], target_auroc: float | None = None) -> pd.DataFrame:
+    """Return what the cost of each run depends on: hours by phase, epochs, images, cores used, host and load.
+
+    ``hours_to_auroc`` is set-up, compilation and every epoch up to the first whose validation AUROC reaches
+    ``target_auroc``; NaN when none does. Hours include all attempts that led to the record.
+    """
+    table = pd.DataFrame([_hours(record, origin, target_auroc) for record, origin in runs])
+    may_be_none = [name for name in ("target_auroc", "hours_to_auroc", "others_share") if name in table]
+    return table.astype(dict.fromkeys(may_be_none, float))
+
+
+def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str, Any]:
+    cell, timing, host = Cell.parse(record.cell), record.timing, record.host
+    accelerated = cell.platform in ACCELERATED
     train_images = record.dataset.images.get("train", 0) if record.dataset else 0
     return {
         "cell": record.cell,
-        "dataset": cell.dataset,
-        "architecture": cell.architecture,
-        "platform": cell.platform,
-        "seed": cell.seed,
+        **vars(cell),
         "status": record.status,
         "attempts": record.attempts,
-        **hours,
-        "epochs": len(history),
-        "images": len(history) * train_images,
-        "used": host.devices_used if cell.platform in ACCELERATED else host.cores_used,
-        "accelerated": cell.platform in ACCELERATED,
+        **{f"hours_{phase}": getattr(timing, f"{phase}_seconds") / 3600 for phase in PHASES},
+        "epochs": len(record.history),
+        "images": len(record.history) * train_images,
+        "used": host.devices_used if accelerated else host.cores_used,
+        "accelerated": accelerated,
         "host_instance": host.instance or "",
-        "host_device": host.device if cell.platform in ACCELERATED else host.cpu,
-        "target_auroc": _or_nan(target_auroc),
+        "host_device": host.device if accelerated else host.cpu,
+        "target_auroc": target_auroc,
         "hours_to_auroc": _hours_to(record, target_auroc),
         "origin": origin,
         "machine": machine_of(record, cell.platform),
         "processor": processor_of(record),
-        "others_share": _or_nan(record.timing.others_share),
-        "busy": is_busy(record.timing.others_share),
+        "others_share": timing.others_share,
+        "busy": is_busy(timing.others_share),
     }
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _hours_to(record: Record, target: float | None) -> float:
-    if target is None:
-        return math.nan
+def _hours_to(record: Record, target: float | None) -> float | None:
     seconds = record.timing.setup_seconds + record.timing.compile_seconds
     for epoch in record.history:
         seconds += epoch.train_seconds + epoch.eval_seconds
-        if epoch.val_auroc is not None and epoch.val_auroc >= target:
+        if target is not None and epoch.val_auroc is not None and epoch.val_auroc >= target:
             return seconds / 3600
-    return math.nan
+    return None
 
 
-def charge(hours: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Cost rows (:data:`COST_COLUMNS`) from hours and the price row of each, aligned by position.
+def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return cost rows (:data:`COST_COLUMNS`) for rows of :func:`hours_of`, sorted by cell.
 
-    ``usd_total`` is the whole instance for all phases. ``usd_used_cores`` is the part of it that the
-    occupied cores stand for: half of it when one of two NeuronCores is idle; NaN when the run used a
-    kind of core that the instance is not counted in. ``usd_per_epoch`` is training and evaluation,
-    ``usd_per_million_images`` is training alone, per million training images passed.
-    """
-    table = pd.concat(
-        [hours.reset_index(drop=True), rows.drop(columns="note").reset_index(drop=True)], axis=1
-    )
-    rate = table["usd_per_hour"]
-    for phase in PHASES:
-        table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
-    table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
-    table["usd_total"] = table["hours_total"] * rate
-    comparable = table["accelerated"] == (table["accelerators"] > 0)
-    table["cores_paid"] = table["cores"]
-    table["cores_used"] = np.minimum(table["used"], table["cores"]).where(comparable)
-    table["usd_used_cores"] = table["usd_total"] * table["cores_used"] / table["cores_paid"]
-    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / _positive(table["epochs"])
-    table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
-    table["usd_to_auroc"] = table["hours_to_auroc"] * rate
-    own = table["instance"] == table["host_instance"]
-    table["kind"] = np.where(own, "measured", "proxy")
-    table["as_of"] = table["as_of"].where(table["as_of"] != "", UNDATED)
-    table["note"] = _notes(table, own)
-    ok = table["status"] == "ok"
-    table["cost_to_usable"] = table["usd_total"].where(ok)
-    table["cost_to_auroc"] = table["usd_to_auroc"].where(ok)
-    table["headline"] = headline(table)
-    table["seeds"], table["usd_sd"] = ok.astype(int), math.nan
-    return table[list(COST_COLUMNS)]
-
-
-def _positive(counts: pd.Series) -> pd.Series:
-    """Counts as divisors: none instead of zero."""
-    return counts.where(counts > 0)
-
-
-def _notes(table: pd.DataFrame, own: pd.Series) -> pd.Series:
-    proxy = "run on " + table["host_device"] + ", priced as " + table["instance"]
-    failed = "ended as " + table["status"] + ": paid for, no usable model"
-    notes = proxy.where(~own, "")
-    is_failed = table["status"] != "ok"
-    joined = notes + np.where((notes != "") & is_failed, "; ", "")
-    return joined + failed.where(is_failed, "")
-
-
-def charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with what their group spent on each success: ``cost_to_usable``, ``cost_to_auroc``; and
-    ``seeds``, its usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
-
-    A group is one dataset, architecture and platform at one price on one machine, over all seeds. A usable
-    model costs all that was spent over the number of usable models. A model of the target AUROC costs what
-    was spent until each seed reached it, and all that was spent on seeds that failed or never did, over the
-    number that did. NaN where every attempt failed, because no sum of money bought a model there.
-    """
-    costs = costs.copy()
-    ok = costs["status"] == "ok"
-    reached = ok & costs["usd_to_auroc"].notna()
-    until = costs["usd_to_auroc"].where(reached, costs["usd_total"])
-    for column, spent, success in (
-        ("cost_to_usable", costs["usd_total"], ok),
-        ("cost_to_auroc", until, reached),
-    ):
-        groups = [costs[c] for c in _SAME_PRICE]
-        successes = success.groupby(groups).transform("sum")
-        costs[column] = spent.groupby(groups).transform("sum") / _positive(successes)
-    usable = costs["usd_total"].where(ok).groupby([costs[c] for c in _SAME_PRICE])
-    costs["seeds"], costs["usd_sd"] = usable.transform("count"), usable.transform("std")
-    return costs
-
-
-def cost_table(
-    records: Iterable[Record],
-    prices: pd.DataFrame,
-    pricing: Pricing,
-    target_auroc: float | None = None,
-    origins: Iterable[str] | None = None,
-) -> pd.DataFrame:
-    """Cost rows (:data:`COST_COLUMNS`) of all ``records``, failed attempts charged, sorted by cell.
-
-    ``origins`` says of each whether it is recorded or fresh; none: all are recorded.
-
-    A record is priced as the instance it ran on (measured); where that is unknown or has no such price, as
+    A run is priced as the instance it ran on (measured); where that is unknown or has no such price, as
     another (proxy): see :func:`priced_as`. UserError when there is neither.
     """
-    known = (
-        zip(records, repeat("recorded"), strict=False)
-        if origins is None
-        else zip(records, origins, strict=True)
-    )
-    hours = pd.DataFrame([hours_of(record, target_auroc, origin) for record, origin in known])
     if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
-    chosen = priced_as(hours, prices, pricing.instances, pricing.region, pricing.basis)
-    if chosen.isna().any():
-        raise _no_instance(hours[chosen.isna()].iloc[0], pricing)
-    row_of = {
-        instance: price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
-        for instance in dict.fromkeys(chosen)
-    }
-    rows = pd.DataFrame([row_of[instance] for instance in chosen])
-    table = charge_failures(charge(hours, rows))
-    return table.sort_values(
-        ["dataset", "architecture", "platform", "seed", "instance", "origin"], kind="stable"
-    ).reset_index(drop=True)
+    instances = priced_as(hours, prices, pricing)
+    if instances.isna().any():
+        raise _no_instance(hours[instances.isna()].iloc[0], pricing)
+    where = (pricing.region, pricing.basis, pricing.as_of)
+    rates = pd.DataFrame([price(prices, instance, *where) for instance in instances.unique()])
+    order = ["dataset", "architecture", "platform", "seed", "instance", "origin"]
+    table = charge(hours.assign(instance=instances), rates)
+    return table.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
+    """Return the instance that each row of ``hours`` is priced as: the one it ran on, where the region and
+    basis of ``pricing`` have a price of it. Else a proxy: the EC2 instance of a SageMaker one (ml.*), then
+    the study's for its platform, or NaN."""
+    there = (prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)
+    here = prices.loc[there, "instance"]
+    ran_on = hours["host_instance"]
+    on_ec2 = ran_on.str.removeprefix("ml.")
+    proxy = on_ec2.where(on_ec2.isin(here), hours["platform"].map(dict(pricing.instances)))
+    return ran_on.where(ran_on.isin(here), proxy)
 
 
 def _no_instance(hours: pd.Series, pricing: Pricing) -> UserError:
-    """The message for a row of hours that nothing prices."""
-    own, where = hours["host_instance"], f"{pricing.region}, {pricing.basis}"
+    own, platform = hours["host_instance"], hours["platform"]
     unpriced = (
-        f", and prices.csv has no price of {own} ({where}), which it ran on: add a row there, or"
+        f", and prices.csv has no price of {own} ({pricing.region}, {pricing.basis}), which it ran on: add a "
+        "row there, or"
         if own
         else ":"
     )
-    platform = hours["platform"]
     return UserError(
         f"config: prices.instances names no instance for platform '{platform}' ({hours['cell']}){unpriced} "
         f"add one to the config, for example '{platform}: trn1.2xlarge'"
     )
 
 
-def priced_as(
-    hours: pd.DataFrame,
-    prices: pd.DataFrame,
-    instances: Mapping[Any, str],
-    region: str = "us-east-1",
-    basis: str = "on_demand",
-) -> pd.Series:
-    """The instance that each row of ``hours`` is priced as: the one it ran on, where ``region`` and ``basis``
-    have a price of it. Else a proxy: the EC2 instance of a SageMaker one (ml.*), then the one that
-    ``instances`` gives its platform, or NaN."""
-    here = prices[(prices["region"] == region) & (prices["basis"] == basis)]["instance"]
-    ran_on = hours["host_instance"]
-    on_ec2 = ran_on.str.removeprefix("ml.")
-    proxy = on_ec2.where(on_ec2.isin(here), hours["platform"].map(dict(instances)))
-    return ran_on.where(ran_on.isin(here), proxy)
+def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
+    """Return cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
+
+    ``usd_total`` is the whole instance for all phases. ``usd_used_cores`` is the part of it that the
+    occupied cores stand for: half of it when one of two NeuronCores is idle; NaN when the run used a
+    kind of core that the instance is not counted in. ``usd_per_epoch`` is training and evaluation,
+    ``usd_per_million_images`` is training alone, per million training images passed.
+    """
+    table = hours.merge(rates.drop(columns="note"), on="instance")
+    rate = table["usd_per_hour"]
+    for phase in PHASES:
+        table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
+    table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
+    table["usd_total"] = table["hours_total"] * rate
+    same_kind = table["accelerated"] == (table["accelerators"] > 0)
+    table["cores_paid"] = table["cores"]
+    table["cores_used"] = np.minimum(table["used"], table["cores"]).where(same_kind)
+    table["usd_used_cores"] = table["usd_total"] * table["cores_used"] / table["cores_paid"]
+    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / _positive(table["epochs"])
+    table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
+    table["usd_to_auroc"] = table["hours_to_auroc"] * rate
+    table["kind"] = np.where(table["instance"] == table["host_instance"], "measured", "proxy")
+    table["as_of"] = table["as_of"].replace("", UNDATED)
+    table["note"] = _notes(table)
+    table["headline"] = headline(table)
+    return _charge_failures(table)[list(COST_COLUMNS)]
 
 
-def amortised(usd_once: float, usd_each: float, runs: float) -> float:
-    """USD per run when ``usd_once`` (compilation, cached afterwards) is shared by ``runs`` runs."""
-    if runs < 1:
-        raise UserError(f"{runs} runs: a cost is shared by one run or more")
-    return usd_each + usd_once / runs
+def _positive(counts: pd.Series) -> pd.Series:
+    """Return counts as divisors: NaN instead of zero."""
+    return counts.where(counts > 0)
 
 
-def amortised_compile(costs: pd.DataFrame, runs: float) -> pd.Series:
-    """USD per run of each cost row when its compilation is shared by ``runs`` runs."""
-    each = costs["usd_total"] - costs["usd_compile"]
-    return pd.Series(
-        [amortised(c, e, runs) for c, e in zip(costs["usd_compile"], each, strict=True)], index=costs.index
+def _notes(table: pd.DataFrame) -> list[str]:
+    notes = []
+    for row in table.itertuples():
+        proxy = f"run on {row.host_device}, priced as {row.instance}" if row.kind == "proxy" else ""
+        failed = f"ended as {row.status}: paid for, no usable model" if row.status != "ok" else ""
+        notes.append("; ".join(filter(None, [proxy, failed])))
+    return notes
+
+
+def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
+    """Add what each group spent on a success: ``cost_to_usable``, ``cost_to_auroc``; and ``seeds``, its
+    usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
+
+    A group is one dataset, architecture and platform at one price on one machine, over all seeds. A usable
+    model costs all that was spent over the number of usable models. A model of the target AUROC costs what
+    was spent until each seed reached it, and all that was spent on seeds that failed or never did, over the
+    number that did. NaN where every attempt failed, because no sum of money bought a model there.
+    """
+    ok = costs["status"] == "ok"
+    reached = ok & costs["usd_to_auroc"].notna()
+    until = costs["usd_to_auroc"].where(reached, costs["usd_total"])
+    groups = [costs[column] for column in _SAME_PRICE]
+
+    def per_success(spent: pd.Series, success: pd.Series) -> pd.Series:
+        successes = success.groupby(groups).transform("sum")
+        return spent.groupby(groups).transform("sum") / _positive(successes)
+
+    usable = costs["usd_total"].where(ok).groupby(groups)
+    return costs.assign(
+        cost_to_usable=per_success(costs["usd_total"], ok),
+        cost_to_auroc=per_success(until, reached),
+        seeds=usable.transform("count"),
+        usd_sd=usable.transform("std"),
     )

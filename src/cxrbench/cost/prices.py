@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
-import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, Field
 
@@ -130,30 +129,26 @@ def price(
     Dates as for :func:`newest`. :class:`NoPrice`, with the nearest right name or what there is instead, when
     there is none.
     """
-    wanted = (instance, region, basis)
-    at = np.logical_and.reduce([prices[c].to_numpy() == w for c, w in zip(KEY, wanted, strict=True)])
-    if not at.any():
-        raise _no_such_price(prices, wanted)
-    rows = prices[at]
-    if as_of is not None:
-        oldest = rows["as_of"].min()
-        rows = rows[rows["as_of"] <= _last_date(as_of)]
-        if rows.empty:
-            raise NoPrice(
-                f"no price of {instance} ({region}, {basis}) up to {as_of}",
-                f"the oldest row is of {oldest}; add an older row to prices.csv or ask for a later date",
-            )
-    return rows.iloc[int(rows["as_of"].to_numpy().argmax())]
+    rows = newest(prices, as_of, region, [basis], [instance])
+    if rows.empty:
+        raise _no_such_price(prices, (instance, region, basis), as_of)
+    return rows.iloc[0]
 
 
-def _no_such_price(prices: pd.DataFrame, wanted: tuple[str, ...]) -> NoPrice:
-    """Which of instance, region and basis has no row, and what there is instead."""
+def _no_such_price(prices: pd.DataFrame, wanted: tuple[str, ...], as_of: str | None) -> NoPrice:
+    """Name which of instance, region, basis and date has no row, and what there is instead."""
     of = ""
     for column, name, after in zip(KEY, wanted, (" for {}", " in {}", ""), strict=True):
         here = prices[prices[column] == name]
         if here.empty:
             break
         prices, of = here, of + after.format(name)
+    else:
+        return NoPrice(
+            f"no price of {wanted[0]} ({wanted[1]}, {wanted[2]}) up to {as_of}",
+            f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a "
+            "later date",
+        )
     known = sorted(set(prices[column]))
     listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
     return NoPrice(

@@ -1,37 +1,46 @@
 """Projected images per second where nothing was run: always a range, always labelled ``projected``.
 
 A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC is two FLOP) and moves
-``bytes`` through memory. A device does at best ``efficiency x peak`` FLOP/s and its bandwidth in bytes/s;
-efficiencies come from runs elsewhere with the same kind of network in the same precision: a share of a bf16
-peak says nothing about fp32. Nothing here is ever a measurement.
+``bytes`` through memory. A device does at best ``share x peak`` FLOP/s and its bandwidth in bytes/s; shares
+come from runs elsewhere with the same kind of network in the same precision: a share of a bf16 peak says
+nothing about fp32. Nothing here is ever a measurement.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import pandas as pd
 
+from cxrbench.config import Study
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
-from cxrbench.cost.prices import UNDATED
+from cxrbench.cost.prices import UNDATED, newest
 from cxrbench.errors import UserError
+from cxrbench.evidence import RECORD, Record, read_record
+from cxrbench.machine import is_busy, machine_of
+from cxrbench.platform_names import FAMILIES
 
-if TYPE_CHECKING:
-    from cxrbench.evidence import Record
-
-# A single device's efficiency is taken as known to this factor only, up and down. An assumption; a test holds
-# it above the largest factor between our own cells of one kind on one processor, over networks and sizes.
+# A single device's share is taken as known to this factor only, up and down. An assumption; a test holds it
+# above the largest factor between our own cells of one kind on one processor, over networks and sizes.
 SPREAD = 4.0
 MIN_DEVICES = 3  # leaving one device out needs two others
+AUDIT = Path("audit/audit.csv")
+_NEEDED = ("architecture", "pixels", "gmac")
+COLUMNS = [
+    "architecture", "pixels", "precision", "instance", "region", "basis", "as_of", "cores", "low", "high",
+    "usd_per_million_low", "usd_per_million_high", "kind", "sources", "assumptions", "error", "why_not",
+]  # fmt: skip
 BACKTEST_COLUMNS = [
     "device", "family", "kind", "precision", "measured", "share", "low", "high", "error", "method", "source",
 ]  # fmt: skip
-
-
 _NETWORKS = {  # timm's family names, by how they load a device
     "cnn": ("resnet", "resnext", "wide_resnet", "densenet", "vgg", "regnetx", "regnety"),
     "depthwise": ("convnext", "mobilenet", "efficientnet", "tf_efficientnet", "rexnet", "mnasnet"),
@@ -39,45 +48,41 @@ _NETWORKS = {  # timm's family names, by how they load a device
 }
 
 
-def kind_of(architecture: str) -> str | None:
-    """cnn, depthwise or transformer, by timm's name of a network; none when the name is not known."""
-    for kind, families in _NETWORKS.items():
-        if re.match(rf"({'|'.join(families)})[\dv_]", architecture):
-            return kind
-    return None
+class NotProjected(UserError):
+    """Why there is no speed to project from, or to."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not projected: {reason}")
 
 
 @dataclass(frozen=True)
 class Work:
-    """One training image of a network: forward GMAC, bytes moved per image (none: unknown), and kind.
-
-    ``kind`` groups networks that load a device alike: cnn, depthwise, transformer.
-    """
+    """One training image of a network: its kind, forward GMAC, and bytes moved per image (none: unknown)."""
 
     kind: str
-    gmacs: float
+    gmac: float
     bytes: float | None = None
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.gmacs) and self.gmacs > 0 and (self.bytes is None or self.bytes > 0)):
-            raise UserError(f"{self.gmacs} GMAC and {self.bytes} bytes per image: both must be above zero")
 
     @property
     def flop(self) -> float:
         """FLOP of one training image: forward, and backward at twice that."""
-        return 6e9 * self.gmacs
+        return 6e9 * self.gmac
 
 
 @dataclass(frozen=True)
-class Efficiency:
-    """Share of a device's peak in ``precision`` that a kind of network reached, and who says so."""
+class Speed:
+    """The share of the peak of a device in ``precision`` that some work reached, and its source.
 
-    kind: str
+    Of our own runs also the cores of the device that did it, and images per second.
+    """
+
+    device: Device
+    work: Work
     share: float
-    device: str
     source: str
-    family: str = "gpu"
     precision: str = "fp32"
+    cores: int = 1
+    images_per_second: float = math.nan
 
 
 _ONE_CORE = (
@@ -85,195 +90,278 @@ _ONE_CORE = (
     "Neuron 2.30, batch 64; precision not stated: its script casts nothing, nor does Neuron 2.30 by default, "
     "so taken as fp32"
 )
-PUBLISHED = (
-    Efficiency("cnn", 1.07 / 23, "Trainium", f"{_ONE_CORE}; small CNN at 64 px, 1.07 TFLOP/s", "neuron"),
-    Efficiency("transformer", 5.51 / 23, "Trainium", f"{_ONE_CORE}; ViT, 5.51 TFLOP/s", "neuron"),
+PUBLISHED = tuple(
+    Speed(DEVICES["Trainium"], Work(kind, math.nan), tflops / 23, f"{_ONE_CORE}; {what}, {tflops} TFLOP/s")
+    for kind, what, tflops in (("cnn", "small CNN at 64 px", 1.07), ("transformer", "ViT", 5.51))
 )
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A speed that a cell did reach: images per second over ``cores`` cores of a device."""
-
-    device: Device
-    cores: int
-    work: Work
-    images_per_second: float
-    source: str
-    precision: str = "fp32"
-
-    def efficiency(self) -> Efficiency:
-        """The share of the peak of its cores that this cell reached."""
-        peak = _peak(self.device, self.precision)
-        share = self.images_per_second * self.work.flop / (self.cores * peak * 1e12)
-        return Efficiency(
-            self.work.kind, share, self.device.name, self.source, self.device.family, self.precision
-        )
+def reached(
+    device: Device, cores: int, work: Work, images_per_second: float, source: str, precision: str = "fp32"
+) -> Speed:
+    """Return the speed of a run over ``cores`` cores of ``device`` as a share of their peak."""
+    share = images_per_second * work.flop / (cores * _peak(device, precision) * 1e12)
+    return Speed(device, work, share, source, precision, cores, images_per_second)
 
 
-def measured_of(record: Record, work: Work) -> Measured | None:
-    """The speed that a record reached; none without a steady state or a documented peak in its precision."""
-    found = device_of_host(record.host.device)
-    speed = record.timing.images_per_second
-    precision = str(record.recipe.get("precision", "fp32"))
-    if found is None or not speed or found.peak(precision) is None:
-        return None
-    return Measured(found, record.host.devices_used, work, speed, f"cell {record.cell}", precision)
-
-
-def _peak(target: Device, precision: str) -> float:
-    if (peak := target.peak(precision)) is None:
-        raise UserError(no_peak(target, precision))
+def _peak(device: Device, precision: str) -> float:
+    if (peak := device.peak(precision)) is None:
+        raise NotProjected(f"no documented {precision} peak of {device.name}")
     return peak
 
 
-def no_peak(target: Device, precision: str) -> str:
-    """The sentence for a device without a documented peak in ``precision``."""
-    return f"not projected: no documented {precision} peak of {target.name}"
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Images per second as a range; ``kind`` is always the word ``projected``."""
-
-    low: float
-    high: float
-    sources: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    kind: str = "projected"
-
-    def usd_per_million_images(self, usd_per_hour: float) -> tuple[float, float]:
-        """USD per million training images at a price of the instance: from the fast end to the slow one."""
-        return usd_per_hour / self.high / 3600 * 1e6, usd_per_hour / self.low / 3600 * 1e6
-
-
-def _usable(kind: str, family: str, precision: str, known: Iterable[Efficiency]) -> list[Efficiency]:
-    """The efficiencies of the same kind of network, family of devices and precision."""
-    wanted = (kind, family, precision)
-    return [o for o in known if (o.kind, o.family, o.precision) == wanted and o.share > 0]
-
-
 def project(
-    work: Work, target: Device, cores: int, known: Iterable[Efficiency], precision: str = "fp32"
-) -> Projection:
-    """Images per second of ``work`` on ``cores`` cores of ``target``, from efficiencies ``known``.
+    work: Work, target: Device, cores: int, known: Iterable[Speed], precision: str = "fp32"
+) -> dict[str, Any]:
+    """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``, with kind,
+    sources and assumptions.
 
-    Efficiencies of other kinds of network, families of devices and precisions are ignored; UserError when
-    none is left, or when ``target`` has no documented peak in ``precision``. The range is that of the
-    efficiencies; those of a single device are taken as known to a factor of :data:`SPREAD` only. The high
-    end never passes the peak or what memory bandwidth allows.
+    Shares of other kinds of network, families of devices and precisions are ignored; NotProjected when none
+    is left, or when ``target`` has no documented peak in ``precision``. The range is that of the shares;
+    those of a single device are taken as known to a factor of :data:`SPREAD` only. The high end never
+    passes the peak or what memory bandwidth allows.
     """
-    usable = _usable(work.kind, target.family, precision, known)
+    wanted = (work.kind, target.family, precision)
+    usable = [s for s in known if (s.work.kind, s.device.family, s.precision) == wanted and s.share > 0]
     if not usable:
-        raise UserError(nothing_known(work.kind, target.family, precision))
-    if cores < 1:
-        raise UserError(f"{cores} cores: a run occupies one or more")
+        where = {"neuron": "a NeuronCore", "gpu": "a GPU", "cpu": "a CPU"}[target.family]
+        raise NotProjected(f"no efficiency of a {work.kind} network on {where} in {precision} is known")
     assumptions = [
         "speed is proportional to cores",
         "backward costs twice forward",
         f"the share of the {precision} peak carries over between devices and image sizes",
     ]
-    shares, devices = [o.share for o in usable], {o.device for o in usable}
-    low, high = min(shares), max(shares)
-    if len(devices) == 1:
+    low, high = min(s.share for s in usable), max(s.share for s in usable)
+    if len({s.device.name for s in usable}) == 1:
         low, high = low / SPREAD, high * SPREAD
         assumptions.append(f"one device's efficiency only, taken as known to a factor of {SPREAD:g}")
-    low, high = min(low, 1.0), min(high, 1.0)
     per_share = cores * _peak(target, precision) * 1e12 / work.flop
-    ends = [low * per_share, high * per_share]
+    limit = math.inf
     if work.bytes is None or target.bandwidth_gb_s is None:
         assumptions.append("memory bandwidth not considered: bytes per image or the device's are not known")
     else:
         limit = cores * target.bandwidth_gb_s * 1e9 / work.bytes
         assumptions.append("at most what the documented memory bandwidth lets through")
-        ends = [min(end, limit) for end in ends]
-    source = target.fp32_source if precision == "fp32" else target.source
-    sources = (f"peak: {source}", *(f"{o.share:.2%} of peak: {o.source}" for o in usable))
-    return Projection(ends[0], ends[1], sources, tuple(assumptions))
+    peak = target.fp32_source if precision == "fp32" else target.source
+    return {
+        "low": min(min(low, 1.0) * per_share, limit),
+        "high": min(min(high, 1.0) * per_share, limit),
+        "kind": "projected",
+        "sources": "; ".join([f"peak: {peak}", *(f"{s.share:.2%} of peak: {s.source}" for s in usable)]),
+        "assumptions": "; ".join(assumptions),
+    }
 
 
-def nothing_known(kind: str, family: str, precision: str) -> str:
-    """The sentence for a network, a family of devices and a precision that no efficiency is known for."""
-    where = {"neuron": "a NeuronCore", "gpu": "a GPU", "cpu": "a CPU"}[family]
-    return f"not projected: no efficiency of a {kind} network on {where} in {precision} is known"
+def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
+    """Return every network of the study on every instance with an accelerator, projected, or ``why_not``.
+
+    Sizes and precisions are those of the study's data sets. All cores of an instance are used. ``error`` is
+    what the projection of that kind of network got wrong elsewhere.
+    """
+    audit, measured = read_audit(recorded), measured_speeds(study, recorded)
+    known, tested = [*measured, *PUBLISHED], backtest(measured)
+    rates = newest(prices, study.prices.as_of, study.prices.region, [study.prices.basis])
+    rates = rates[rates["accelerator"].isin(list(DEVICES))]
+    wanted = dict.fromkeys(
+        (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
+        for cell in study.all_cells()
+    )
+    rows: list[dict[str, Any]] = []
+    for network in wanted:
+        identity = dict(zip(COLUMNS, network, strict=False))
+        try:
+            work = work_of(audit, *network[:2])
+            some = [_on_instance(work, rate, known, network[2], tested) for _, rate in rates.iterrows()]
+            rows += [identity | row for row in sorted(some, key=lambda row: "why_not" in row)]
+        except NotProjected as reason:
+            rows.append(identity | {"why_not": str(reason)})
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def why_not(work: Work, target: Device, known: Sequence[Efficiency], precision: str) -> str:
-    """Why ``work`` cannot be projected on ``target``; empty where it can."""
-    if not _usable(work.kind, target.family, precision, known):
-        return nothing_known(work.kind, target.family, precision)
-    return no_peak(target, precision) if target.peak(precision) is None else ""
+def _on_instance(
+    work: Work, rate: pd.Series, known: Sequence[Speed], precision: str, tested: pd.DataFrame
+) -> dict[str, Any]:
+    """Return a row of :func:`projection_table` for a row of prices."""
+    device, usd = DEVICES[rate["accelerator"]], rate["usd_per_hour"]
+    row = rate[["instance", "region", "basis", "as_of", "cores"]].to_dict()
+    row["as_of"] = row["as_of"] or UNDATED
+    try:
+        made = project(work, device, int(rate["cores"]), known, precision)
+    except NotProjected as reason:
+        return row | {"why_not": str(reason)}
+    return row | made | {
+        "usd_per_million_low": usd / made["high"] / 3600 * 1e6,
+        "usd_per_million_high": usd / made["low"] / 3600 * 1e6,
+        "error": _error(work.kind, device.family, tested),
+    }  # fmt: skip
 
 
-def backtest(measured: Sequence[Measured]) -> pd.DataFrame:
-    """How wrong the projection is where something was run: one row per measurement.
+def _error(kind: str, family: str, tested: pd.DataFrame) -> str:
+    """Return what the projection of a kind of network got wrong on devices of a family, in words."""
+    some = tested[(tested["kind"] == kind) & (tested["family"] == family)]
+    if some.empty:
+        return "not tested: no such device measured by us"
+    if some["error"].isna().all():
+        return "not tested: nothing to leave out"
+    each = some.groupby("device")["error"].mean()
+    return "; ".join(f"{name}: {error:+.0%}" for name, error in each.items())
 
-    Columns: device, its family, network kind, precision, ``measured``, ``low``, ``high`` (images/s),
-    ``share`` of the peak, ``error`` (middle of the range, geometric, over measured, minus one), ``method``
-    and source. With three devices or more of a family each is left out of its own projection; with fewer,
-    each network and size is left out of what its own device reached, because a run's own efficiency only
-    gives back what was measured.
+
+def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
+    """Return how wrong the projection is where something was run: one row per measurement.
+
+    ``error`` is the middle of the range (geometric) over what was measured, minus one. With three devices or
+    more of a family each is left out of its own projection; with fewer, each network and size is left out of
+    what its own device reached, because a run's own share only gives back what was measured.
     """
     rows = []
-    groups: dict[tuple[str, str, str], list[Measured]] = {}
+    groups: dict[tuple[str, str, str], list[Speed]] = {}
     for run in measured:
         groups.setdefault((run.work.kind, run.device.family, run.precision), []).append(run)
     for (kind, family, precision), group in groups.items():
-        across = len({run.device.name for run in group}) >= MIN_DEVICES
         for run in group:
-            others = [other.efficiency() for other in group if _left(other, run, across)]
-            made = project(run.work, run.device, run.cores, others, precision) if others else None
-            low, high = (made.low, made.high) if made else (math.nan, math.nan)
+            others, method = _left(group, run)
+            made = {"low": math.nan, "high": math.nan}
+            if others:
+                made = project(run.work, run.device, run.cores, others, precision)
+            middle = math.sqrt(made["low"] * made["high"])
             rows.append(
                 {
                     "device": run.device.name, "family": family, "kind": kind, "precision": precision,
-                    "measured": run.images_per_second, "share": run.efficiency().share, "low": low,
-                    "high": high, "error": math.sqrt(low * high) / run.images_per_second - 1,
-                    "method": _method(across, made is not None), "source": run.source,
+                    "measured": run.images_per_second, "share": run.share, "low": made["low"],
+                    "high": made["high"], "error": middle / run.images_per_second - 1, "method": method,
+                    "source": run.source,
                 }
             )  # fmt: skip
     return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
 
-def _left(other: Measured, run: Measured, across: bool) -> bool:
-    """Whether ``other`` may stand in the projection of ``run``."""
-    if across:
-        return other.device.name != run.device.name
-    return other.device.name == run.device.name and other.work.gmacs != run.work.gmacs
+def _left(group: list[Speed], run: Speed) -> tuple[list[Speed], str]:
+    """Return which of ``group`` may stand in the projection of ``run``, and by which rule."""
+    if len({other.device.name for other in group}) >= MIN_DEVICES:
+        return [other for other in group if other.device.name != run.device.name], "leave one device out"
+    same = [other for other in group if other.device.name == run.device.name]
+    if others := [other for other in same if other.work.gmac != run.work.gmac]:
+        return others, "leave one network and size out, same device"
+    return [], "no error: nothing else of this kind measured on this device"
 
 
-def _method(across: bool, tested: bool) -> str:
-    if across:
-        return "leave one device out"
-    if tested:
-        return "leave one network and size out, same device"
-    return "no error: nothing else of this kind measured on this device"
+def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
+    """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks."""
+    audit = read_audit(recorded)
+    found = []
+    for path in sorted(recorded.glob(f"*/*/*/seed*/{RECORD}")):
+        with suppress(NotProjected):
+            record = read_record(path)
+            host = record.host
+            found.append(_of_record(record, study, audit, device_of_host(host.device), host.devices_used))
+    for path in sorted((recorded / "bench").glob("*/train.json")):
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            with suppress(NotProjected):
+                found.append(_of_bench(row, path.parent.name, audit))
+    return found
 
 
-def projections(
-    work: Work, rows: pd.DataFrame, known: Sequence[Efficiency], precision: str = "fp32"
-) -> pd.DataFrame:
-    """Projected speed and cost of ``work`` on every instance of price ``rows``, all its cores used.
+def _of_record(record: Record, study: Study, audit: pd.DataFrame, device: Device | None, cores: int) -> Speed:
+    """Return the speed of a record over ``cores`` cores of ``device``; NotProjected where it is not known."""
+    dataset, architecture = record.cell.split("/")[:2]
+    speed, precision = record.timing.images_per_second, str(record.recipe.get("precision", "fp32"))
+    if dataset not in study.datasets:
+        raise NotProjected(f"the study has no {dataset}")
+    if device is None or not speed:
+        raise NotProjected(f"{record.cell} has no speed on a device with documented peaks")
+    work = work_of(audit, architecture, study.dataset(dataset).pixels)
+    return reached(device, cores, work, speed, f"cell {record.cell}", precision)
 
-    Columns: instance, region, basis, as_of, cores, ``low``, ``high`` (images/s), ``usd_per_million_low``,
-    ``usd_per_million_high``, kind (``projected``), sources, assumptions. Instances without an accelerator,
-    with one whose peak in ``precision`` is not documented, or without any known efficiency, have no row.
+
+def _of_bench(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Speed:
+    """Return the speed of a benchmark as a share of the matrix product measured beside it.
+
+    Its work is the audit's: the FLOP that a benchmark counts take grouped convolutions for dense ones.
     """
-    columns = [
-        "instance", "region", "basis", "as_of", "cores", "low", "high", "usd_per_million_low",
-        "usd_per_million_high", "kind", "sources", "assumptions",
-    ]  # fmt: skip
-    table = []
-    for row in rows.itertuples():
-        target = DEVICES.get(row.accelerator)
-        if target is None or why_not(work, target, known, precision):
-            continue
-        made = project(work, target, int(row.cores), known, precision)
-        table.append(
-            (
-                row.instance, row.region, row.basis, row.as_of or UNDATED, row.cores, made.low, made.high,
-                *made.usd_per_million_images(row.usd_per_hour), made.kind, "; ".join(made.sources),
-                "; ".join(made.assumptions),
-            )
-        )  # fmt: skip
-    return pd.DataFrame(table, columns=columns)
+    peak, speed, platform = (row.get(key) for key in ("matmul_flops_per_second", "ours", "platform"))
+    if not peak or not speed:
+        raise NotProjected("the benchmark has no speed, or no matrix product beside it")
+    work = work_of(audit, str(row.get("architecture")), int(row.get("pixels") or 0))
+    device = _anything(f"{platform} of {host}", peak / 1e12, FAMILIES.get(str(platform), "cpu"))
+    source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
+    return reached(device, 1, work, speed, source, str(row.get("precision", "fp32")))
+
+
+def cpu_speeds(study: Study, recorded: Path) -> list[Speed]:
+    """Return what recorded quiet cells reached on each machine: a mean over seeds per network, size and
+    precision.
+
+    A processor has no documented peak, so a share here is of one TFLOP/s and each machine is a family of its
+    own: shares compare runs on one processor, which is all that a backtest needs.
+    """
+    audit = read_audit(recorded)
+    seeds: dict[Speed, list[float]] = {}
+    for path in sorted(recorded.glob(f"*/*/cpu/seed*/{RECORD}")):
+        record = read_record(path)
+        machine = machine_of(record, "cpu")
+        with suppress(NotProjected):
+            speed = _of_record(record, study, audit, _anything(machine, 1.0, machine), 1)
+            if not is_busy(record.timing.others_share):
+                alike = replace(speed, source="our own cells", share=0.0, images_per_second=0.0)
+                seeds.setdefault(alike, []).append(speed.images_per_second)
+    return [
+        reached(run.device, 1, run.work, mean(some), run.source, run.precision) for run, some in seeds.items()
+    ]
+
+
+def _anything(name: str, tflops: float, family: str) -> Device:
+    """Return a device whose peak is ``tflops`` in every precision."""
+    return Device(name, tflops, None, "measured beside it", family, True, tflops, "measured beside it")
+
+
+def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:
+    """Return the training work of one image; NotProjected where it is not known.
+
+    Bytes are the least that a step moves per image: activations written and read once, weights and moments
+    once per step, at the audited batch where that is least, so that the limit they give is never too low.
+    """
+    kind = kind_of(architecture)
+    if kind is None:
+        raise NotProjected("its kind of network is not known")
+    rows = audit[(audit["architecture"] == architecture) & (audit["pixels"] == pixels)]
+    if rows.empty:
+        raise NotProjected(f"no audit of this network at {pixels} px")
+    counted = rows[rows["problem"] == ""]
+    if counted.empty:
+        raise NotProjected(f"the audit failed: {rows['problem'].iloc[0]}")
+    least = counted["traffic_least_mib_per_image"].min() if "traffic_least_mib_per_image" in counted else 0
+    return Work(kind, float(counted["gmac"].iloc[0]), float(least) * 2**20 if least > 0 else None)
+
+
+def kind_of(architecture: str) -> str | None:
+    """Return cnn, depthwise or transformer, by timm's name of a network; None when the name is not known."""
+    for kind, families in _NETWORKS.items():
+        if re.match(rf"({'|'.join(families)})[\dv_]", architecture):
+            return kind
+    return None
+
+
+def read_audit(recorded: Path) -> pd.DataFrame:
+    """Return ``recorded``/audit/audit.csv, one row per network and setting; no rows where it does not exist.
+
+    Only what a projection needs is checked; UserError with line and column where that is not usable.
+    """
+    path = recorded / AUDIT
+    if not path.exists():
+        return pd.DataFrame(columns=[*_NEEDED, "problem"])
+    try:
+        table = pd.read_csv(path, dtype={"problem": str})
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable table ({error}); restore it with git") from None
+    if missing := [name for name in _NEEDED if name not in table]:
+        raise UserError(f"{path}:1: column {missing[0]} is missing; make the audit again")
+    table["problem"] = table["problem"].fillna("") if "problem" in table else ""
+    bad = ~(pd.to_numeric(table["gmac"], errors="coerce") > 0) & (table["problem"] == "")
+    if bad.any():
+        row = int(bad.to_numpy().argmax())
+        raise UserError(
+            f"{path}:{row + 2}: column gmac: '{table['gmac'].iloc[row]}' is not a number above zero; "
+            "make the audit again"
+        )
+    return table

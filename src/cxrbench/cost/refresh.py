@@ -1,4 +1,4 @@
-"""Ask AWS for today's prices and show what changed; the price table is written only when told to.
+"""Fetch today's prices from AWS and show what changed; the price table is written on request only.
 
 On demand and reserved come from the Price List service, spot as the median of its history in the
 cheapest availability zone, capacity blocks from today's offerings. A refreshed price is a new row with
@@ -7,15 +7,13 @@ today's date: older rows stay. boto3 is imported on first use, it takes a quarte
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -30,17 +28,15 @@ _BLOCK_HOURS = 24
 _LEASES = {"reserved_1y": "1yr", "reserved_3y": "3yr"}
 
 
-@dataclass(frozen=True)
-class Clients:
+class Clients(NamedTuple):
     """boto3 clients: Price List (``pricing``) and EC2 in the region asked about."""
 
     pricing: Any
     ec2: Any
 
 
-@dataclass(frozen=True)
-class Quote:
-    """One price that AWS named: USD per instance-hour, and how it was read."""
+class Quote(NamedTuple):
+    """A price that AWS named: USD per instance-hour, and how it was read."""
 
     instance: str
     basis: str
@@ -49,8 +45,7 @@ class Quote:
     note: str
 
 
-@dataclass(frozen=True)
-class Refreshed:
+class Refreshed(NamedTuple):
     """``difference``: one row per quote (:data:`DIFFERENCE`); ``written``: whether the table was changed."""
 
     difference: pd.DataFrame
@@ -67,28 +62,28 @@ def refresh(
     clients: Clients | None = None,
     now: datetime | None = None,
 ) -> Refreshed:
-    """Today's prices of ``instances`` (none: all that ``path`` prices in ``region``) beside the known ones.
+    """Return today's prices of ``instances`` (none: all of ``region`` in ``path``) beside the known ones.
 
     UserError, in one line and with nothing written, without credentials or network, for an answer that
-    is not understood, or for an instance whose hardware the table does not know yet.
+    is not understood, or for an instance whose hardware is not in the table yet.
     """
     prices = read_prices(path)
     now = now or datetime.now(UTC)
     wanted = _wanted(prices, region, instances)
     blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
-    quotes: list[Quote] = []
+    found: list[Quote] = []
     with _one_line(path):
         clients = clients or _clients(region)
         for instance in wanted:
-            quotes += list_quotes(clients.pricing, instance, region)
-            quotes += spot_quotes(clients.ec2, instance, now, window_days)
+            found += list_quotes(clients.pricing, instance, region)
+            found += spot_quotes(clients.ec2, instance, now, window_days)
             if instance in blocks:
-                quotes += block_quotes(clients.ec2, instance)
-    difference = _difference(prices, quotes, region)
-    silent = tuple(name for name in wanted if name not in {quote.instance for quote in quotes})
-    if write and quotes:
-        _write(Path(path), prices, quotes, region, now.date().isoformat())
-    return Refreshed(difference, write and bool(quotes), silent)
+                found += block_quotes(clients.ec2, instance)
+    quotes = pd.DataFrame(found, columns=list(Quote._fields)).assign(region=region)
+    if write and found:
+        _write(Path(path), quotes.assign(as_of=now.date().isoformat()))
+    not_offered = tuple(name for name in wanted if name not in set(quotes["instance"]))
+    return Refreshed(_difference(prices, quotes), write and bool(found), not_offered)
 
 
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
@@ -122,10 +117,9 @@ def _one_line(path: Path | str) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("botocore", "boto3")):
             raise
-        said = " ".join(str(error).split())
         raise UserError(
-            f"AWS could not be asked ({said}); {path} is unchanged: set AWS credentials and check the "
-            "network, then run again"
+            f"AWS could not be asked ({' '.join(str(error).split())}); {path} is unchanged: set AWS "
+            "credentials and check the network, then run again"
         ) from None
 
 
@@ -140,7 +134,7 @@ def _clients(region: str) -> Clients:
 
 
 def list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
-    """On-demand and reserved quotes from the Price List; none when ``instance`` is not sold there."""
+    """Yield on-demand and reserved quotes from the Price List; none when ``instance`` is not sold there."""
     wanted = {
         "instanceType": instance, "regionCode": region, "operatingSystem": "Linux", "tenancy": "Shared",
         "preInstalledSw": "NA", "capacitystatus": "Used",
@@ -148,32 +142,27 @@ def list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
     pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
     products = [json.loads(text) for page in pages for text in page["PriceList"]]
-    if not products:
-        return
     what = f"{instance} in {region}"
-    if not any(product.get("terms", {}).get("OnDemand") for product in products):
-        skus = ", ".join(
-            f"PriceList[{number}].terms of SKU {product.get('product', {}).get('sku')}"
-            for number, product in enumerate(products)
-        )
+    if products and not any(product.get("terms", {}).get("OnDemand") for product in products):
+        skus = ", ".join(str(product.get("product", {}).get("sku")) for product in products)
         raise UserError(
-            f"AWS's price list has no OnDemand terms for {what} ({skus}): ask without this instance"
+            f"AWS's price list has no OnDemand terms for {what} (SKU {skus}): ask without this instance"
         )
     found = {sku: usd for sku, usd, _ in _hourly(products, "OnDemand", what)}
     if len(set(found.values())) > 1:
         each = ", ".join(f"{sku}: {usd:g}" for sku, usd in sorted(found.items()))
         raise UserError(f"AWS's price list has several prices for {what} ({each}): which one is meant?")
-    for sku, usd in found.items():
+    for sku, usd in list(found.items())[:1]:
         yield Quote(instance, "on_demand", usd, f"AWS Price List, SKU {sku}", "Linux, shared tenancy")
-        break
     yield from _reserved(products, instance, what)
 
 
 def _hourly(products: list[dict], kind: str, what: str) -> Iterator[tuple[str, float, dict]]:
-    """SKU, effective USD per hour and term of every priced term: upfront fees are spread over the lease."""
+    """Yield SKU, effective USD per hour and attributes of each priced term; upfront fees are spread."""
     for product in products:
         for term in product.get("terms", {}).get(kind, {}).values():
-            years = int(term.get("termAttributes", {}).get("LeaseContractLength", "1yr").removesuffix("yr"))
+            attributes = term.get("termAttributes", {})
+            years = int(attributes.get("LeaseContractLength", "1yr").removesuffix("yr"))
             usd = 0.0
             for dimension in term["priceDimensions"].values():
                 if "USD" not in dimension["pricePerUnit"]:
@@ -182,26 +171,26 @@ def _hourly(products: list[dict], kind: str, what: str) -> Iterator[tuple[str, f
                 each = float(dimension["pricePerUnit"]["USD"])
                 usd += each if dimension["unit"] == "Hrs" else each / (years * _HOURS_PER_YEAR)
             if usd > 0:  # zero is a reservation placeholder, not a price
-                yield product["product"]["sku"], usd, term
+                yield product["product"]["sku"], usd, attributes
 
 
 def _reserved(products: list[dict], instance: str, what: str) -> Iterator[Quote]:
-    """The standard lease of each length, paid without upfront where that is sold, else the cheapest."""
+    """Yield the standard lease of each length, paid without upfront where that is sold, else the cheapest."""
     terms = list(_hourly(products, "Reserved", what))
     for basis, lease in _LEASES.items():
-        offers = []
-        for sku, usd, term in terms:
-            said = term["termAttributes"]
-            if said.get("LeaseContractLength") == lease and said.get("OfferingClass") == "standard":
-                option = said.get("PurchaseOption", "")
-                offers.append((option != "No Upfront", usd, sku, option))
+        offers = [
+            (option != "No Upfront", usd, sku, option)
+            for sku, usd, attributes in terms
+            if (attributes.get("LeaseContractLength"), attributes.get("OfferingClass")) == (lease, "standard")
+            for option in [attributes.get("PurchaseOption", "")]
+        ]
         if offers:
             _, usd, sku, option = min(offers)
             yield Quote(instance, basis, usd, f"AWS Price List, SKU {sku}", f"standard, {option}, effective")
 
 
 def spot_quotes(ec2: Any, instance: str, now: datetime, window_days: int) -> Iterator[Quote]:
-    """The lowest of the availability zones' median spot prices over the last ``window_days`` days."""
+    """Yield the lowest of the availability zones' median spot prices over the last ``window_days`` days."""
     pages = ec2.get_paginator("describe_spot_price_history").paginate(
         InstanceTypes=[instance],
         ProductDescriptions=["Linux/UNIX"],
@@ -219,7 +208,7 @@ def spot_quotes(ec2: Any, instance: str, now: datetime, window_days: int) -> Ite
 
 
 def block_quotes(ec2: Any, instance: str) -> Iterator[Quote]:
-    """The cheapest capacity block of a day on offer: upfront fee over instances and hours."""
+    """Yield the cheapest capacity block of a day on offer: upfront fee over instances and hours."""
     pages = ec2.get_paginator("describe_capacity_block_offerings").paginate(
         InstanceType=instance, InstanceCount=1, CapacityDurationHours=_BLOCK_HOURS
     )
@@ -238,38 +227,27 @@ def block_quotes(ec2: Any, instance: str) -> Iterator[Quote]:
         yield Quote(instance, "capacity_block", usd, f"AWS EC2 capacity block offering {name}", note)
 
 
-def _difference(prices: pd.DataFrame, quotes: list[Quote], region: str) -> pd.DataFrame:
-    old = newest(prices, region=region).set_index(["instance", "basis"])
-    rows = []
-    for quote in quotes:
-        key = (quote.instance, quote.basis)
-        usd, as_of = old.loc[key, ["usd_per_hour", "as_of"]] if key in old.index else (float("nan"), "")
-        change = (quote.usd_per_hour / usd - 1) * 100
-        rows.append(
-            (quote.instance, region, quote.basis, usd, as_of, quote.usd_per_hour, change, quote.source)
-        )
-    return pd.DataFrame(rows, columns=DIFFERENCE)
+def _difference(prices: pd.DataFrame, quotes: pd.DataFrame) -> pd.DataFrame:
+    """Return each quote beside the newest price in the table."""
+    known = newest(prices)[[*KEY, "usd_per_hour", "as_of"]]
+    both = quotes.merge(known, how="left", on=KEY, suffixes=("", "_old"))
+    change = (both["usd_per_hour"] / both["usd_per_hour_old"] - 1) * 100
+    names = {"usd_per_hour": "new_usd", "usd_per_hour_old": "old_usd", "as_of": "old_as_of"}
+    shown = both.assign(change_percent=change).rename(columns=names).fillna({"old_as_of": ""})
+    return shown[DIFFERENCE]
 
 
-def _write(path: Path, prices: pd.DataFrame, quotes: list[Quote], region: str, today: str) -> None:
-    """Add the quotes as rows of today; a row of today that is already there is replaced."""
-    rows = list(read_cells(path, COLUMNS).values())
-    hardware = {row["instance"]: {column: row[column] for column in HARDWARE} for row in rows}
-    new = [
-        {
-            **hardware[quote.instance], "instance": quote.instance, "region": region, "basis": quote.basis,
-            "usd_per_hour": f"{round(quote.usd_per_hour, 6)}", "source": quote.source, "as_of": today,
-            "note": quote.note,
-        }
-        for quote in quotes
-    ]  # fmt: skip
-    replaced = {(*(row[c] for c in KEY), today) for row in new}
-    kept = [row for row in rows if (*(row[c] for c in KEY), row["as_of"]) not in replaced]
-    kept += new
-    kept.sort(key=lambda row: (row["instance"], row["region"], BASES.index(row["basis"]), row["as_of"]))
+def _write(path: Path, quotes: pd.DataFrame) -> None:
+    """Add the quotes as rows; a row of the same day that is already there is replaced."""
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    rows = rows.rename(columns=str.strip).apply(lambda column: column.str.strip())
+    hardware = rows.drop_duplicates("instance")[["instance", *HARDWARE]]
+    new = quotes.assign(usd_per_hour=[f"{round(usd, 6)}" for usd in quotes["usd_per_hour"]])
+    kept = pd.concat([rows, new.merge(hardware, on="instance")])
+    kept = kept.drop_duplicates([*KEY, "as_of"], keep="last").assign(
+        order=lambda t: t["basis"].map(BASES.index)
+    )
+    kept = kept.sort_values(["instance", "region", "order", "as_of"], kind="stable")
     with written_aside(path) as aside:
-        with open(aside, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(kept)
+        kept.to_csv(aside, columns=list(COLUMNS), index=False, lineterminator="\n")
         read_prices(aside)  # what is renamed into place is readable, or nothing changes

@@ -1,9 +1,8 @@
-"""Spot: paid hours of a run that may be interrupted, analytically and by simulation.
+"""Spot: expected paid hours of runs that may be interrupted, as projections.
 
-Interruptions are a Poisson process of ``rate`` per running hour. A run does ``work`` hours, saves after
-every ``interval`` hours of it (``save`` hours each, none after the last stretch), and each interruption
-costs the work since the last save plus ``restart`` hours, themselves interruptible. Waiting for a new
-instance is not paid and not counted. All times are hours.
+Interruptions are a Poisson process of ``rate`` per running hour. A run saves after every ``interval`` hours
+of work, and each interruption costs the work since the last save plus ``restart`` hours, themselves
+interruptible. Waiting for a new instance is not paid and not counted. All times are hours.
 
 The expectation of one stretch of s hours is exp(rate*restart) * (exp(rate*s) - 1) / rate
 (Daly, Future Generation Computer Systems 22, 2006, for exponential failures).
@@ -12,75 +11,93 @@ The expectation of one stretch of s hours is exp(rate*restart) * (exp(rate*s) - 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from cxrbench.config import Pricing
+from cxrbench.cost.prices import UNDATED, NoPrice, price
 from cxrbench.errors import UserError
 
-_TOO_RARELY = 8.0  # expected interruptions per stretch above which a simulation would hardly ever end
+RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
+EXAMPLE_HOURS, EXAMPLE_RESTART = 24.0, 0.1
+COLUMNS = [
+    "run", "kind", "instance", "region", "basis", "as_of", "usd_per_hour", "setup_hours", "work_hours",
+    "rate", "interval", "restart", "expected_hours", "factor", "usd", "usd_sd", "note",
+]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Interruptions:
-    """How a spot run is interrupted and how it protects itself; hours, and interruptions per hour."""
-
-    rate: float
-    interval: float
-    save: float = 0.0
-    restart: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("rate", "interval", "save", "restart"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0 or (name == "interval" and value == 0):
-                least = "above zero" if name == "interval" else "zero or more"
-                raise UserError(f"spot {name} is {value}: it must be finite and {least} (hours, or per hour)")
-
-    def stretches(self, work: float) -> np.ndarray:
-        """Hours between saves: full intervals with their save, then the rest without one."""
-        if not math.isfinite(work) or work < 0:
-            raise UserError(f"{work} hours of work: it must be finite and zero or more")
-        full = max(math.ceil(work / self.interval) - 1, 0)
-        return np.array([self.interval + self.save] * full + [work - full * self.interval])
-
-
-def expected_hours(work: float, how: Interruptions) -> float:
-    """Expected paid hours to finish ``work`` hours; infinite when the expectation overflows."""
-    stretches = how.stretches(work)
-    if how.rate == 0:
+def expected_hours(work: float, rate: float, interval: float, restart: float = 0.0) -> float:
+    """Return the expected paid hours to finish ``work`` hours; infinite when the expectation overflows."""
+    for name, value in (("rate", rate), ("interval", interval), ("restart", restart), ("work", work)):
+        if not math.isfinite(value) or value < 0 or (name == "interval" and value == 0):
+            least = "above zero" if name == "interval" else "zero or more"
+            raise UserError(f"spot {name} is {value}: it must be finite and {least} (hours, or per hour)")
+    full = max(math.ceil(work / interval) - 1, 0)
+    stretches = np.array([interval] * full + [work - full * interval])
+    if rate == 0:
         return float(stretches.sum())
     with np.errstate(over="ignore"):
-        each = np.exp(how.rate * how.restart) * np.expm1(how.rate * stretches) / how.rate
-    return float(each.sum())
+        return float((np.exp(rate * restart) * np.expm1(rate * stretches) / rate).sum())
 
 
-def simulated_hours(work: float, how: Interruptions, trials: int = 2000, seed: int = 0) -> np.ndarray:
-    """Paid hours of ``trials`` simulated runs, interruption by interruption."""
-    stretches = how.stretches(work)
-    if how.rate * (stretches.max() + how.restart) > _TOO_RARELY:
-        raise UserError(
-            f"{how.rate} interruptions per hour with {how.interval} hours between saves: such a run hardly "
-            "ever ends; save more often"
-        )
-    rng = np.random.default_rng(seed)
-    return np.array([_one_run(stretches, how, rng) for _ in range(trials)])
+def spot_table(
+    costs: pd.DataFrame,
+    prices: pd.DataFrame,
+    pricing: Pricing,
+    rates: Iterable[float] = RATES,
+    interval: float = 5 / 60,
+    restart: float | None = None,
+) -> pd.DataFrame:
+    """Return expected hours and USD of each group of ``costs`` and of a day of work on each instance.
+
+    The measured mean over the seeds of the group's headline machine of compilation, training and evaluation
+    is the work. The first set-up is paid as it is, so that a run that is never interrupted costs what its
+    cell costs at the spot price; a restart costs ``restart``, or another set-up. ``factor`` is over the
+    uninterrupted hours, ``usd_sd`` the standard deviation of the expectations of the seeds. USD are NaN,
+    with the reason in ``note``, where the table has no spot price.
+    """
+    rows = []
+    for run, instance, seeds in _runs(costs, pricing, restart):
+        mean = seeds.mean()
+        spot = _spot_price(prices, instance, pricing)
+        for rate in rates:
+            expected = _expected(mean, rate, interval)
+            each = pd.Series([_expected(seed, rate, interval) for _, seed in seeds.iterrows()])
+            calm = mean["setup_hours"] + mean["work_hours"]
+            usd = {"usd": expected * spot["usd_per_hour"], "usd_sd": each.std() * spot["usd_per_hour"]}
+            hours = {"rate": rate, "interval": interval, "expected_hours": expected}
+            factor = expected / calm if mean["work_hours"] else math.nan
+            rows.append({"run": run, "kind": "projected", **spot, **mean, **hours, **usd, "factor": factor})
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _one_run(stretches: np.ndarray, how: Interruptions, rng: np.random.Generator) -> float:
-    if how.rate == 0:
-        return float(stretches.sum())
-    paid = 0.0
-    until_next = rng.exponential(1 / how.rate)
-    for stretch in stretches:
-        needed = stretch
-        while until_next < needed:  # interrupted: the stretch starts again, after a restart
-            paid += until_next
-            until_next = rng.exponential(1 / how.rate)
-            needed = how.restart + stretch
-            while until_next < how.restart:
-                paid += until_next
-                until_next = rng.exponential(1 / how.rate)
-        paid += needed
-        until_next -= needed
-    return paid
+def _runs(
+    costs: pd.DataFrame, pricing: Pricing, restart: float | None
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield name, instance, and hours of set-up, work and restart of each seed; then of the examples."""
+    ok = costs[(costs["status"] == "ok") & costs["headline"].astype(bool)]
+    for group, some in ok.groupby(["dataset", "architecture", "platform"]):
+        work = some[["hours_compile", "hours_train", "hours_evaluate"]].sum(axis=1)
+        seeds = pd.DataFrame({"setup_hours": some["hours_setup"], "work_hours": work})
+        seeds["restart"] = seeds["setup_hours"] if restart is None else restart
+        yield " ".join(group), some["instance"].iloc[0], seeds
+    example = {"setup_hours": 0.0, "work_hours": EXAMPLE_HOURS}
+    example["restart"] = EXAMPLE_RESTART if restart is None else restart
+    for instance in dict.fromkeys(pricing.instances.values()):
+        yield f"{EXAMPLE_HOURS:g} hours of work, an example", instance, pd.DataFrame([example])
+
+
+def _expected(hours: pd.Series, rate: float, interval: float) -> float:
+    return hours["setup_hours"] + expected_hours(hours["work_hours"], rate, interval, hours["restart"])
+
+
+def _spot_price(prices: pd.DataFrame, instance: str, pricing: Pricing) -> dict[str, Any]:
+    where = {"instance": instance, "region": pricing.region, "basis": "spot"}
+    try:
+        found = price(prices, instance, pricing.region, "spot", pricing.as_of)
+    except NoPrice as missing:
+        return where | {"as_of": "", "usd_per_hour": math.nan, "note": missing.reason}
+    return where | {"as_of": found["as_of"] or UNDATED, "usd_per_hour": found["usd_per_hour"], "note": ""}

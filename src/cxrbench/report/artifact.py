@@ -17,6 +17,7 @@ from cxrbench.cells import Cell
 from cxrbench.claims import Claim, Claims, Experiment, read_claims
 from cxrbench.claims.model import OURS
 from cxrbench.config import Study, read_study
+from cxrbench.cost.cells import cost_table, pricing_of
 from cxrbench.errors import UserError
 from cxrbench.evidence import RECORD, read_record
 from cxrbench.files import write_text
@@ -27,7 +28,6 @@ from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.compare import tolerances
 from cxrbench.report.latex import escape, tabular
 from cxrbench.report.ledger import CLAIMS
-from cxrbench.report.pricing import cost_table
 from cxrbench.report.systems import systems
 
 CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
@@ -116,7 +116,7 @@ class Artifact:
         folder = one.cell.folder(self.recorded)
         if not (folder / RECORD).exists() or Recorded(self.recorded).refused(one.cell):
             return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, self._packed(one.cell)
-        (cost,) = cost_table([folder], self.study_file, PRICES).itertuples()
+        (cost,) = cost_table([folder], PRICES, pricing_of(self.study_file)).itertuples()
         host = read_record(folder).host
         machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
         money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"

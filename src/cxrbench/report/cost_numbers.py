@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.breakeven import reservations
-from cxrbench.cost.cases import CASES, SCENARIOS
+from cxrbench.cost.breakeven import CASES, reservations
 from cxrbench.cost.cells import EXCLUDED
+from cxrbench.cost.decision import SCENARIOS
 from cxrbench.cost.projection import SPREAD
-from cxrbench.report.cost_report import SENTENCES
+from cxrbench.cost.tables import SENTENCES
 from cxrbench.report.cost_tables import money_csv
 from cxrbench.report.latex import escape
 from cxrbench.report.results import Results, listed
@@ -21,13 +21,13 @@ _NONE = "none"
 
 def cost_values(read: Results) -> dict[str, str]:
     """Every number that the paper's section on cost may name."""
-    said = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
+    sentences = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
     regimes, prices = money_csv(read, "regimes"), money_csv(read, "prices")
     target = read.cost["target_auroc"].dropna()
     return {
-        "cost/regime sentence": escape(said[0], 1000),
-        "cost/regimes sentence": escape(said[1], 1000),
-        "cost/ranking sentence": escape("; ".join(said[2:]) + ".", 2000),
+        "cost/regime sentence": escape(sentences[0], 1000),
+        "cost/regimes sentence": escape(sentences[1], 1000),
+        "cost/ranking sentence": escape("; ".join(sentences[2:]) + ".", 2000),
         "cost/regimes": escape(listed(regimes.get("regime", pd.Series()).map(_words)) or _NONE),
         "cost/excluded": escape(EXCLUDED),
         "cost/load": _load(read.cost),
@@ -39,7 +39,6 @@ def cost_values(read: Results) -> dict[str, str]:
         **_reservation_values(prices),
         **_case_values(money_csv(read, "break_even")),
         **_decision_values(money_csv(read, "decisions")),
-        **_spot_values(money_csv(read, "spot")),
         **_projection_values(money_csv(read, "projection"), money_csv(read, "backtest")),
     }
 
@@ -97,15 +96,6 @@ def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
     for verdict in ("port", "stay", "depends"):
         values[f"cost/decisions {verdict}"] = str(int((decided["verdict"] == verdict).sum()))
     return values
-
-
-def _spot_values(spot: pd.DataFrame) -> dict[str, str]:
-    """How far simulations are from the expectation."""
-    spot = spot.drop_duplicates(["work_hours", "rate", "restart"])  # instances share a simulation
-    # A run of seconds is never interrupted in the simulation: there is no spread to count distances in.
-    spot = spot[spot["standard_error"] > 1e-9 * spot["work_hours"]]
-    away = (spot["simulated_hours"] - spot["expected_hours"]).abs() / spot["standard_error"]
-    return {"cost/spot away": f"{away.max():.1f}", "cost/spot comparisons": str(len(spot))}
 
 
 def _projection_values(projection: pd.DataFrame, backtest: pd.DataFrame) -> dict[str, str]:

@@ -15,7 +15,7 @@ from cxrbench.errors import UserError
 from cxrbench.evidence import LOG, PREDICTIONS, Failure, Record, check_evidence, read_predictions, read_record
 from cxrbench.machine import load_in_words, short_processor
 from cxrbench.report.cells import NOT_RUN
-from cxrbench.report.machines import mark
+from cxrbench.report.cost_tables import mark
 from cxrbench.report.page.pictures import Picture, RocPanels, drawing, learning_curve
 from cxrbench.report.page.tables import PageTable, page_table
 from cxrbench.report.page.text import Tail, tail

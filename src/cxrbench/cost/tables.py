@@ -1,0 +1,74 @@
+"""Every table about money as CSV, in one step of the graph: what the paper's section on cost is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.config import Study, read_study
+from cxrbench.cost.breakeven import break_even_table
+from cxrbench.cost.cells import hours_of, runs_of
+from cxrbench.cost.decision import decision_table
+from cxrbench.cost.devices import DEVICES
+from cxrbench.cost.prices import KEY, read_prices
+from cxrbench.cost.projection import backtest, cpu_speeds, measured_speeds, projection_table
+from cxrbench.cost.ratios import ratio_table, turning_sentences
+from cxrbench.cost.regimes import ranking_sentences, regime_table
+from cxrbench.cost.spot import spot_table
+from cxrbench.evidence import RECORD
+from cxrbench.files import write_csv, write_text
+
+SENTENCES = "regimes.txt"
+
+
+def write_cost_tables(results: Path, study_path: Path, prices_path: Path, recorded: Path) -> None:
+    """Write every table about money, and the ranking's sentences, into ``results``/tables."""
+    study, prices = read_study(study_path), read_prices(prices_path)
+    costs = pd.read_csv(results / "tables/cost.csv")
+    paths = [results / "cells" / cell / RECORD for cell in dict.fromkeys(costs["cell"])]
+    regimes = regime_table(hours_of(runs_of(paths, recorded)), prices, study.prices)
+    interval = max(study.limits.checkpoint_minutes, 1) / 60
+    tables = {
+        "prices": price_table(prices, study.prices.region),
+        "regimes": regimes,
+        "ratios": ratio_table(prices, study.prices),
+        "spot": spot_table(costs, prices, study.prices, interval=interval),
+        "break_even": break_even_table(costs, prices, study.prices),
+        "decisions": decision_table(prices, study.prices),
+        "projection": projection_table(study, prices, recorded),
+        "backtest": backtest_table(study, recorded),
+        "peaks": peak_table(),
+    }
+    for name, table in tables.items():
+        write_csv(results / "tables" / f"{name}.csv", table)
+    sentences = [*turning_sentences(prices, study.prices), *ranking_sentences(regimes)]
+    write_text(results / "tables" / SENTENCES, "\n".join(sentences) + "\n")
+
+
+def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
+    """Return all rows of the price table in ``region``, cheapest instance first."""
+    rows = prices[prices["region"] == region]
+    cheapest = rows.groupby("instance")["usd_per_hour"].transform("max")
+    order = ["cheapest", *KEY, "as_of"]
+    return rows.assign(cheapest=cheapest).sort_values(order, kind="stable").drop(columns="cheapest")
+
+
+def backtest_table(study: Study, recorded: Path) -> pd.DataFrame:
+    """Return the error of the projection on documented devices and benchmarks, then on our own processors."""
+    speeds = (measured_speeds(study, recorded), cpu_speeds(study, recorded))
+    return pd.concat([backtest(some) for some in speeds], ignore_index=True)
+
+
+def peak_table() -> pd.DataFrame:
+    """Return the documented peaks that projections rest on, their sources and whether those were read."""
+    rows = [
+        {
+            "accelerator": device.name, "family": device.family, "tflops": device.peak_tflops,
+            "tflops_fp32": device.fp32_tflops, "bandwidth_gb_s": device.bandwidth_gb_s,
+            "evidence": "read" if device.read else "second hand", "source": device.source,
+            "source_fp32": device.fp32_source or None,
+        }
+        for device in DEVICES.values()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
