@@ -11,9 +11,8 @@ export PYTHONPATH := $(CURDIR)/src
 SNAKEMAKE = python -m snakemake --workflow-profile workflow/profiles/default
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
-CRATE = $(VENV)-crate
 
-.PHONY: help setup latex paper cell paper-from-evidence report crate test test-all slurm browser smoke bench coverage \
+.PHONY: help setup latex paper cell paper-from-evidence report test test-all slurm browser smoke bench coverage \
 	lint format lock clean
 
 help: ## this list
@@ -41,17 +40,6 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 
 # What the last build here was to train; where there was none, what is recorded.
 RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"])' 2>/dev/null || echo "[]"
-
-# The crate's tools have an environment of their own: they need older libraries than everything else.
-$(CRATE)/.cxrbench-crate: requirements/crate.lock
-	@sh requirements/setup.sh "$(PYTHON)" "$(CRATE)" requirements/crate.lock "$@"
-
-crate: $(FULL) $(CRATE)/.cxrbench-crate ## the last build as an RO-Crate in results/crate, checked
-	@rm -rf results/crate
-	@SNAKEMAKE_FAIRSCAPE_DUMP_RECORDS=results/gathered.json $(SNAKEMAKE) --config "run=$$($(RAN))" \
-		--reporter fairscape --report-fairscape-path results/fairscape.json
-	@$(CRATE)/bin/python -m cxrbench.report.crate results/gathered.json results/crate
-	@$(CRATE)/bin/python -m cxrbench.report.crate_check results/crate
 
 report: $(SMALL) ## one HTML page: verdicts, claims, tables, figures, the evidence of every cell
 	@$(SNAKEMAKE) results/report.html --config "run=$$($(RAN))"
