@@ -5,18 +5,19 @@ import os
 import sys
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 # Rules call `python -m cxrbench` of this checkout, whatever environment they run in.
 SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
+from cxrbench.build import alone_in, content_of, mark_jobs, speak_for_commands
 from cxrbench.cells import Cell
 from cxrbench.config import parse_study
 from cxrbench.datasets.split import file_of
 from cxrbench.errors import UserError
-from cxrbench.files import write_if_changed
+from cxrbench.files import explained, write_if_changed
 from cxrbench.report import FIGURES
 from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan, must_be_architectures
@@ -32,7 +33,7 @@ try:
     PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
     NEEDS = JobNeeds(STUDY, recorded=RECORDED)
 except UserError as error:
-    raise WorkflowError(str(error))
+    sys.exit(f"cxrbench: {error}")  # an exception here would be shown with this file's lines
 
 LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
 for reason in LEFT_OUT:
@@ -41,7 +42,17 @@ for reason in LEFT_OUT:
 # The study as resolved (overlays, --config) for the commands below. It is written here and not by a rule,
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
-write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+if workflow.is_main_process:
+    try:
+        if alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
+            write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        sys.exit(f"cxrbench: {explained(error) or error}")
+    except UserError as error:
+        sys.exit(f"cxrbench: {error}")
+    if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
+        mark_jobs(Path.cwd())
+    speak_for_commands(logger, live=() if STUDY.cluster else ("train",))
 
 
 def code_of(*patterns):
@@ -76,8 +87,13 @@ def wanted_evidence(wildcards):
     return [PLAN.origin(cell_of(wildcards)), STUDY.recipe(wildcards.dataset).hash(), dataset]
 
 
-PAPER_SOURCES = sorted(str(path) for end in ("tex", "bib") for path in Path("paper").glob(f"**/*.{end}"))
-PAPER_SOURCES = [path for path in PAPER_SOURCES if not path.startswith("paper/generated")]
+# What LaTeX is given: all of these and nothing else.
+PAPER_SOURCES = sorted(
+    str(path)
+    for pattern in ("*.tex", "*.bib", "sections/**/*")
+    for path in Path("paper").glob(pattern)
+    if path.is_file()
+)
 
 
 wildcard_constraints:

@@ -30,6 +30,7 @@ rule cost:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of("data/prices.csv", *SUMS),
         target=0.65,  # macro AUROC on validation images; declared, not tuned
         runs=10,  # that share a compilation
         root=RECORDED,
@@ -54,6 +55,7 @@ rule cost_report:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of("data/prices.csv", *MEASURED_SPEEDS),
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
@@ -74,6 +76,7 @@ rule claims:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of("data/claims.yaml", "data/prices.csv"),
         tables=lambda wildcards, output: Path(output[0]).parent,
     shell:
         "python -m cxrbench claims --file {input.claims} --prices {input.prices}"

@@ -14,6 +14,7 @@ rule pack:
     threads: workflow.cores
     params:
         study=lambda wildcards, output: STUDY_FILE,  # its name is no reason to pack again: studies share images
+        given=lambda wildcards: content_of(*split_file(wildcards)),
         config=lambda wildcards: STUDY.dataset(wildcards.dataset).model_dump(mode="json", exclude={"recipe"}),
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"

@@ -52,6 +52,7 @@ rule cells:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of(*SUMS),
         left_out=LEFT_OUT,
     shell:
         "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
@@ -75,6 +76,7 @@ rule statistics:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of("data/baselines.csv"),
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench report statistics --results {params.results} --study {input.study}"
