@@ -72,7 +72,7 @@ PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n "$$TESTERS" --maxprocesses 
 	--no-loadscope-reorder
 
 test: $(FULL) latex ## the tests, in minutes (TESTERS=0: one after the other)
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow" -rs
 
 slurm: ## Slurm for its tests, by apt-get where that is possible, else they are skipped
 	@sh requirements/slurm.sh
@@ -81,7 +81,8 @@ browser: ## Chromium for the report's tests, by apt-get where that is possible, 
 	@sh requirements/chromium.sh
 
 test-all: test slurm browser ## the slow ones too: whole builds, repeated kills, system services
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow -rs
+	@python -m pytest --collect-only -qq --faults >/dev/null
 
 bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
 	@python -m cxrbench bench train --batch 16 --steps 2

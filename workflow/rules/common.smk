@@ -35,6 +35,10 @@ try:
 except UserError as error:
     sys.exit(f"cxrbench: {error}")  # an exception here would be shown with this file's lines
 
+EVIDENCED = PLAN.evidenced()
+# A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
+RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
+SCORES = [f"<results>/metrics/{cell}.csv" for cell in EVIDENCED]
 LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)

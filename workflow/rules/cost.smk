@@ -20,7 +20,7 @@ rule cost:
     input:
         study=STUDY_FILE,
         prices="data/prices.csv",
-        records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+        records=RECORDS,
         recorded=SUMS,
     output:
         "<results>/tables/cost.csv",
@@ -43,6 +43,8 @@ rule cost_report:
     """The same hours at other prices, on spot, against a port; projections where nothing was run."""
     input:
         MEASURED_SPEEDS,
+        RECORDS,
+        SUMS,
         study=STUDY_FILE,
         prices="data/prices.csv",
         cost="<results>/tables/cost.csv",
@@ -55,7 +57,7 @@ rule cost_report:
         "../../environment.yml"
     params:
         code=REPORTING,
-        given=content_of("data/prices.csv", *MEASURED_SPEEDS),
+        given=content_of("data/prices.csv", *MEASURED_SPEEDS, *SUMS),
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"

@@ -25,7 +25,7 @@ rule evaluate:
 rule metrics:
     """The metrics of all cells in one tidy table."""
     input:
-        [f"<results>/metrics/{cell}.csv" for cell in PLAN.evidenced()],
+        SCORES,
     output:
         "<results>/tables/metrics.csv",
     log:
@@ -42,7 +42,7 @@ rule cells:
     """Every cell of the study with its status and origin; cells nobody ran are rows too."""
     input:
         study=STUDY_FILE,
-        records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+        records=RECORDS,
         recorded=SUMS,
     output:
         "<results>/tables/cells.csv",
@@ -61,6 +61,7 @@ rule cells:
 rule statistics:
     """Comparisons between cells: parity of platforms, spread over seeds, power, subgroups, literature, F1."""
     input:
+        RECORDS,
         study=STUDY_FILE,
         cells="<results>/tables/cells.csv",
         metrics="<results>/tables/metrics.csv",

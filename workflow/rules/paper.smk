@@ -38,9 +38,9 @@ MADE = [
     *TABLES,
     "<generated>/macros.tex",
     *(f"<figures>/{name}.pdf" for name in FIGURES),
-    *(f"<results>/runs/{cell}/record.json" for cell in PLAN.evidenced() if PLAN.origin(cell) == "fresh"),
-    *(f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()),
-    *(f"<results>/metrics/{cell}.csv" for cell in PLAN.evidenced()),
+    *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
+    *RECORDS,
+    *SCORES,
 ]
 
 
@@ -48,7 +48,9 @@ rule tables:
     """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
     input:
         TABLES,
+        "<results>/tables/regimes.txt",
         MEASURED,
+        RECORDS,
         SUMS,
         READ_BY_TABLES,
         study=STUDY_FILE,
@@ -72,6 +74,7 @@ rule figures:
     input:
         TABLES,
         MEASURED,
+        RECORDS,
         study=STUDY_FILE,
     output:
         [f"<figures>/{name}.pdf" for name in FIGURES],
@@ -93,8 +96,8 @@ rule report:
     input:
         TABLES,
         MEASURED,
+        RECORDS,
         "<generated>/macros.tex",
-        [f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
         study=STUDY_FILE,
         expected="data/expected_status.csv",
     output:
