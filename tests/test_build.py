@@ -42,7 +42,7 @@ for path in sys.stdin.read().splitlines():
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns - 86400 * 10**9))
     print(f"== {path}", flush=True)
     if os.fork() == 0:
-        snakemake.cli.main(["-n", "--config", "run=[]"])
+        snakemake.cli.main(["all", "page", "-n", "--config", "run=[]"])
     os.wait()
     open(path, "wb").write(content)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

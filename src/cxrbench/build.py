@@ -17,8 +17,6 @@ from typing import IO
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from cxrbench.cli.words import complain, say
-
 _OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _MADE = ("results", "paper", "figures")  # folders that a build writes
@@ -84,6 +82,11 @@ def _stop_jobs_of(folder: Path) -> int:
     return len(left)
 
 
+def say(text: str) -> None:
+    """A message to the person; the command line's own would import every command."""
+    print(text, file=sys.stderr, flush=True)
+
+
 @cache
 def content_of(*paths: str | Path) -> str:
     """A short hash of files' names and bytes, for a rule's params.
@@ -121,7 +124,9 @@ class CommandsSpeak(logging.Filter):
             rule, logs = vars(record)["rule_name"], vars(record)["log"]
             if not self._show(rule, logs):
                 where = f" (log: {', '.join(logs)})" if logs else ""
-                complain(f"the command of rule {rule} {self._ending or 'failed'} without a message{where}")
+                say(
+                    f"cxrbench: the command of rule {rule} {self._ending or 'failed'} without a message{where}"
+                )
             return False
         elif event == LogEvent.ERROR and "CalledProcessError" in text:
             self._ending = _ending(text)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.logging import logger
@@ -38,6 +39,7 @@ except UserError as error:
 EVIDENCED = PLAN.evidenced()
 # A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
+EVIDENCE = "<results>/evidence.txt"
 SCORES = [f"<results>/metrics/{cell}.csv" for cell in EVIDENCED]
 LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
 for reason in LEFT_OUT:
@@ -85,10 +87,21 @@ def split_file(wildcards):
     return [found] if found else []
 
 
+@cache
+def images_of(dataset, recipe=False):
+    """What a dataset's images are made of; with the name of its recipe on request."""
+    exclude = set() if recipe else {"recipe"}
+    return STUDY.dataset(dataset).model_dump(mode="json", exclude=exclude)
+
+
+@cache
+def recipe_of(dataset):
+    return STUDY.recipe(dataset).hash()
+
+
 def wanted_evidence(wildcards):
     """What adopted evidence must come from: without it, an interrupted retraining would leave the old in place."""
-    dataset = STUDY.dataset(wildcards.dataset).model_dump(mode="json")
-    return [PLAN.origin(cell_of(wildcards)), STUDY.recipe(wildcards.dataset).hash(), dataset]
+    return [PLAN.origin(cell_of(wildcards)), recipe_of(wildcards.dataset), images_of(wildcards.dataset, True)]
 
 
 # What LaTeX is given: all of these and nothing else.

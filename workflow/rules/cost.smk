@@ -43,7 +43,7 @@ rule cost_report:
     """The same hours at other prices, on spot, against a port; projections where nothing was run."""
     input:
         MEASURED_SPEEDS,
-        RECORDS,
+        EVIDENCE,
         SUMS,
         study=STUDY_FILE,
         prices="data/prices.csv",

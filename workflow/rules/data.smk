@@ -15,7 +15,7 @@ rule pack:
     params:
         study=lambda wildcards, output: STUDY_FILE,  # its name is no reason to pack again: studies share images
         given=lambda wildcards: content_of(*split_file(wildcards)),
-        config=lambda wildcards: STUDY.dataset(wildcards.dataset).model_dump(mode="json", exclude={"recipe"}),
+        config=lambda wildcards: images_of(wildcards.dataset),
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"
 

@@ -3,6 +3,7 @@
 
 localrules:
     metrics,
+    evidence,
     cells,
 
 
@@ -38,6 +39,20 @@ rule metrics:
         "python -m cxrbench report metrics {input} --out {output} 2> {log}"
 
 
+rule evidence:
+    """One file that changes with any record: what reads cells by itself depends on it."""
+    input:
+        RECORDS,
+    output:
+        EVIDENCE,
+    log:
+        "<logs>/evidence.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "cksum {input} > {output} < /dev/null 2> {log}"
+
+
 rule cells:
     """Every cell of the study with its status and origin; cells nobody ran are rows too."""
     input:
@@ -61,7 +76,7 @@ rule cells:
 rule statistics:
     """Comparisons between cells: parity of platforms, spread over seeds, power, subgroups, literature, F1."""
     input:
-        RECORDS,
+        EVIDENCE,
         study=STUDY_FILE,
         cells="<results>/tables/cells.csv",
         metrics="<results>/tables/metrics.csv",

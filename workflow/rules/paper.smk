@@ -36,6 +36,7 @@ READ_BY_TABLES = ["data/reported.csv", "data/claims.yaml", "data/criteria.csv"]
 # others: a build that asks for its last files only would end with what the paper was made from before.
 MADE = [
     *TABLES,
+    EVIDENCE,
     "<generated>/macros.tex",
     *(f"<figures>/{name}.pdf" for name in FIGURES),
     *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
@@ -50,7 +51,7 @@ rule tables:
         TABLES,
         "<results>/tables/regimes.txt",
         MEASURED,
-        RECORDS,
+        EVIDENCE,
         SUMS,
         READ_BY_TABLES,
         study=STUDY_FILE,
@@ -74,7 +75,7 @@ rule figures:
     input:
         TABLES,
         MEASURED,
-        RECORDS,
+        EVIDENCE,
         study=STUDY_FILE,
     output:
         [f"<figures>/{name}.pdf" for name in FIGURES],
@@ -96,7 +97,7 @@ rule report:
     input:
         TABLES,
         MEASURED,
-        RECORDS,
+        EVIDENCE,
         "<generated>/macros.tex",
         study=STUDY_FILE,
         expected="data/expected_status.csv",

@@ -29,8 +29,8 @@ rule train:
         python=lambda wildcards: NEEDS.python(wildcards.platform),
         study=STUDY_FILE,
         cell=cell_of,
-        recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
-        images=lambda wildcards: STUDY.dataset(wildcards.dataset).model_dump(mode="json", exclude={"recipe"}),
+        recipe=lambda wildcards: recipe_of(wildcards.dataset),
+        images=lambda wildcards: images_of(wildcards.dataset),
     shell:
         # Exit code 75 is an interruption: what has been saved goes on, unless this shell was stopped as well.
         "trap 'exit 75' INT TERM; for start in 1 2 3 4; do"
