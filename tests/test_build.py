@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import random
 import re
@@ -20,7 +19,7 @@ import pytest
 from conftest import ROOT, clone_of_the_tree, keep_recorded
 from cxrbench.evidence import SCORES, read_predictions
 from spy import put_before
-from test_graph import CELL, OVERLAY
+from test_graph import CELL, OVERLAY, inputs_by_rule
 from test_terminal import shown_on_a_terminal
 
 GRAPH = (sys.executable, "-m", "snakemake")
@@ -63,20 +62,7 @@ def outputs(folder: Path) -> set[str]:
     """What rules made, as Snakemake recorded it: the names of its files are encoded paths."""
     root = folder / ".snakemake/metadata"
     files = (str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-    names = (name.replace("@", "").replace("/", "") for name in files)
-    return {urlsafe_b64decode(name).decode() for name in names}
-
-
-def records(folder: Path) -> dict[str, dict[str, set[str]]]:
-    """Inputs and logs of each rule as Snakemake recorded them."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for path in (folder / ".snakemake/metadata").rglob("*"):
-        if path.is_file():
-            known = json.loads(path.read_text())
-            one = found.setdefault(known["rule"], {"input": set(), "log": set()})
-            one["input"].update(known["input"])
-            one["log"].update(known["log"])
-    return found
+    return {urlsafe_b64decode(name.replace("@", "").replace("/", "")).decode() for name in files}
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +80,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sources(folder: Path) -> dict[str, set[str]]:
     """Each input that no rule makes, with the rules that read it."""
     readers: dict[str, set[str]] = {}
-    for rule, known in records(folder).items():
-        for name in known["input"] - outputs(folder) - {"results/study.json"}:
+    for rule, known in inputs_by_rule(folder).items():
+        for name in known - outputs(folder) - {"results/study.json"}:
             readers.setdefault(name, set()).add(rule)
     return readers
 
@@ -148,7 +134,7 @@ def test_a_broken_source_fails_again_until_it_is_mended(whole: Path) -> None:
     "it is done again; the same bytes",
 )
 def test_a_rule_that_was_killed_is_done_again(whole: Path, tmp_path: Path) -> None:
-    before, rules = made(whole), sorted(records(whole))
+    before, rules = made(whole), sorted(inputs_by_rule(whole))
     assert {"adopt", "evaluate", "statistics", "claims", "tables", "figures", "paper"} <= set(rules)
     for rule in rules:
         killing = put_before(tmp_path / rule, tmp_path / "notes", victim=rule)

@@ -87,6 +87,33 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+# What decides the result of a rule's command, below the package; its top level always does.
+SCORING = ("metrics/*", "report/evaluation.py", "cli/results.py")
+REPORTING = (
+    *(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")),
+    "platforms/*",
+)
+
+
+def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """The files of ``package`` that match, without caches and an editor's own."""
+    found = {path for one in ("*.py", *patterns) for path in package.glob(one)}
+    hidden = (".", "__pycache__")
+    return sorted(
+        path
+        for path in found
+        if path.is_file() and not any(part.startswith(hidden) for part in path.relative_to(package).parts)
+    )
+
+
+def code_of(package: Path, patterns: tuple[str, ...]) -> str:
+    """Changes with the code behind a command. Snakemake itself looks at commands and data only."""
+    hashed = hashlib.sha256()
+    for path in code_files(package, patterns):
+        hashed.update(path.relative_to(package.parent).as_posix().encode() + path.read_bytes())
+    return hashed.hexdigest()[:16]
+
+
 @cache
 def content_of(*paths: str | Path) -> str:
     """A short hash of files' names and bytes, for a rule's params.
@@ -123,10 +150,8 @@ class CommandsSpeak(logging.Filter):
         elif event == LogEvent.JOB_ERROR:
             rule, logs = vars(record)["rule_name"], vars(record)["log"]
             if not self._show(rule, logs):
-                where = f" (log: {', '.join(logs)})" if logs else ""
-                say(
-                    f"cxrbench: the command of rule {rule} {self._ending or 'failed'} without a message{where}"
-                )
+                how, where = self._ending or "failed", f" (log: {', '.join(logs)})" if logs else ""
+                say(f"cxrbench: the command of rule {rule} {how} without a message{where}")
             return False
         elif event == LogEvent.ERROR and "CalledProcessError" in text:
             self._ending = _ending(text)

@@ -1,6 +1,5 @@
 """What the rules ask about the study. The answers are cxrbench's; here is only the glue."""
 
-import hashlib
 import os
 import sys
 from functools import cache
@@ -13,7 +12,8 @@ SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
-from cxrbench.build import alone_in, content_of, mark_jobs, speak_for_commands
+from cxrbench import build
+from cxrbench.build import alone_in, code_of, content_of, mark_jobs, speak_for_commands
 from cxrbench.cells import Cell
 from cxrbench.config import parse_study
 from cxrbench.datasets.split import file_of
@@ -61,23 +61,7 @@ if workflow.is_main_process:
     speak_for_commands(logger, live=() if STUDY.cluster else ("train",))
 
 
-def code_of(*patterns):
-    """Changes with the code behind a command. Snakemake itself looks at commands and data only."""
-    package, hashed = Path(SOURCE, "cxrbench"), hashlib.sha256()
-    for path in sorted({path for one in ("*.py", *patterns) for path in package.glob(one)}):
-        name = path.relative_to(SOURCE)
-        # Neither caches nor an editor's own files.
-        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
-        if path.is_file() and not hidden:
-            hashed.update(name.as_posix().encode() + path.read_bytes())
-    return hashed.hexdigest()[:16]
-
-
-SCORING = code_of("metrics/*", "report/evaluation.py", "cli/results.py")
-REPORTING = code_of(
-    *(f"{room}/**/*" for room in ("audit", "claims", "cli", "cost", "datasets", "metrics", "report")),
-    "platforms/*",
-)
+SCORING, REPORTING = (code_of(Path(SOURCE, "cxrbench"), code) for code in (build.SCORING, build.REPORTING))
 
 
 def split_file(wildcards):
