@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from base64 import urlsafe_b64decode
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -147,29 +148,32 @@ def test_a_rule_that_was_killed_is_done_again(whole: Path, tmp_path: Path) -> No
     assert made(whole) == before
 
 
-def killed_until_done(folder: Path, words: tuple[str, ...], kills: int, longest: float, seed: int) -> int:
-    """Start the same command again and again, kill it ``kills`` times, and let it end; return its starts."""
-    moments, starts, left = random.Random(seed), 0, kills
+def killed_until_done(folder: Path, words: tuple[str, ...], kills: int, seed: int) -> None:
+    """Start the same command again and again, kill it ``kills`` times, and let it end."""
+    moments, log = random.Random(seed), folder / "build.log"
     while True:
-        log = folder / "build.log"
         with log.open("w") as file:
             build = subprocess.Popen(
                 [*GRAPH, *words], cwd=folder, stdout=file, stderr=file, start_new_session=True
             )
-        starts += 1
+        # After so many lines, so that a slow machine is not killed at its start only; and a moment later.
+        lines, moment = moments.randint(1, 60), moments.uniform(0, 2)
+        while build.poll() is None and (not kills or log.read_text().count("\n") < lines):
+            with suppress(subprocess.TimeoutExpired):
+                build.wait(0.1)
         try:
-            code = build.wait(moments.uniform(0.5, longest) if left else None)
+            build.wait(moment)
         except subprocess.TimeoutExpired:
-            if moments.random() < 0.5:
+            if kills % 2:
                 os.killpg(build.pid, signal.SIGKILL)
             else:
                 build.kill()  # its jobs go on alone
             build.wait()
-            left -= 1
+            kills -= 1
             continue
-        assert code == 0, log.read_text()[-3000:]
-        if not left:
-            return starts
+        assert build.returncode == 0, log.read_text()[-3000:]
+        if not kills:
+            return
         for place in ("results", "figures", "paper/generated"):
             shutil.rmtree(folder / place, ignore_errors=True)
 
@@ -182,7 +186,7 @@ def test_killed_builds_end_in_the_same_bytes(whole: Path, tmp_path: Path) -> Non
         ".snakemake", "results", "figures", "generated", "paper.pdf", "__pycache__"
     )
     shutil.copytree(whole, clone, ignore=ignored)
-    killed_until_done(clone, ("all", *EVIDENCE), kills=10, longest=8, seed=22)
+    killed_until_done(clone, ("all", *EVIDENCE), kills=10, seed=22)
     after = made(clone)
     assert after == {name: content for name, content in made(whole).items() if name in after}
     assert not [path for path in clone.rglob(".*.part") if "data/packed" not in str(path)]
@@ -196,7 +200,7 @@ def test_killed_builds_train_to_the_same_scores(tmp_path: Path) -> None:
         clone = clone_of_the_tree(tmp_path / name)
         (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
         words = ("results/tables/metrics.csv", "--configfile", "overlay.yaml")
-        killed_until_done(clone, words, kills, longest=10, seed=7)
+        killed_until_done(clone, words, kills, seed=7)
         scores.append(read_predictions(clone / "results/cells" / CELL / "predictions.parquet")[SCORES])
     assert (scores[0].to_numpy() == scores[1].to_numpy()).all()
 
