@@ -1,19 +1,32 @@
 # The doors of the project. `make paper` and `make test` set up all they need.
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
 #   PYTHON=python3.11       another Python to make the environment with
+# What a user names reaches commands through the environment, quoted: no shell reads it as a program.
 
 # As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
 SHELL := /bin/bash
 VENV ?= .venv
 PYTHON ?= python3
+CELL ?=
+TESTERS ?= logical
+# As written, not as make would expand them.
+override VENV := $(value VENV)
+override PYTHON := $(value PYTHON)
+override CELL := $(value CELL)
+override TESTERS := $(value TESTERS)
+export VENV PYTHON CELL TESTERS
+# Make cuts a target's name at blanks and gives these characters a meaning in it.
+SPECIAL = ; : % * ? [ ~ = $$ \# \ |
+ifneq ($(words $(VENV))$(strip $(foreach one,$(SPECIAL),$(findstring $(one),$(VENV)))),1)
+$(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in this path; name another place)
+endif
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/src
-SNAKEMAKE = python -m snakemake --workflow-profile workflow/profiles/default
+SNAKEMAKE = python -m snakemake
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
-CRATE = $(VENV)-crate
 
-.PHONY: help setup latex paper cell paper-from-evidence report crate test test-all slurm browser smoke bench coverage \
+.PHONY: help setup latex paper cell paper-from-evidence report test test-all slurm browser smoke bench coverage \
 	lint format lock clean
 
 help: ## this list
@@ -22,11 +35,12 @@ help: ## this list
 setup: $(FULL) ## the environment: torch, timm, Snakemake, pytest (7.6 GB, a few minutes)
 
 $(FULL): requirements/base.lock
-	@sh requirements/setup.sh "$(PYTHON)" "$(VENV)" requirements/base.lock "$@"
+	@sh requirements/setup.sh "$$PYTHON" "$$VENV" requirements/base.lock "$$VENV/.cxrbench-full"
 
 # The small environment rebuilds the paper from recorded evidence. A full one serves as well.
 $(SMALL): requirements/paper.lock
-	@test -e $(FULL) || sh requirements/setup.sh "$(PYTHON)" "$(VENV)" requirements/paper.lock "$@"
+	@test -e "$$VENV/.cxrbench-full" \
+		|| sh requirements/setup.sh "$$PYTHON" "$$VENV" requirements/paper.lock "$$VENV/.cxrbench-paper"
 
 latex: ## LaTeX, by apt-get where that is possible, else a message with the command
 	@sh requirements/latex.sh
@@ -42,36 +56,23 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 # What the last build here was to train; where there was none, what is recorded.
 RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"])' 2>/dev/null || echo "[]"
 
-# The crate's tools have an environment of their own: they need older libraries than everything else.
-$(CRATE)/.cxrbench-crate: requirements/crate.lock
-	@sh requirements/setup.sh "$(PYTHON)" "$(CRATE)" requirements/crate.lock "$@"
-
-crate: $(FULL) $(CRATE)/.cxrbench-crate ## the last build as an RO-Crate in results/crate, checked
-	@rm -rf results/crate
-	@SNAKEMAKE_FAIRSCAPE_DUMP_RECORDS=results/gathered.json $(SNAKEMAKE) --config "run=$$($(RAN))" \
-		--reporter fairscape --report-fairscape-path results/fairscape.json
-	@$(CRATE)/bin/python -m cxrbench.report.crate results/gathered.json results/crate
-	@$(CRATE)/bin/python -m cxrbench.report.crate_check results/crate
-
 report: $(SMALL) ## one HTML page: verdicts, claims, tables, figures, the evidence of every cell
-	@$(SNAKEMAKE) results/report.html --config "run=$$($(RAN))"
-	@echo "Report: results/report.html"
+	@$(SNAKEMAKE) page --config "run=$$($(RAN))"
 
 cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then yours against recorded
-	@python -m cxrbench cell check "$(CELL)"
-	@$(SNAKEMAKE) "results/runs/$(CELL)/record.json" --config 'run=["$(CELL)"]'
-	@python -m cxrbench cell compare "$(CELL)"
+	@python -m cxrbench cell check "$$CELL"
+	@$(SNAKEMAKE) "results/runs/$$CELL/record.json" --config "run=[\"$$CELL\"]"
+	@python -m cxrbench cell compare "$$CELL"
 
 smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks
 	@$(SNAKEMAKE) --configfile config/smoke.yaml
 
 # A test process per core, at most four. Threads that wait sleep: spinning ones would take the cores from each other.
-TESTERS ?= logical
-PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n $(TESTERS) --maxprocesses 4 --dist loadfile \
+PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n "$$TESTERS" --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
 
 test: $(FULL) latex ## the tests, in minutes (TESTERS=0: one after the other)
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow" -rs
 
 slurm: ## Slurm for its tests, by apt-get where that is possible, else they are skipped
 	@sh requirements/slurm.sh
@@ -80,7 +81,8 @@ browser: ## Chromium for the report's tests, by apt-get where that is possible, 
 	@sh requirements/chromium.sh
 
 test-all: test slurm browser ## the slow ones too: whole builds, repeated kills, system services
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow -rs
+	@python -m pytest --collect-only -qq --faults >/dev/null
 
 bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
 	@python -m cxrbench bench train --batch 16 --steps 2

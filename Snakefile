@@ -34,6 +34,7 @@ rule all:
     """The paper. Without an output of its own this always runs: a build ends with what it gave."""
     default_target: True
     input:
+        MADE,
         paper="<paper>",
         summary="<results>/summary.txt",
         study=STUDY_FILE,

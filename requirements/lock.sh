@@ -9,4 +9,3 @@ uv pip compile base.in $flags --python-platform x86_64-manylinux_2_28 -o base.lo
 uv pip compile paper.in $flags --universal --overrides paper.overrides --constraints base.lock -o paper.lock.all
 awk '/^[^ ]/ { never = /never/ } !never' paper.lock.all > paper.lock # drop what the overrides disabled
 rm paper.lock.all
-uv pip compile crate.in $flags --universal -o crate.lock

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,14 @@ from cxrbench.training.job import Job
 ROOT = Path(__file__).parent.parent
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
+FAULTS = """\
+# Faults tried
+
+Each row is tested: `make test-all` does what the second column says, fails unless the user gets what the
+third says, and renews this table. It prints the tests that it skips, with the reason.
+
+| area | what is done | what the user gets | tests |
+|---|---|---|---|"""
 # XLA's CPU compiler takes ten times as long without these; the graphs are the same.
 QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
@@ -29,6 +38,29 @@ LONG = (
     *("test_slurm", "test_graph", "test_xla", "test_runner", "test_same_bytes", "test_report_page"),
     *("test_degenerate", "test_adding"),
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--collect-only --faults` renews the table of faults."""
+    parser.addoption("--faults", action="store_true", help="renew docs/faults.md; fail if it was not current")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write docs/faults.md from the markers of the collected tests."""
+    if not session.config.option.faults:
+        return
+    rows: Counter[tuple[str, ...]] = Counter()
+    for item in session.items:
+        for mark in item.iter_markers("fault"):
+            place = item.path.relative_to(ROOT / "tests")
+            area = place.parts[0] if len(place.parts) > 1 else place.stem.removeprefix("test_")
+            rows[(area.replace("_", " "), *(text.replace("|", "\\|") for text in mark.args))] += 1
+    table = [f"| {' | '.join(row)} | {count} |" for row, count in sorted(rows.items())]
+    page, text = ROOT / "docs/faults.md", "\n".join([FAULTS, *table]) + "\n"
+    if page.exists() and page.read_text() == text:
+        return
+    page.write_text(text)
+    raise pytest.UsageError(f"{page.name} was not current and has been renewed: commit it")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,8 +17,10 @@ import psutil
 import pytest
 
 from conftest import SIZES, TINY, clone_of_the_tree, cxrbench
+from cxrbench import build
 from cxrbench.evidence import SCORES, read_predictions, read_record, write_sums
 from cxrbench.report import FIGURES
+from spy import put_before
 
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
 OVERLAY = f"""
@@ -38,8 +40,11 @@ def copy_of_the_repository(folder: Path) -> Path:
     return folder
 
 
-def graph(folder: Path, *words: str, overlay: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words, overlay=overlay), cwd=folder, capture_output=True, text=True)
+def graph(
+    folder: Path, *words: str, overlay: bool = True, **options: object
+) -> subprocess.CompletedProcess[str]:
+    words = command(*words, overlay=overlay)
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, **options)
 
 
 def command(*words: str, overlay: bool = True) -> list[str]:
@@ -59,8 +64,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy in which the whole graph has run."""
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("clone"))
-    done = graph(folder)
+    folder, spy = copy_of_the_repository(tmp_path_factory.mktemp("clone")), tmp_path_factory.mktemp("spy")
+    done = graph(folder, "all", "page", env=put_before(spy, folder / "notes"))
     assert done.returncode == 0, done.stderr[-3000:]
     (folder / "printed.txt").write_text(done.stdout)
     return folder
@@ -72,6 +77,46 @@ def test_the_graph_goes_from_nothing_to_the_paper(built: Path) -> None:
     assert (built / "paper/paper.pdf").read_bytes().startswith(b"%PDF-")
     for name in FIGURES:
         assert (built / f"figures/{name}.pdf").stat().st_size > 1000
+
+
+def inputs_by_rule(folder: Path) -> dict[str, set[str]]:
+    """What each rule depends on, as Snakemake recorded it."""
+    found: dict[str, set[str]] = {}
+    for path in (folder / ".snakemake/metadata").rglob("*"):
+        if path.is_file():
+            known = json.loads(path.read_text())
+            found.setdefault(known["rule"], set()).update(known["input"])
+    return found
+
+
+def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: Path) -> None:
+    inputs, package, seen = inputs_by_rule(built), built / "src/cxrbench", set()
+    code = {rule: build.SCORING if rule in ("evaluate", "metrics") else build.REPORTING for rule in inputs}
+    for rule in ("adopt", "pack", "train"):  # evidence is what its own code made
+        code[rule] = ("**/*",)
+    sums = (built / "data/recorded/SHA256SUMS").read_text()
+    for note in (built / "notes").iterdir():
+        log, *reads = note.read_text().splitlines()
+        rule = (built / log).relative_to(built / "results/logs").parts[0].removesuffix(".log")
+        seen.add(rule)
+        known = inputs[rule] | ({"paper/generated/macros.tex"} if rule == "tables" else set())
+        of_code = set(build.code_files(package, code[rule]))
+        for path in {Path(read) for read in reads if read.startswith(f"{built}/")}:
+            name = str(path.relative_to(built))
+            depends = (
+                name in known
+                or not path.is_file()  # written aside, a folder, looked for in vain
+                or path in of_code
+                or any(part in ("__pycache__", "cli") for part in path.parts)  # commands import all commands
+                or str(path.parent.relative_to(built) / "record.json") in known  # and has their hashes
+                or ("data/recorded/SHA256SUMS" in known and name.removeprefix("data/recorded/") in sums)
+                # macros.tex has the hash of what is written with it
+                or ("paper/generated/macros.tex" in known and re.search(r"generated/|/table_\w+\.csv", name))
+                or name == "figures/README.md"
+                or name.startswith("data/packed/")
+            )
+            assert depends, f"{rule} reads {name}"
+    assert {"pack", "train", "adopt", "evaluate", "cost", "claims", "tables", "paper", "report"} <= seen
 
 
 def test_it_ends_with_the_matrix_of_cells_headline_numbers_and_the_place_of_the_paper(built: Path) -> None:

@@ -17,16 +17,13 @@ ESCAPE = "\x1b"
 WRONG = ("cell", "check", "no-cell")  # ends in one of our own messages
 
 
-def on_a_terminal(*words: str, **changes: str) -> str:
+def shown_on_a_terminal(command: list[str], cwd: Path, **changes: str) -> str:
     """What a command prints on a real pseudo-terminal, both streams together."""
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
-    environment = (
-        kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", "COLUMNS": "100"} | changes
-    )
+    environment = kept | {"PYTHONPATH": f"{cwd}/src", "TERM": "xterm-256color", "COLUMNS": "100"} | changes
     parent, child = pty.openpty()
-    command = [sys.executable, "-m", "cxrbench", *words]
     process = subprocess.Popen(
-        command, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment, close_fds=True
+        command, stdin=child, stdout=child, stderr=child, cwd=cwd, env=environment, close_fds=True
     )
     os.close(child)
     shown = b""
@@ -38,6 +35,11 @@ def on_a_terminal(*words: str, **changes: str) -> str:
     os.close(parent)
     process.wait(60)
     return shown.decode()
+
+
+def on_a_terminal(*words: str, **changes: str) -> str:
+    """What ``cxrbench`` prints on a terminal."""
+    return shown_on_a_terminal([sys.executable, "-m", "cxrbench", *words], ROOT, **changes)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("tran",), WRONG], ids=["help", "usage", "message"])

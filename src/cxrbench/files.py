@@ -65,6 +65,7 @@ def remedy(path: Path) -> str:
 def written_aside(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it on success, remove it on any failure.
 
+    Bytes, then name, are on the disk when this returns: a power cut leaves the old file or the new one.
     A full disk, a folder of that name and a place that may not be written become a UserError.
     """
     path = Path(path)
@@ -82,7 +83,9 @@ def written_aside(path: Path | str) -> Iterator[Path]:
     try:
         yield aside
         aside.chmod(0o666 & ~_umask())
+        synced(aside)
         os.replace(aside, path)
+        synced(path.parent)
     except OSError as error:
         ours = error.errno in DISK_FULL or error.filename == str(aside)  # another file may be read meanwhile
         if ours and (message := explained(error, path)):
@@ -90,6 +93,18 @@ def written_aside(path: Path | str) -> Iterator[Path]:
         raise
     finally:
         aside.unlink(missing_ok=True)
+
+
+def synced(path: Path) -> None:
+    """Wait until the disk has ``path``: a file's bytes, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network disks sync no folders
+            raise
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import csv
+import io
 import json
 import sys
 from contextlib import redirect_stderr, redirect_stdout

@@ -1,22 +1,24 @@
 """What the rules ask about the study. The answers are cxrbench's; here is only the glue."""
 
-import hashlib
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 # Rules call `python -m cxrbench` of this checkout, whatever environment they run in.
 SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
+from cxrbench import build
+from cxrbench.build import alone_in, code_of, content_of, mark_jobs, speak_for_commands
 from cxrbench.cells import Cell
 from cxrbench.config import parse_study
 from cxrbench.datasets.split import file_of
 from cxrbench.errors import UserError
-from cxrbench.files import write_if_changed
+from cxrbench.files import explained, write_if_changed
 from cxrbench.readers import Document
 from cxrbench.report import FIGURES
 from cxrbench.resources import JobNeeds
@@ -32,8 +34,13 @@ try:
     PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
     NEEDS = JobNeeds(STUDY, recorded=RECORDED)
 except UserError as error:
-    raise WorkflowError(str(error))
+    sys.exit(f"cxrbench: {error}")  # an exception here would be shown with this file's lines
 
+EVIDENCED = PLAN.evidenced()
+# A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
+RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
+EVIDENCE = "<results>/evidence.txt"
+SCORES = [f"<results>/metrics/{cell}.csv" for cell in EVIDENCED]
 LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)
@@ -41,26 +48,20 @@ for reason in LEFT_OUT:
 # The study as resolved (overlays, --config) for the commands below. It is written here and not by a rule,
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
-write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+if workflow.is_main_process:
+    try:
+        if alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
+            write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        sys.exit(f"cxrbench: {explained(error) or error}")
+    except UserError as error:
+        sys.exit(f"cxrbench: {error}")
+    if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
+        mark_jobs(Path.cwd())
+    speak_for_commands(logger, live=() if STUDY.cluster else ("train",))
 
 
-def code_of(*patterns):
-    """Changes with the code behind a command. Snakemake itself looks at commands and data only."""
-    package, hashed = Path(SOURCE, "cxrbench"), hashlib.sha256()
-    for path in sorted({path for one in ("*.py", *patterns) for path in package.glob(one)}):
-        name = path.relative_to(SOURCE)
-        # Neither caches nor an editor's own files.
-        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
-        if path.is_file() and not hidden:
-            hashed.update(name.as_posix().encode() + path.read_bytes())
-    return hashed.hexdigest()[:16]
-
-
-SCORING = code_of("metrics/*", "report/evaluation.py", "cli/results.py")
-REPORTING = code_of(
-    *(f"{room}/**/*" for room in ("claims", "cli", "compile", "cost", "datasets", "metrics", "report")),
-    "platforms/*",
-)
+SCORING, REPORTING = (code_of(Path(SOURCE, "cxrbench"), code) for code in (build.SCORING, build.REPORTING))
 
 
 def split_file(wildcards):
@@ -70,14 +71,30 @@ def split_file(wildcards):
     return [found] if found else []
 
 
+@cache
+def images_of(dataset, recipe=False):
+    """What a dataset's images are made of; with the name of its recipe on request."""
+    exclude = set() if recipe else {"recipe"}
+    return STUDY.dataset(dataset).model_dump(mode="json", exclude=exclude)
+
+
+@cache
+def recipe_of(dataset):
+    return STUDY.recipe(dataset).hash()
+
+
 def wanted_evidence(wildcards):
     """What adopted evidence must come from: without it, an interrupted retraining would leave the old in place."""
-    dataset = STUDY.dataset(wildcards.dataset).model_dump(mode="json")
-    return [PLAN.origin(cell_of(wildcards)), STUDY.recipe(wildcards.dataset).hash(), dataset]
+    return [PLAN.origin(cell_of(wildcards)), recipe_of(wildcards.dataset), images_of(wildcards.dataset, True)]
 
 
-PAPER_SOURCES = sorted(str(path) for end in ("tex", "bib") for path in Path("paper").glob(f"**/*.{end}"))
-PAPER_SOURCES = [path for path in PAPER_SOURCES if not path.startswith("paper/generated")]
+# What LaTeX is given: all of these and nothing else.
+PAPER_SOURCES = sorted(
+    str(path)
+    for pattern in ("*.tex", "*.bib", "sections/**/*")
+    for path in Path("paper").glob(pattern)
+    if path.is_file()
+)
 
 
 wildcard_constraints:

@@ -14,7 +14,8 @@ rule pack:
     threads: workflow.cores
     params:
         study=lambda wildcards, output: STUDY_FILE,  # its name is no reason to pack again: studies share images
-        config=lambda wildcards: STUDY.dataset(wildcards.dataset).model_dump(mode="json", exclude={"recipe"}),
+        given=lambda wildcards: content_of(*split_file(wildcards)),
+        config=lambda wildcards: images_of(wildcards.dataset),
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"
 

@@ -3,6 +3,7 @@
 
 localrules:
     metrics,
+    evidence,
     cells,
 
 
@@ -25,7 +26,7 @@ rule evaluate:
 rule metrics:
     """The metrics of all cells in one tidy table."""
     input:
-        [f"<results>/metrics/{cell}.csv" for cell in PLAN.evidenced()],
+        SCORES,
     output:
         "<results>/tables/metrics.csv",
     log:
@@ -38,11 +39,25 @@ rule metrics:
         "python -m cxrbench report metrics {input} --out {output} 2> {log}"
 
 
+rule evidence:
+    """One file that changes with any record: what reads cells by itself depends on it."""
+    input:
+        RECORDS,
+    output:
+        EVIDENCE,
+    log:
+        "<logs>/evidence.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "cksum {input} > {output} < /dev/null 2> {log}"
+
+
 rule cells:
     """Every cell of the study with its status and origin; cells nobody ran are rows too."""
     input:
         study=STUDY_FILE,
-        records=[f"<results>/cells/{cell}/record.json" for cell in PLAN.evidenced()],
+        records=RECORDS,
         recorded=SUMS,
     output:
         "<results>/tables/cells.csv",
@@ -52,6 +67,7 @@ rule cells:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of(*SUMS),
         left_out=LEFT_OUT,
     shell:
         "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
@@ -60,6 +76,7 @@ rule cells:
 rule statistics:
     """Comparisons between cells: parity of platforms, spread over seeds, power, subgroups, literature, F1."""
     input:
+        EVIDENCE,
         study=STUDY_FILE,
         cells="<results>/tables/cells.csv",
         metrics="<results>/tables/metrics.csv",
@@ -75,6 +92,7 @@ rule statistics:
         "../../environment.yml"
     params:
         code=REPORTING,
+        given=content_of("data/baselines.csv"),
         results=lambda wildcards, input: Path(input.study).parent,
     shell:
         "python -m cxrbench report statistics --results {params.results} --study {input.study}"

@@ -29,7 +29,8 @@ rule train:
         python=lambda wildcards: NEEDS.python(wildcards.platform),
         study=STUDY_FILE,
         cell=cell_of,
-        recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
+        recipe=lambda wildcards: recipe_of(wildcards.dataset),
+        images=lambda wildcards: images_of(wildcards.dataset),
     shell:
         # Exit code 75 is an interruption: what has been saved goes on, unless this shell was stopped as well.
         "trap 'exit 75' INT TERM; for start in 1 2 3 4; do"
@@ -50,5 +51,6 @@ rule adopt:
     params:
         cell=cell_of,
         wanted=wanted_evidence,
+        given=lambda wildcards: content_of(str(evidence_of(wildcards))),
     shell:
         "python -m cxrbench adopt {params.cell} {input} {output} 2> {log}"

@@ -57,10 +57,6 @@ def claims(
         raise UserError(f"--source {source}: no such source in {file}{suggestion(source, known.sources)}")
     ledger = check_claims(known, read_context(prices, tables))
     shown = ledger if source is None else ledger[ledger["source"] == source]
-    if out:
-        from cxrbench.files import write_csv
-
-        write_csv(out, ledger)
     if as_json:
         print(shown.to_json(orient="records", indent=1))
     elif not out:
@@ -76,4 +72,8 @@ def claims(
     for row in (lost := broken(ledger)).itertuples():
         complain(f"our claim {row.id} does not follow from the evidence any more: {row.why}")
     if len(lost):
-        raise typer.Exit(1)
+        raise typer.Exit(1)  # and no table: what a failed step leaves must not pass for its result
+    if out:
+        from cxrbench.files import write_csv
+
+        write_csv(out, ledger)

@@ -52,7 +52,8 @@ def _latexmk(build: Path, log: Path) -> None:
         "LC_ALL": "C",
         "max_print_line": "1000",
     }
-    command = ["latexmk", "-norc", "-pdf", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
+    command = ["latexmk", "-norc", "-pdf", "-latexoption=-no-shell-escape", "-interaction=nonstopmode"]
+    command += ["-halt-on-error", "main.tex"]
     done = subprocess.run(
         command, cwd=build, env=environment, capture_output=True, encoding="utf-8", errors="replace"
     )
