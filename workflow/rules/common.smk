@@ -17,7 +17,7 @@ from cxrbench.config import parse_study
 from cxrbench.datasets.split import file_of
 from cxrbench.errors import UserError
 from cxrbench.files import write_if_changed
-from cxrbench.report import FIGURES
+from cxrbench.report.items import figures
 from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan, must_be_architectures
 from cxrbench.yaml_keys import refuse_repeated_keys_in

@@ -61,7 +61,7 @@ rule figures:
         MEASURED,
         study=STUDY_FILE,
     output:
-        [f"<figures>/{name}.pdf" for name in FIGURES],
+        [f"<figures>/{name}.pdf" for name in figures()],
     log:
         "<logs>/figures.log",
     conda:
