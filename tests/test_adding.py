@@ -40,7 +40,7 @@ def added_to(config: Any, more: Any) -> Any:
 
 
 def add_everything(folder: Path) -> None:
-    """Follow the page's four steps in the copy ``folder``."""
+    """Follow the page's five steps in the copy ``folder``."""
     config = yaml.safe_load((folder / "config/config.yaml").read_text())
     for heading in ("An architecture", "A dataset", "A platform"):
         (block,) = blocks(heading, "yaml")
@@ -54,9 +54,14 @@ def add_everything(folder: Path) -> None:
     names = folder / "src/cxrbench/platform_names.py"
     head = "ENTRIES: dict[str, Entry] = {\n"
     names.write_text(names.read_text().replace(head, head + entry))
+    (folder / "src/cxrbench/report/slowest.py").write_text("".join(blocks("A table", "python")))
+    for path, language in (("src/cxrbench/report/items.toml", "toml"), ("paper/sections/speed.tex", "latex")):
+        assert path in PAGE
+        with (folder / path).open("a") as file:
+            file.write("\n" + "".join(blocks("A table", language)))
 
 
-NEW = ("resnet34", "g6.2xlarge", "nih-128px", "cpu_channels_last")
+NEW = ("resnet34", "g6.2xlarge", "nih-128px", "cpu_channels_last", "slowest_cells")
 
 
 def test_what_the_page_adds_is_nowhere_yet() -> None:
@@ -83,7 +88,7 @@ def test_the_names_of_platforms_are_read_without_loading_torch() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with all four additions, from recorded evidence; only the new platform's cell is trained."""
+    """A copy with all five additions, from recorded evidence; only the new platform's cell is trained."""
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
     folder = copy_of_the_repository(tmp_path_factory.mktemp("added"))
@@ -120,6 +125,14 @@ def test_an_addition_is_in_tables_figure_and_paper(built: Path, name, tables, fi
     assert name in generated.replace("\\_", "_")
     assert name in text_of(built / f"figures/{figure}.pdf")
     assert name in text_of(built / "paper/paper.pdf")
+
+
+@pytest.mark.slow
+def test_a_new_table_is_in_paper_csv_and_markdown(built: Path) -> None:
+    rows = pd.read_csv(built / "results/tables/table_slowest_cells.csv")
+    assert len(rows) == 3 and rows["Hours"].is_monotonic_decreasing
+    assert rows["Cell"][0] in (built / "results/tables/table_slowest_cells.md").read_text()
+    assert "Theslowestcellsofthisstudy." in text_of(built / "paper/paper.pdf")
 
 
 @pytest.mark.slow

@@ -13,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
-from cxrbench.report import FIGURES
+from cxrbench.report.items import figures, tables
 from cxrbench.report.latex import escape, macros
 
-SOURCES = sorted((ROOT / "paper/sections").glob("*.tex"))
+SOURCES = {
+    **{path.name: path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))},
+    **{f"caption of {item.name}": item.caption for item in [*tables().values(), *figures().values()]},
+}
 # Where digits are no results: keys of values, labels, citations, code, sizes, the confidence level.
 _NO_RESULT = re.compile(
-    r"\\(val|label|autoref|ref|cite|code|url|result|plot|evidence|input|includegraphics)(\[[^\]]*\])?\{[^}]*\}"
+    r"\\(val|label|autoref|ref|cite|code|url|papertable|paperfigure|evidence|input)(\[[^\]]*\])?\{[^}]*\}"
     r"|\\SI\{9[05]\}\{\\percent\}|\\begin\{(table|figure)\}\[htbp\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
 )
 
@@ -28,9 +31,9 @@ def bare_numbers(text: str) -> list[str]:
     return re.findall(r"\S*\d\S*", "\n".join(_NO_RESULT.sub("", line) for line in text.splitlines()))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_no_number_stands_in_the_source(path: Path) -> None:
-    assert bare_numbers(path.read_text()) == []
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_number_stands_in_the_source(name: str) -> None:
+    assert bare_numbers(SOURCES[name]) == []
 
 
 @pytest.mark.parametrize("text", ["AUROC is 0.712.", "on 510 patients", r"\textbf{3} seeds", "95 percent"])
@@ -41,7 +44,7 @@ def test_a_number_in_the_source_is_found(text: str) -> None:
 def test_every_value_in_the_prose_is_defined_by_the_evidence(from_evidence: Path) -> None:
     macros = (from_evidence / "paper/generated/macros.tex").read_text()
     defined = set(re.findall(r"\\csname cxr@(.*?)\\endcsname", macros))
-    used = {key for path in SOURCES for key in re.findall(r"\\val\{([^}]*)\}", path.read_text())}
+    used = {key for text in SOURCES.values() for key in re.findall(r"\\val\{([^}]*)\}", text)}
     assert used <= defined, f"not defined: {sorted(used - defined)}"
 
 
@@ -86,8 +89,8 @@ def test_the_generated_parts_follow_the_evidence(from_evidence: Path, part: str,
 def test_cited_works_are_in_the_bibliography() -> None:
     cited = {
         key
-        for path in SOURCES
-        for keys in re.findall(r"\\cite\{([^}]*)\}", path.read_text())
+        for text in SOURCES.values()
+        for keys in re.findall(r"\\cite\{([^}]*)\}", text)
         for key in keys.split(",")
     }
     listed = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "paper/references.bib").read_text(), flags=re.M))
@@ -156,8 +159,11 @@ def test_every_table_and_figure_names_its_evidence_and_every_name_leads_somewher
         table = pd.read_csv(from_evidence / f"results/tables/table_{name}.csv", dtype=str)
         row_or_column = "Evidence" in table or "Evidence" in table.iloc[:, 0].tolist()
         assert row_or_column and re.search(r"\be\d+\b", table.to_string()), name
-    prose = "\n".join(path.read_text() for path in SOURCES)
-    assert set(re.findall(r"\\plot\{(\w+)\}", prose)) == set(FIGURES)
+    prose = "\n".join(SOURCES.values())
+    shown = re.findall(r"\\paper(table|figure)\{(\w+)\}", prose)
+    assert sorted(shown) == sorted(
+        [("table", name) for name in tables()] + [("figure", name) for name in figures()]
+    )
 
 
 def test_links_of_cells_lead_to_their_records(from_evidence: Path) -> None:

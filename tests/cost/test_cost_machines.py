@@ -22,7 +22,7 @@ from cxrbench.evidence import Timing
 from cxrbench.files import write_csv
 from cxrbench.report.cells import cells_table
 from cxrbench.report.cost_numbers import cost_values
-from cxrbench.report.cost_tables import COST_TABLES
+from cxrbench.report.items import tables
 from cxrbench.report.results import Results
 
 RECORDED, STUDY, PRICES = ROOT / "data/recorded", ROOT / "config/config.yaml", ROOT / "data/prices.csv"
@@ -177,7 +177,7 @@ def test_a_busy_run_moves_no_headline_and_no_ranking(both: tuple[Results, Result
 
 @pytest.mark.parametrize("name", ["cost", "cost_units", "regimes"])
 def test_a_busy_run_is_a_marked_row_beside_the_others(both: tuple[Results, Results], name: str) -> None:
-    before, after = (COST_TABLES[f"table_{name}"](read)[0] for read in both)
+    before, after = (tables()[name].make(read)[0] for read in both)
     marked = after["Machine"].str.endswith("fresh; busy (50 % used by others)")
     assert marked.sum() == 1 and len(after) == len(before) + 1
     values = before.columns.drop("Evidence")
@@ -188,7 +188,7 @@ def test_a_busy_run_is_a_marked_row_beside_the_others(both: tuple[Results, Resul
 
 
 def test_dollars_of_several_seeds_have_a_spread_and_of_one_seed_say_so(both: tuple[Results, Results]) -> None:
-    table = COST_TABLES["table_cost_units"](both[1])[0]
+    table = tables()["cost_units"].make(both[1])[0]
     fresh = table["Machine"].str.contains("fresh")
     assert table.loc[~fresh, "Usable model"].str.contains(" ± ").all()
     assert table.loc[fresh, "Usable model"].str.endswith("(1 seed)").all()

@@ -25,8 +25,8 @@ from cxrbench.errors import UserError
 from cxrbench.files import write_csv
 from cxrbench.report.cells import cells_table
 from cxrbench.report.cost_numbers import cost_values
-from cxrbench.report.cost_tables import COST_TABLES
-from cxrbench.report.figures_cost import cost_figures
+from cxrbench.report.figures_cost import line_of_indifference, prices_by_instance
+from cxrbench.report.items import tables
 from cxrbench.report.latex import tabular
 from cxrbench.report.ledger import write_ledger
 from cxrbench.report.results import Results
@@ -89,8 +89,8 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
     for name in ("prices", "regimes", "ratios", "spot", "break_even", "projection"):
         assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
     for name in ("cost", "cost_units", "regimes", "ratios", "spot", "prices"):
-        assert COST_TABLES[f"table_{name}"](results)[0].astype(str).eq(NEW).any().any(), name
-    figure = cost_figures(results.folder)["prices"]()
+        assert tables()[name].make(results)[0].astype(str).eq(NEW).any().any(), name
+    figure = prices_by_instance(pd.read_csv(results.folder / "tables/prices.csv"))
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     at = names.index(NEW)
     points = [point for line in figure.axes[0].lines for point in zip(*line.get_data(), strict=True)]
@@ -100,19 +100,19 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
 
 def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
     words = {"measured", "proxy", "projected", "published"}
-    for name, make in COST_TABLES.items():
-        table, preamble = make(results)
-        if name == "table_backtest":
+    for name in (name for name, item in tables().items() if item.function.startswith("cost_tables:")):
+        table, preamble = tables()[name].make(results)
+        if name == "backtest":
             assert table.empty, "nothing was measured on a device with a known peak"
             continue
         assert len(table), name
         tabular(table, preamble)
         kinds = set(table["Kind"].str.split(":").str[0])
         assert kinds <= words | {"not projected"}, (name, kinds)
-        if name in ("table_peaks", "table_prices", "table_regimes"):
+        if name in ("peaks", "prices", "regimes"):
             continue  # peaks have no price; the others have basis and date in the heads of their columns
         assert {"Region", "Basis", "Price of"} <= set(table.columns), name
-    assert "spot up to 2026-11-01" in COST_TABLES["table_regimes"](results)[0].columns
+    assert "spot up to 2026-11-01" in tables()["regimes"].make(results)[0].columns
 
 
 def test_the_ranking_of_our_own_cells_turns_with_the_regime(results: Results) -> None:
@@ -195,7 +195,7 @@ def test_an_unusable_audit_is_named_with_line_and_column(tmp_path: Path, text: s
 
 
 def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(results: Results) -> None:
-    figure = cost_figures(results.folder)["indifference"]()
+    figure = line_of_indifference(pd.read_csv(results.folder / "tables/break_even.csv"))
     axes, cases = figure.axes[0], csv_of(results, "break_even")
     points = [line.get_data() for line in axes.lines if line.get_marker() not in ("None", None, "")]
     saving = cases[cases["saving"] > 0]

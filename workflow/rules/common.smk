@@ -20,7 +20,7 @@ from cxrbench.datasets.split import file_of
 from cxrbench.errors import UserError
 from cxrbench.files import explained, write_if_changed
 from cxrbench.readers import Document
-from cxrbench.report import FIGURES
+from cxrbench.report.items import figures
 from cxrbench.resources import JobNeeds
 from cxrbench.study import Plan, must_be_architectures
 

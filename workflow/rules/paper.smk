@@ -38,7 +38,7 @@ MADE = [
     *TABLES,
     EVIDENCE,
     "<generated>/macros.tex",
-    *(f"<figures>/{name}.pdf" for name in FIGURES),
+    *(f"<figures>/{name}.pdf" for name in figures()),
     *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
     *RECORDS,
     *SCORES,
@@ -78,7 +78,7 @@ rule figures:
         EVIDENCE,
         study=STUDY_FILE,
     output:
-        [f"<figures>/{name}.pdf" for name in FIGURES],
+        [f"<figures>/{name}.pdf" for name in figures()],
     log:
         "<logs>/figures.log",
     conda:

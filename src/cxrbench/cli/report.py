@@ -155,7 +155,7 @@ def report_html(
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = RESULTS / "report.html",
 ) -> None:
     """One page that needs no network: verdicts, claims, tables, figures, and the evidence of every cell."""
-    from cxrbench.report.page.build import write_page
+    from cxrbench.report.page import write_page
 
     write_page(results, study, recorded, expected, out)
     say(f"wrote {out}")

@@ -20,7 +20,6 @@ import pandas as pd
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
 from cxrbench.errors import UserError, nearest
 from cxrbench.files import written_aside
-from cxrbench.readers import read_cells
 
 DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
 _HOURS_PER_YEAR = 8760

@@ -7,7 +7,6 @@ of the price in it. The CSV files of :mod:`cxrbench.cost.tables` are read here a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -263,21 +262,6 @@ def prices_by_basis(read: Results) -> Table:
             }
         )
     return pd.DataFrame(rows), "llrll" + "r" * (len(BASES) + 1)
-
-
-COST_TABLES: dict[str, Callable[[Results], Table]] = {
-    "table_cost": cost_of_cells,
-    "table_cost_units": cost_units,
-    "table_regimes": cells_by_regime,
-    "table_ratios": ratio_by_regime,
-    "table_spot": spot_runs,
-    "table_break_even": break_even,
-    "table_decisions": decisions,
-    "table_projection": projected_speeds,
-    "table_backtest": projection_errors,
-    "table_peaks": documented_peaks,
-    "table_prices": prices_by_basis,
-}
 
 
 def money_csv(read: Results, name: str) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from matplotlib.transforms import ScaledTranslation
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence import PREDICTIONS, RECORD, read_predictions, read_record
 from cxrbench.files import written_aside
-from cxrbench.report import FIGURES
 from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.evaluation import read_metrics
+from cxrbench.report.items import Item, figures
 from cxrbench.report.measurements import read_measurements
 from cxrbench.report.results import parity_drawn, processors_differ, read_parity, read_throughput
 from cxrbench.report.states import State, in_words, matrix, tally
@@ -51,53 +51,30 @@ DASHES = ("-", "--", "-.", ":")
 
 def write_figures(results: Path, out: Path, recorded: Path) -> None:
     """Write every figure of the paper into ``out``; speeds come from ``recorded``/bench."""
-    for name, figure in drawn_figures(results, recorded):
-        with written_aside(out / f"{name}.pdf") as aside:
+    for item, figure in drawn_figures(results, recorded):
+        with written_aside(out / f"{item.name}.pdf") as aside:
             figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
 
 
-def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[str, Figure]]:
-    """Every figure of the paper with its name, one after another, in the paper's style; closed after use."""
-    # These draw in this module's style.
-    from cxrbench.report.figures_calibration import reliability_curves
-    from cxrbench.report.figures_cost import cost_figures
-    from cxrbench.report.figures_data import labels, samples
-    from cxrbench.report.figures_spread import seed_spread
-    from cxrbench.report.figures_steps import step_parity
-
-    cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
-    metrics = read_metrics(results / "tables/metrics.csv")
-    spread = pd.read_csv(results / "tables/spread.csv")
-    draw: dict[str, Callable[[], Figure]] = {
-        "cells": lambda: cells_by_status(cells),
-        "learning_curves": lambda: learning_curves(cells, results / "cells"),
-        "roc": lambda: roc_per_label(cells, results / "cells"),
-        "auroc_per_label": lambda: auroc_per_label(metrics, spread),
-        "parity": lambda: parity(read_parity(results / "tables")),
-        "throughput": lambda: throughput(read_throughput(recorded)),
-        "step_parity": lambda: step_parity(read_measurements(recorded, "steps")),
-        "seeds": lambda: seed_spread(metrics, spread),
-        "reliability": lambda: reliability_curves(cells, results / "cells"),
-        "samples": samples,
-        "labels": lambda: labels(_shares(cells, results / "cells")),
-        **cost_figures(results),
+def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]]:
+    """Draw every figure of the paper, one after another, in the paper's style; close each after its use."""
+    read = {
+        "cells": lambda: pd.read_csv(results / "tables/cells.csv", keep_default_na=False),
+        "metrics": lambda: read_metrics(results / "tables/metrics.csv"),
+        "parity": lambda: read_parity(results / "tables"),
+        "throughput": lambda: read_throughput(recorded),
+        "steps": lambda: read_measurements(recorded, "steps"),
+        "evidence": lambda: results / "cells",
     }
     with plt.rc_context(STYLE):  # type: ignore[arg-type]
-        for name in FIGURES:
-            figure = draw[name]()
-            yield name, figure
+        for item in figures().values():
+            inputs = (
+                read[name]() if name in read else pd.read_csv(results / f"tables/{name}.csv")
+                for name in item.inputs
+            )
+            figure = item.make(*inputs)
+            yield item, figure
             plt.close(figure)
-
-
-def _shares(cells: pd.DataFrame, folder: Path) -> dict[str, dict[str, float]]:
-    """Dataset -> finding -> share of positive images, from its records; those of equal shares together."""
-    datasets: dict[tuple[float, ...], list[str]] = {}
-    for dataset, some in cells[cells["status"] != NOT_RUN].groupby("dataset", sort=False):
-        if identity := read_record(folder / some["cell"].iloc[0] / RECORD).dataset:
-            total = sum(identity.images.values())
-            shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
-            datasets.setdefault(shares, []).append(str(dataset))
-    return {", ".join(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}
 
 
 # -- cells -----------------------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,16 +14,6 @@ from cxrbench.report.cost_tables import MACHINE, machine_names
 from cxrbench.report.figures import COLOURS, DASHES, MARKERS, WIDTH, no_evidence
 
 _RUNS = np.logspace(0, 4, 41)
-
-
-def cost_figures(results: Path) -> dict[str, Callable[[], Figure]]:
-    """The functions that draw each figure, by name, from ``results``/tables."""
-    tables = results / "tables"
-    return {
-        "cost": lambda: cost_by_price(pd.read_csv(tables / "regimes.csv")),
-        "prices": lambda: prices_by_instance(pd.read_csv(tables / "prices.csv")),
-        "indifference": lambda: line_of_indifference(pd.read_csv(tables / "break_even.csv")),
-    }
 
 
 def cost_by_price(costs: pd.DataFrame) -> Figure:

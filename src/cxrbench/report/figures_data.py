@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -11,6 +13,8 @@ from matplotlib.figure import Figure
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import VIEWS, examples
+from cxrbench.evidence import RECORD, read_record
+from cxrbench.report.cells import NOT_RUN
 from cxrbench.report.figures import COLOURS, MARKERS, WIDTH
 from cxrbench.report.results import finding_name
 
@@ -31,11 +35,9 @@ def samples() -> Figure:
     return figure
 
 
-def labels(counts: dict[str, dict[str, float]]) -> Figure:
-    """Share of positive images per finding and dataset; and which findings occur together in all of NIH's.
-
-    ``counts``: dataset -> finding -> share of its images, from the evidence.
-    """
+def labels(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Share of positive images per finding and dataset; and which findings occur together in all of NIH's."""
+    counts = _shares(cells, folder)
     table = read_nih_table()[list(FINDINGS)]
     shares = {"ChestX-ray14, all": (table.mean()).to_dict(), **counts}
     order = sorted(FINDINGS, key=lambda finding: -shares["ChestX-ray14, all"][finding])
@@ -74,3 +76,14 @@ def _together(axes: Axes, table: pd.DataFrame) -> None:
             color="white" if dark else "black",
         )  # fmt: skip
     axes.figure.colorbar(image, ax=axes, label="also has the column's finding (%)", shrink=0.8, pad=0.02)
+
+
+def _shares(cells: pd.DataFrame, folder: Path) -> dict[str, dict[str, float]]:
+    """Return the share of positive images per dataset and finding; datasets of equal shares together."""
+    datasets: dict[tuple[float, ...], list[str]] = {}
+    for dataset, some in cells[cells["status"] != NOT_RUN].groupby("dataset", sort=False):
+        if identity := read_record(folder / some["cell"].iloc[0] / RECORD).dataset:
+            total = sum(identity.images.values())
+            shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
+            datasets.setdefault(shares, []).append(str(dataset))
+    return {", ".join(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}

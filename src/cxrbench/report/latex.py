@@ -6,6 +6,8 @@ import re
 
 import pandas as pd
 
+from cxrbench.report.items import Item, figures, tables
+
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -38,6 +40,33 @@ def macros(values: dict[str, str]) -> str:
         rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in sorted(values.items())
     ]
     return HEAD + "\n".join(lines) + "\n"
+
+
+def floating(kind: str, item: Item, body: str) -> str:
+    """Return a table or figure as a float with the caption and label of its registered ``item``."""
+    environment = "sidewaystable" if item.sideways else kind
+    place = "" if item.sideways else "[htbp]"
+    evidence = rf" \evidence{{{item.name}}}" if item.evidence else ""
+    caption = rf"\caption{{{item.caption}{evidence}}}\label{{{kind[:3]}:{item.name}}}"
+    lines = [rf"\begin{{{environment}}}{place}", r"\centering", caption, body, rf"\end{{{environment}}}"]
+    return HEAD + "\n".join(lines if kind == "table" else [*lines[:2], body, caption, lines[-1]]) + "\n"
+
+
+def as_text(latex: str, values: dict[str, str]) -> str:
+    r"""Return a caption as plain text, ``values`` in place of ``\val{key}`` and titles of references."""
+
+    def name(match: re.Match[str]) -> str:
+        kind, key = match.groups()
+        found = {"tab": tables(), "fig": figures()}.get(kind, {}).get(key)
+        return f"\u201c{found.title}\u201d" if found else "the paper"
+
+    text = re.sub(r"\\val\{([^}]*)\}", lambda match: values.get(match[1], "not run"), latex)
+    text = re.sub(r"\\autoref\{(\w+):(\w+)\}", name, text)
+    text = re.sub(r"\\SI\{(\d+)\}\{\\percent\}", r"\1 %", text)
+    text = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", text)
+    for character, written in {**_SPECIAL, "\u00b1": r"$\pm$", "\u2212": "$-$"}.items():
+        text = text.replace(written, character) if character != "~" else text.replace("~", " ")
+    return " ".join(text.split())
 
 
 def fitted(table: pd.DataFrame, columns: str) -> str:

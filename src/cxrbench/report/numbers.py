@@ -73,7 +73,7 @@ def numbers(read: Results) -> dict[str, str]:
         power.numbers,
         multiplicity.numbers,
         artifact.numbers,
-        provenance.figure_values,
+        provenance.values,
         simulated.numbers,
     ):
         values |= more(read)

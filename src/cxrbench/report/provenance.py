@@ -18,10 +18,11 @@ from cxrbench.evidence import RECORD
 from cxrbench.files import sha256_file
 from cxrbench.machine import short_processor
 from cxrbench.report.cells import NOT_RUN
+from cxrbench.report.items import Item, figures, tables
 from cxrbench.report.results import Results, Table, listed, parity_drawn
 
 COLUMN = "Evidence"  # of a table, or the first text of a row
-EXPLAINED = ("table_cells", "table_measured")  # where the names lead to
+EXPLAINED = ("cells", "measured")  # where the names lead to
 _GROUP = ["dataset", "architecture", "platform", "status", "origin"]
 _NAMES = re.compile(r"[em]\d+(, [em]\d+)*")
 _FROM_PAPER = {"fresh": "../results/cells", "recorded": "../data/recorded"}
@@ -127,7 +128,7 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
     table = table.copy()
     if name in EXPLAINED:
         table[COLUMN] = [rf"\hypertarget{{{one}}}{{{one}}}" if one else "" for one in table[COLUMN]]
-        if name == "table_cells":
+        if name == "cells":
             table["Seeds"] = _seeds_with_records(read)
         return table
     if COLUMN in table:
@@ -137,29 +138,31 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
     return table
 
 
-def figure_values(read: Results) -> dict[str, str]:
-    """``evidence/<figure>``: a sentence for its caption."""
+def values(read: Results) -> dict[str, str]:
+    """``evidence/<name>``: a sentence for the caption of each table and figure that names its evidence."""
+    items = [*tables().values(), *figures().values()]
+    return {f"evidence/{item.name}": _sentence(behind(item, read)) for item in items if item.evidence}
+
+
+def behind(item: Item, read: Results) -> str:
+    """Return the names of the evidence behind a table or figure, as its ``evidence`` says."""
+    kind, _, file = item.evidence.partition(" ")
+    if kind == "file":
+        return of_files(read.recorded, file)
     ok = read.cells[read.cells["status"] == "ok"]
-    both = [
-        of_group(read, row.dataset, row.architecture, platform)
-        for row in parity_drawn(read.parity).itertuples()
-        for platform in (row.platform_a, row.platform_b)
-    ]
-    first = ok[ok["dataset"] == read.main()].drop_duplicates(["architecture", "platform"])
-    shown = {
-        "cells": of_cells(read, read.cells["cell"]),
-        "learning_curves": of_cells(read, ok["cell"]),
-        "roc": of_cells(read, first["cell"]),
-        "reliability": of_cells(read, first["cell"]),
-        "auroc_per_label": of_cells(read, ok["cell"]),
-        "seeds": of_cells(read, ok["cell"]),
-        "parity": ", ".join(dict.fromkeys(name for one in both if one for name in one.split(", "))),
-        "cost": of_cells(read, read.cost["cell"]),
-        "throughput": of_files(read.recorded, "train"),
-        "step_parity": of_files(read.recorded, "steps"),
-        "audit": of_files(read.recorded, "audit"),
+    of_main = ok[ok["dataset"] == read.main()]
+    compared = parity_drawn(read.parity)
+    ends = pd.concat(
+        [compared.rename(columns={f"platform_{side}": "platform"}) for side in "ab"], ignore_index=True
+    )
+    cells = {
+        "cells": read.cells["cell"],
+        "scored": ok["cell"],
+        "first": of_main.drop_duplicates(["architecture", "platform"])["cell"],
+        "compared": ok.merge(ends[["dataset", "architecture", "platform"]])["cell"],
+        "priced": read.cost["cell"],
     }
-    return {f"evidence/{figure}": _sentence(found) for figure, found in shown.items()}
+    return of_cells(read, cells[kind])
 
 
 def _sentence(found: str) -> str:
