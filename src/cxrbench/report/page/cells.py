@@ -25,8 +25,8 @@ from cxrbench.report.states import State
 Facts = list[tuple[str, str]]
 _SCORES = (
     ("Macro AUROC", "auroc", "macro"),
-    ("Macro F1", "f1_macro", "macro"),
-    ("Micro F1", "f1_micro", "all"),
+    ("Macro F1, interval with thresholds chosen anew", "f1_macro", "macro"),
+    ("Micro F1, likewise", "f1_micro", "all"),
 )
 
 
