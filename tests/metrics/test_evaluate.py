@@ -39,8 +39,8 @@ def value(table, label, metric):
 def test_table_is_tidy_and_every_metric_is_there(evaluation):
     table = evaluation.table
     assert list(table.columns) == COLUMNS and evaluation.notes == [
-        "intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include 200 other draws of"
-        " the validation patients"
+        "intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include 200 "
+        "other draws of the validation patients"
     ]
     assert not table.duplicated(["split", "label", "metric", "ci_method"]).any()
     assert not headline(table).duplicated(["label", "metric"]).any()

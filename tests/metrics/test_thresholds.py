@@ -8,7 +8,13 @@ from sklearn.metrics import f1_score
 
 from cxrbench.evidence import LABELS
 from cxrbench.metrics.sample import sample_of
-from cxrbench.metrics.thresholds import REFITS, best_f1_thresholds, choose_thresholds, refitted, specificity_thresholds
+from cxrbench.metrics.thresholds import (
+    REFITS,
+    best_f1_thresholds,
+    choose_thresholds,
+    refitted,
+    specificity_thresholds,
+)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 30))

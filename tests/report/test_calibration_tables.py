@@ -31,7 +31,9 @@ def test_calibration_stands_beside_what_chance_would_show(read: Results) -> None
     table, preamble = calibration.calibration(read)
     assert len(preamble) == len(table.columns) and not table["Network"].str.contains("phantom").any()
     row = table.set_index("Network").loc["nih128-64px resnet18 cpu"]
-    chance, error = ([float(end) for end in row[name].split(" to ")] for name in ("By chance", "Calibration error"))
+    chance, error = (
+        [float(end) for end in row[name].split(" to ")] for name in ("By chance", "Calibration error")
+    )
     assert 0 < chance[0] <= error[0] < error[1] < 0.05, "from the lowest seed to the highest"
     assert row["Interval of"] == "recipe, 3 seeds" and row["Evidence"]
     for column in ("In the large, %", "Brier score", "Average precision"):

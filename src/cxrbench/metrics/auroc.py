@@ -167,7 +167,8 @@ def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
 def interval(
     value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is zero or unknown."""
+    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
+    zero or unknown."""
     t = stdtrit(freedom, 0.5 + level / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         centre = np.log(value / (1 - value))

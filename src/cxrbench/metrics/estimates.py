@@ -1,10 +1,11 @@
 """Every metric of one cell with the influence of every patient, from which all intervals follow.
 
-AUROC and average precision are linearised (:mod:`cxrbench.metrics.auroc`); all other metrics are functions of
-sums over patients, and a patient's influence is what leaving it out changes (the jackknife). Metrics with a
-threshold depend on the validation patients too: below the test patients' rows the influence has a row for each
-of ``REFITS`` draws of validation patients, with what the thresholds chosen from it would change on these test
-images. The draws are the same for all networks, so that means over seeds and differences need no other formula.
+AUROC and average precision are linearised (:mod:`cxrbench.metrics.auroc`); all other metrics are functions
+of sums over patients, and a patient's influence is what leaving it out changes (the jackknife). Metrics
+with a threshold depend on the validation patients too: below the test patients' rows the influence has a
+row for each of ``REFITS`` draws of validation patients, with what the thresholds chosen from it would
+change on these test images. The draws are the same for all networks, so that means over seeds and
+differences need no other formula.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ WITH_THRESHOLDS = (*TUNED, "f1_macro", *POOLED, *IMAGE_LEVEL)
 class CellEstimate:
     """Estimates of one cell; column k of ``estimate`` is ``keys[k]``, a (label, metric).
 
-    The keys are ``RANKED``, ``PLAIN`` and ``TUNED`` of every label and macro (``f1_macro``), then the pooled
-    definitions of F1 (label ``all``); those with a threshold are undefined without validation rows. ``note`` says, per key, what a mean leaves out and why a
-    value or an interval is missing. Two cells are paired when ``same_images`` holds.
+    The keys are ``RANKED``, ``PLAIN`` and ``TUNED`` of every label and macro (``f1_macro``), then the
+    pooled definitions of F1 (label ``all``); those with a threshold are undefined without validation rows.
+    ``note`` says, per key, what a mean leaves out and why a value or an interval is missing. Two cells are
+    paired when ``same_images`` holds.
     """
 
     sample: Sample
@@ -143,7 +145,8 @@ def _measures(sums: Sums, scope: Scope) -> dict[str, np.ndarray]:
 
 
 def _stacked(influence: np.ndarray, refits: np.ndarray | None) -> np.ndarray:
-    """``influence`` (clusters, K) above the deviations of the ``refits`` (REFITS, K), zero where there are none."""
+    """``influence`` (clusters, K) above the deviations of the ``refits`` (REFITS, K), zero where there are
+    none."""
     if refits is None:
         return np.vstack([influence, np.zeros((REFITS, influence.shape[1]))])
     return np.vstack([influence, (refits - refits.mean(axis=0)) / np.sqrt(REFITS - 1)])
@@ -175,7 +178,10 @@ def _described(scope: Scope, metric: str, one: Estimate) -> tuple[list[str], Est
         untuned = f"undefined: no label has a threshold from validation {scope.unit}s"
         notes[-1] = notes[-1] if np.isfinite(one.value[-1]) else untuned
     one = replace(one, influence=np.where(usable, one.influence, np.nan))
-    single = [f"no interval: one class has a single {scope.unit}", f"no interval: it rests on one {scope.unit}"]
+    single = [
+        f"no interval: one class has a single {scope.unit}",
+        f"no interval: it rests on one {scope.unit}",
+    ]
     lacks = np.isfinite(one.value) & ~np.isfinite(one.error)
     said = np.where(lacks, np.where(usable, single[1], single[0]), "")
     return labels, one, ["; ".join(filter(None, pair)) for pair in zip(notes, said, strict=True)]

@@ -1,16 +1,16 @@
 """All metrics of one split of one predictions table, with intervals over patients, as a tidy table.
 
 A row is named by (split, label, metric, ci_method). ``label`` is a finding, ``macro`` for the mean over
-findings (``f1_macro`` too), or ``all`` for the F1 definitions that are no such mean. AUROC has two rows, equal but
-for their interval: ``delong-patient`` is the one to report, ``delong-image`` the usual wrong answer;
-:func:`headline` keeps one row per metric. Other intervals are ``influence-patient``, or ``influence-patient-refit``
-where a threshold is chosen anew for other validation patients (:mod:`cxrbench.metrics.estimates`). Without a
-patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained network; the spread over
-training seeds is in :mod:`cxrbench.metrics.spread`.
+findings (``f1_macro`` too), or ``all`` for the F1 definitions that are no such mean. AUROC has two rows,
+equal but for their interval: ``delong-patient`` is the one to report, ``delong-image`` the usual wrong
+answer; :func:`headline` keeps one row per metric. Other intervals are ``influence-patient``, or
+``influence-patient-refit`` where a threshold is chosen anew for other validation patients
+(:mod:`cxrbench.metrics.estimates`). Without a patient column only the ``-image`` methods exist. Intervals
+are 95 % for this one trained network; the spread over training seeds is in :mod:`cxrbench.metrics.spread`.
 
-Calibration error is noise made positive: each resample of calibrated scores lies above zero, so that no bootstrap
-interval can hold the truth. It has none, and stands beside ``calibration_error_by_chance``, what perfectly
-calibrated scores would show with these patients.
+Calibration error is noise made positive: each resample of calibrated scores lies above zero, so that no
+bootstrap interval can hold the truth. It has none, and stands beside ``calibration_error_by_chance``, what
+perfectly calibrated scores would show with these patients.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def evaluate(
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per metric: where AUROC has an interval over patients, without its image-level one. In a table of
-    several cells (column ``cell``) each cell is judged alone."""
+    """One row per metric: where AUROC has an interval over patients, without its image-level one. In a
+    table of several cells (column ``cell``) each cell is judged alone."""
     cells = table["cell"] if "cell" in table else pd.Series("", index=table.index)
     by_patient = (table["ci_method"] == "delong-patient").groupby(cells).transform("any")
     return table[~(by_patient & (table["ci_method"] == "delong-image"))].reset_index(drop=True)
@@ -89,7 +89,8 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
 
 
 def _calibration_rows(cell: CellEstimate, replicates: int, seed: int) -> Iterator[tuple]:
-    """Calibration error, and what chance would make of it: of each finding, and the mean of those with both classes."""
+    """Calibration error, and what chance would make of it: of each finding, and the mean of those with both
+    classes."""
     sample, scope = cell.sample, cell.scope
     sums = patient_sums(sample, None, scope.counted)
     blocks = weight_blocks(sample.n_clusters, replicates, seed)
@@ -137,8 +138,8 @@ def _notes(scope: Scope) -> list[str]:
         notes.append("no val rows: metrics that need a threshold (F1, sensitivity) are left out")
     else:
         notes.append(
-            f"intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include {REFITS} "
-            f"other draws of the validation {scope.unit}s"
+            "intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include "
+            f"{REFITS} other draws of the validation {scope.unit}s"
         )
     if scope.thresholds is not None and not np.isfinite(scope.thresholds.any_finding):
         notes.append(

@@ -1,8 +1,9 @@
 """How often the intervals of F1, average precision, Brier score and calibration hold the truth.
 
 Of one network and of the mean over three, in studies like those of :mod:`cxrbench.metrics.coverage`, with a
-validation part from which each network takes its thresholds. The truth of F1 is what choosing thresholds and
-scoring gives on average over validation parts. Beside its intervals stand those that take thresholds as fixed.
+validation part from which each network takes its thresholds. The truth of F1 is what choosing thresholds
+and scoring gives on average over validation parts. Beside its intervals stand those that take thresholds as
+fixed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cxrbench.metrics.verdicts import OWN, SKILL_SD, TRUTH
 
 FILE = "simulated/means.csv"  # below the folder of recorded evidence
 COLUMNS = ["what", "metric", "positive_patients", "cases", "rate", "monte_carlo_error"]
-STUDIES = 1000
+STUDIES = 500
 SEEDS = 3
 VALIDATION = 260  # patients, about nih128's
 ONE, MEAN, FIXED = "one network", "mean of three", ", thresholds fixed"
@@ -41,8 +42,9 @@ Ends = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class _Study:
-    """Keys and intervals of a study, and what their truth depends on: skills (seeds, L) and thresholds (seeds, L)
-    of its networks, on the scale of the drawn scores; F1 of samples (seeds,); labels averaged (L,) or tuned."""
+    """Keys and intervals of a study, and what their truth depends on: skills (seeds, L) and thresholds
+    (seeds, L) of its networks, on the scale of the drawn scores; F1 of samples (seeds,); labels averaged
+    (L,) or tuned."""
 
     keys: tuple[tuple[str, str], ...]
     ends: dict[str, Ends]
@@ -81,7 +83,11 @@ def _study(number: int) -> _Study:
         val = network.take(network.clusters < VALIDATION)
         cells.append(estimate(network.take(network.clusters >= VALIDATION), val).only(*METRICS))
         chosen = cells[-1].scope.thresholds.f1
-        cuts.append(np.where(cells[-1].scope.tuned, (logit(chosen) - logit(prevalence) + skill**2 / 2) / skill, np.nan))
+        cuts.append(
+            np.where(
+                cells[-1].scope.tuned, (logit(chosen) - logit(prevalence) + skill**2 / 2) / skill, np.nan
+            )
+        )
         skills.append(skill)
     test, scope = cells[0].sample, cells[0].scope
     ends = {ONE: _of_network(cells[0]), ONE + FIXED: _of_network(_with_fixed(cells[0]))}
@@ -121,7 +127,9 @@ def _samples_f1(skill: np.ndarray, cuts: np.ndarray) -> float:
     tuned = np.isfinite(cuts)
     true, chance = sets & tuned, np.where(tuned, ndtr(skill * sets - np.where(tuned, cuts, 0)), 0)
     most = int(true.sum(axis=1).max()) + 1
-    states = np.zeros((len(sets), most, tuned.sum() + 1))  # probabilities of so many hits and so many false calls
+    states = np.zeros(
+        (len(sets), most, tuned.sum() + 1)
+    )  # probabilities of so many hits and so many false calls
     states[:, 0, 0] = 1
     for k in np.flatnonzero(tuned):
         call = chance[:, k, None, None]
@@ -136,7 +144,8 @@ def _samples_f1(skill: np.ndarray, cuts: np.ndarray) -> float:
 
 
 def _truths(found: list[_Study], prevalence: np.ndarray) -> tuple[dict, dict]:
-    """The true values of the first network of each study, and of the recipe; by metric, of labels (S, L) or (S,)."""
+    """The true values of the first network of each study, and of the recipe; by metric, of labels (S, L) or
+    (S,)."""
     skills, cuts = (np.concatenate([getattr(one, name) for one in found]) for name in ("skills", "cuts"))
     hits = prevalence * ndtr(skills - cuts)
     called = hits + (1 - prevalence) * ndtr(-cuts)
@@ -175,14 +184,18 @@ def _typical(skills: np.ndarray, values: np.ndarray) -> np.ndarray:
     for skill, value in zip(skills.T, values.T, strict=True):
         known = np.isfinite(value)
         some = known.sum() > 10
-        columns.append(np.polyval(np.polyfit(skill[known], value[known], 2), skill) if some else np.zeros(len(skill)))
+        columns.append(
+            np.polyval(np.polyfit(skill[known], value[known], 2), skill) if some else np.zeros(len(skill))
+        )
     return np.column_stack(columns)
 
 
 def _typical_samples(found: list[_Study], tuned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same of F1 over samples, linear in the skills and in which labels have a threshold."""
     skills = np.array([one.skills for one in found])
-    terms = np.concatenate([np.ones((*skills.shape[:2], 1)), np.repeat(tuned[:, None], SEEDS, 1), skills], axis=2)
+    terms = np.concatenate(
+        [np.ones((*skills.shape[:2], 1)), np.repeat(tuned[:, None], SEEDS, 1), skills], axis=2
+    )
     values = np.concatenate([one.samples for one in found])
     slopes = np.linalg.lstsq(terms.reshape(len(values), -1), values, rcond=None)[0]
     recipe = terms[:, 0].copy()
@@ -191,7 +204,8 @@ def _typical_samples(found: list[_Study], tuned: np.ndarray) -> tuple[np.ndarray
 
 
 def _of_skill(skills: np.ndarray, prevalence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """True average precision and Brier score of calibrated networks of these ``skills`` (N, L), interpolated."""
+    """True average precision and Brier score of calibrated networks of these ``skills`` (N, L),
+    interpolated."""
     grid, score = np.linspace(skills.min(), skills.max(), 25), np.linspace(-8, 12, 4001)
     out = np.empty((2, *skills.shape))
     normal = np.exp(-(score**2) / 2) / np.sqrt(2 * np.pi)
@@ -202,7 +216,12 @@ def _of_skill(skills: np.ndarray, prevalence: np.ndarray) -> tuple[np.ndarray, n
             precision = share * recall / (share * recall + (1 - share) * false)
             chance = expit(logit(share) + skill * score - skill**2 / 2)
             density = share * np.exp(skill * score - skill**2 / 2) * normal + (1 - share) * normal
-            at.append((np.trapezoid(precision[::-1], recall[::-1]), np.trapezoid(chance * (1 - chance) * density, score)))
+            at.append(
+                (
+                    np.trapezoid(precision[::-1], recall[::-1]),
+                    np.trapezoid(chance * (1 - chance) * density, score),
+                )
+            )
         out[:, :, k] = [np.interp(skills[:, k], grid, values) for values in zip(*at, strict=True)]
     return out[0], out[1]
 

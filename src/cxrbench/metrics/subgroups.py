@@ -50,7 +50,8 @@ def subgroup_estimates(
 def _groups(
     predictions: pd.DataFrame, nih: pd.DataFrame, split: str
 ) -> Iterator[tuple[str, str, Sample, Estimate, np.ndarray]]:
-    """Kind, name and sample of each group, its AUROC, and the labels that have an interval in all of the kind."""
+    """Kind, name and sample of each group, its AUROC, and the labels that have an interval in all of the
+    kind."""
     sample = sample_of(predictions, split)
     rows = nih.set_index("image")[["sex", "view"]].reindex(_nih_names(sample))
     if (unknown := rows["sex"].isna().to_numpy()).any():

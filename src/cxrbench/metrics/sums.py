@@ -1,7 +1,7 @@
 """Metrics that are functions of sums over patients: Brier, calibration error, sensitivity, every F1.
 
-Sums are taken once per patient; a metric, and its values without each patient or at other thresholds, then come
-from the same few lines, applied to other totals.
+Sums are taken once per patient; a metric, and its values without each patient or at other thresholds, then
+come from the same few lines, applied to other totals.
 """
 
 from __future__ import annotations

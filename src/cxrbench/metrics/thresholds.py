@@ -73,13 +73,16 @@ def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
 
 
 def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The scores (R,) at which calling ``scores >= threshold`` positive gives the highest F1; the highest such.
+    """The scores (R,) at which calling ``scores >= threshold`` positive gives the highest F1; the highest
+    such.
 
     ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts.
     """
     order = np.argsort(-scores, kind="stable")
     ordered, hit = scores[order], positive[order]
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # a threshold cannot part equal scores
+    ends = np.flatnonzero(
+        np.append(ordered[1:] != ordered[:-1], True)
+    )  # a threshold cannot part equal scores
     found = np.cumsum(hit)[ends]
     ends, found = (part[np.diff(found, prepend=0) > 0] for part in (ends, found))  # the best calls one more
     counts = weights[:, order]

@@ -25,10 +25,10 @@ def calibration(read: Results) -> Table:
     """Do scores mean what they say? Means over the findings, every network on real radiographs.
 
     Calibration error: mean distance between score and share of positives in fifteen bins with equally many
-    images; by chance: what perfectly calibrated scores would show with these patients; both from the lowest seed
-    to the highest, as neither has an interval. In the large: mean score less share of positives. The other
-    columns are means over seeds with the interval of that mean, or of the one network. Average precision stands
-    beside prevalence, which it has without skill.
+    images; by chance: what perfectly calibrated scores would show with these patients; both from the lowest
+    seed to the highest, as neither has an interval. In the large: mean score less share of positives. The
+    other columns are means over seeds with the interval of that mean, or of the one network. Average
+    precision stands beside prevalence, which it has without skill.
     """
     rows = []
     for group in _real(read):

@@ -87,10 +87,11 @@ class Results:
     def mean(
         self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
     ) -> str:
-        """A metric's mean over a group's ``seeds``, with its interval over patients and seeds where there is one.
+        """A metric's mean over a group's ``seeds``, with its interval over patients and seeds where there
+        is one.
 
-        One seed has the interval of its network, over patients (see :meth:`interval_of`). Values are multiplied
-        by ``scale``.
+        One seed has the interval of its network, over patients (see :meth:`interval_of`). Values are
+        multiplied by ``scale``.
         """
         found = self.of(group, metric, label) if seeds is None else seeds
         if len(found) > 1:

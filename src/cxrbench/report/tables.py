@@ -100,8 +100,9 @@ def parity_of_platforms(read: Results) -> Table:
     """Parity of platforms on real radiographs: macro AUROC, macro F1 and all labels at once.
 
     Family: the labels of one pair, different after Holm's correction, equivalent when each one is. Macro
-    AUROC and F1 are a claim each, uncorrected (F1's thresholds are chosen anew in its interval), and so are the pairs among each other: of many verdicts at
-    five percent some are false by chance. A pair without an accelerator is a check of the software.
+    AUROC and F1 are a claim each, uncorrected (F1's thresholds are chosen anew in its interval), and so are
+    the pairs among each other: of many verdicts at five percent some are false by chance. A pair without an
+    accelerator is a check of the software.
     """
     return _parity(read, read.parity[~read.parity["dataset"].str.startswith(PHANTOM)])
 
@@ -177,8 +178,9 @@ def _digits(half_width: float) -> int:
 def what_f1_could_be(read: Results) -> Table:
     """Each definition of F1 for the best network of the main dataset, and what it would take to reach 0.80.
 
-    At validation thresholds the mean over seeds with its interval, thresholds chosen anew; else from the lowest
-    seed to the highest. Where only some seeds would reach it, how many. The CSV of every cell is f1_search.csv.
+    At validation thresholds the mean over seeds with its interval, thresholds chosen anew; else from the
+    lowest seed to the highest. Where only some seeds would reach it, how many. The CSV of every cell is
+    f1_search.csv.
     """
     best = read.best()
     table = read.f1_search[~read.f1_search["cell"].str.startswith(PHANTOM)]
@@ -240,8 +242,8 @@ def repository(citation: str) -> str:
 
 
 def subgroups_of_cells(read: Results) -> Table:
-    """Macro AUROC by sex and view on real radiographs, means over seeds with the interval of that mean, or of the
-    one network; no difference is tested."""
+    """Macro AUROC by sex and view on real radiographs, means over seeds with the interval of that mean, or
+    of the one network; no difference is tested."""
     table = read.subgroups
     table = table[(table["label"] == "macro") & ~table["cell"].str.startswith(PHANTOM)]
     table = table.assign(cells=table["cell"].str.rsplit("/", n=1).str[0])
