@@ -87,7 +87,7 @@ def test_true_average_precision_is_that_of_many_images(archive):
 
 @pytest.mark.slow
 def test_simulating_means_again_gives_the_recorded_studies():
-    """A few of them: all take three minutes on two cores."""
+    """A few of them, of the same statements: all take two minutes on two cores."""
     few = mean_coverage.simulate_means(20)
     assert list(few["what"]) == list(simulated.read_simulated(RECORDED, mean_coverage)["what"])
     assert few.loc[few["positive_patients"] == "", "rate"].ge(0.7).all()

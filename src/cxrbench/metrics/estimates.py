@@ -104,7 +104,8 @@ def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
     sums = patient_sums(sample, thresholds, scope.counted)
     whole = totals_of(sums)
     values = _measures(whole, scope)
-    without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nobody is left without a single patient
+        without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
     refits = {}
     if val is not None:
         refits = _measures(totals_at(sample, refitted(val), scope.counted), scope)

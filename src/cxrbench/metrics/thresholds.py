@@ -59,7 +59,8 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
         f1[:, k] = best_f1_thresholds(positive, scores, drawn)
         specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
     image = _image_thresholds(val, drawn)
-    return [Thresholds(*row, patients) for row in zip(f1, specificity, *image, strict=True)]
+    rows = zip(f1, specificity, *image.tolist(), strict=True)
+    return [Thresholds(one, strict, some, none, patients) for one, strict, some, none in rows]
 
 
 def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
