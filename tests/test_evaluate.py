@@ -51,3 +51,46 @@ def test_bad_scores_are_one_message(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "p.parquet")
     done = cxrbench("evaluate", tmp_path / "p.parquet", *FEW)
     assert done.returncode == 1 and "score_Mass" in done.stderr and "Traceback" not in done.stderr
+
+
+def changed(table: pd.DataFrame, how: str) -> pd.DataFrame:
+    """Recorded predictions in which one thing cannot be estimated."""
+    test, mass = table["split"] == "test", "label_Mass"
+    first = table.loc[test, "patient"].iloc[0]
+    if how == "one patient":
+        return table[~test | (table["patient"] == first)]
+    if how == "only ties":
+        return table.assign(score_Mass=0.5)
+    table.loc[test, mass] = int(how == "no negatives")
+    if how == "positives in one patient":
+        table.loc[test & (table["patient"] == first), mass] = 1
+    return table
+
+
+@pytest.mark.parametrize(
+    ("how", "label", "metric", "word"),
+    [
+        ("one patient", "all", "f1_micro", "one patient"),
+        ("positives in one patient", "Mass", "auroc", "one class has a single patient"),
+        ("positives in one patient", "Mass", "f1", "one class has a single patient"),
+        ("no positives", "Mass", "auroc", "only one class"),
+        ("no negatives", "Mass", "average_precision", "only one class"),
+        ("only ties", "Mass", "auroc", "the scores order every patient alike"),
+    ],
+)
+def test_what_cannot_be_estimated_has_a_word_for_an_interval(
+    how: str, label: str, metric: str, word: str, tmp_path: Path
+) -> None:
+    changed(pd.read_parquet(RECORDED), how).to_parquet(tmp_path / "p.parquet")
+    done = cxrbench("evaluate", tmp_path / "p.parquet", *FEW, "--out", tmp_path / "m.csv")
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr and "Traceback" not in done.stderr, done.stderr
+    rows = pd.read_csv(tmp_path / "m.csv")
+    row = rows[(rows["label"] == label) & (rows["metric"] == metric)].iloc[0]
+    assert pd.isna(row["ci_low"]) and pd.isna(row["ci_high"])
+    assert word.removeprefix("one patient") in row["note"] and row["note"], row["note"]
+
+
+def test_the_terminal_says_that_f1_includes_its_thresholds() -> None:
+    done = cxrbench("evaluate", RECORDED, *FEW)
+    assert "intervals of F1, sensitivity and specificity hold for thresholds chosen anew" in done.stderr

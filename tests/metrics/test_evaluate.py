@@ -38,7 +38,10 @@ def value(table, label, metric):
 
 def test_table_is_tidy_and_every_metric_is_there(evaluation):
     table = evaluation.table
-    assert list(table.columns) == COLUMNS and evaluation.notes == []
+    assert list(table.columns) == COLUMNS and evaluation.notes == [
+        "intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include 200 "
+        "other draws of the validation patients"
+    ]
     assert not table.duplicated(["split", "label", "metric", "ci_method"]).any()
     assert not headline(table).duplicated(["label", "metric"]).any()
     assert set(DEFINITIONS) <= set(table["metric"])
@@ -49,7 +52,7 @@ def test_table_is_tidy_and_every_metric_is_there(evaluation):
     inside = table.dropna(subset="ci_low")
     assert ((inside["ci_low"] <= inside["value"]) & (inside["value"] <= inside["ci_high"])).all()
     per_label = table[(table["metric"] == "auroc") & (table["label"] == "Hernia")]
-    assert set(per_label["ci_method"]) == {"delong-patient", "delong-image", "bootstrap-patient"}
+    assert set(per_label["ci_method"]) == {"delong-patient", "delong-image"}
 
 
 def test_points_are_scikit_learns(common, evaluation):
@@ -89,11 +92,9 @@ def test_macro_auroc_is_medmnists(common, evaluation):
     assert value(evaluation.table, "macro", "auroc") == pytest.approx(expected)
 
 
-def test_bootstrap_and_delong_agree(evaluation):
+def test_images_as_patients_make_intervals_too_short(evaluation):
     table = evaluation.table[evaluation.table["metric"] == "auroc"].set_index(["label", "ci_method"])
     width = (table["ci_high"] - table["ci_low"]).unstack()
-    ratio = width["bootstrap-patient"] / width["delong-patient"]
-    assert ratio.median() == pytest.approx(1, abs=0.1)
     assert (width["delong-image"] < 0.9 * width["delong-patient"]).mean() > 0.9
 
 
@@ -189,8 +190,8 @@ def test_without_patients_intervals_are_image_level_and_say_so(common, evaluatio
     assert alone.table["n_patients"].isna().all()
     assert set(alone.table["ci_method"]) == {
         "delong-image",
-        "bootstrap-image",
-        "bootstrap-image-basic",
+        "influence-image",
+        "influence-image-refit",
         "none",
     }
     for column in ("value", "ci_low"):
@@ -234,16 +235,3 @@ def test_import_is_light():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"numba", "sklearn", "torch", "scipy.stats"} & set(loaded)
-
-
-@pytest.mark.slow
-def test_coverage_of_macro_average_precision():
-    prevalence = np.repeat([0.15, 0.08, 0.04, 0.02], [4, 4, 3, 3])
-    large = draw_predictions(99, {"test": 100_000}, prevalence)
-    truth = average_precision_score(large[LABELS].to_numpy(), large[SCORES].to_numpy())
-    inside = []
-    for seed in range(200):
-        rows = headline(evaluate(draw_predictions(seed, {"test": 600}, prevalence), replicates=400).table)
-        row = rows[(rows["metric"] == "average_precision") & (rows["label"] == "macro")].iloc[0]
-        inside.append(row["ci_low"] <= truth <= row["ci_high"])
-    assert np.mean(inside) >= 0.88  # 91 % found, where percentiles cover 75 %

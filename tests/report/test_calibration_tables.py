@@ -20,12 +20,24 @@ def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
 
 
+def holds_its_value(text: str) -> bool:
+    """Whether ``0.712 (0.690 to 0.734)`` is an interval around its value."""
+    value, interval = text.split(" (")
+    low, high = map(float, interval.rstrip(")").split(" to "))
+    return low < float(value) < high
+
+
 def test_calibration_stands_beside_what_chance_would_show(read: Results) -> None:
     table, preamble = calibration.calibration(read)
     assert len(preamble) == len(table.columns) and not table["Network"].str.contains("phantom").any()
     row = table.set_index("Network").loc["nih128-64px resnet18 cpu"]
-    assert 0 < float(row["By chance"]) <= float(row["Calibration error"]) < 0.05
-    assert abs(float(row["In the large, %"])) < 1 and row["Evidence"]  # a mean over seeds stands alone
+    chance, error = (
+        [float(end) for end in row[name].split(" to ")] for name in ("By chance", "Calibration error")
+    )
+    assert 0 < chance[0] <= error[0] < error[1] < 0.05, "from the lowest seed to the highest"
+    assert row["Interval of"] == "recipe, 3 seeds" and row["Evidence"]
+    for column in ("In the large, %", "Brier score", "Average precision"):
+        assert holds_its_value(row[column]), column
 
 
 def test_a_single_seed_has_its_interval(read: Results) -> None:
@@ -33,9 +45,8 @@ def test_a_single_seed_has_its_interval(read: Results) -> None:
     table, _ = calibration.calibration(replace(read, metrics=first))
     row = table.set_index("Network").loc["nih128-64px resnet18 cpu"]
     for column in ("In the large, %", "Brier score", "Average precision"):
-        value, interval = row[column].split(" (")
-        low, high = map(float, interval.rstrip(")").split(" to "))
-        assert low < float(value) < high, column
+        assert holds_its_value(row[column]), column
+    assert row["Interval of"] == "one network"
 
 
 def test_average_precision_stands_beside_prevalence(read: Results) -> None:

@@ -39,6 +39,7 @@ def power(
 ) -> None:
     """What patients and seeds can show about two platforms, and how many a margin needs (power 80 %).
 
+    Of means over findings and pooled F1; single findings are not sized.
     From the recorded spread, or from given numbers: --patient-se 0.0037 --measured-on 510 --seed-sd 0.009.
     """
     import pandas as pd

@@ -1,16 +1,20 @@
-"""AUROC with DeLong's placements and a variance clustered by patient.
+"""AUROC and average precision with a variance clustered by patient.
 
 Everything about uncertainty is carried by an *influence* matrix Z (clusters x labels): the estimated
 covariance of the AUROCs is Z'Z. A mean over labels or over seeds, or a difference between two score
 sets on the same images, is the same combination of columns, so its variance is paired and clustered
 without another formula.
 
+Rows of Z are clusters; those of F1 and other metrics with a threshold continue with draws of the validation
+patients, over which the thresholds vary (:mod:`cxrbench.metrics.estimates`).
+
 Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics
 1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. In place of
 Obuchowski's factor I/(I-1) a cluster that holds the share w of a class's images has 1/(1-w), the jackknife's
 (Bell & McCaffrey, Survey Methodology 2002, CR3): the two agree for clusters of equal size, and a patient with
 a tenth of the images no longer hides its own error. Degrees of freedom are capped by the number of patients
-that the variance rests on in effect, (sum z^2)^2 / sum z^4. Coverage chose both (docs/statistics.md).
+that the variance rests on in effect, (sum z^2)^2 / sum z^4. Coverage chose both (docs/statistics.md). Average
+precision is linearised in the weights of images, with the same factor of its positive images.
 """
 
 from __future__ import annotations
@@ -130,14 +134,45 @@ def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
     return value, parts, satterthwaite(np.array(variances), np.array(freedoms))
 
 
+def average_precision(sample: Sample) -> Estimate:
+    """Average precision of every label, defined and with a variance where :func:`auroc` has them."""
+    positive = sample.positive_clusters(sample.labels)
+    columns = [_precision_of(sample, k) for k in range(sample.labels.shape[1])]
+    value, influence = zip(*columns, strict=True)
+    freedom = np.where(positive > 1, positive - 1.0, np.nan)
+    return Estimate(np.array(value), np.column_stack(influence), freedom)
+
+
+def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
+    positive = sample.labels[:, label]
+    unknown = np.full(sample.n_clusters, np.nan)
+    if positive.all() or not positive.any():
+        return np.nan, unknown
+    _, group = np.unique(-sample.scores[:, label], return_inverse=True)  # equal scores are one group
+    called = np.cumsum(np.bincount(group))
+    new = np.bincount(group, positive)
+    hits, share = np.cumsum(new), new / positive.sum()
+    value = float((share * hits / called).sum())
+    # one more image of a group adds a call to it and to all below, and a hit to these if it is positive
+    gained, lost = (np.cumsum(part[::-1])[::-1] for part in (share / called, share * hits / called**2))
+    own = (hits / called)[group] - value
+    images = positive * (own / positive.sum() + gained[group]) - lost[group]
+    held = np.bincount(sample.clusters, positive, sample.n_clusters) / positive.sum()
+    if (held == 1).any():
+        return value, unknown
+    weights = np.sqrt((sample.n_clusters - 1) / sample.n_clusters) / (1 - held)
+    return value, np.bincount(sample.clusters, images, sample.n_clusters) * weights
+
+
 def interval(
     value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Interval of AUROCs on the logit scale with Student's t; NaN where the error is zero or unknown."""
+    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
+    zero or unknown."""
     t = stdtrit(freedom, 0.5 + level / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         centre = np.log(value / (1 - value))
         reach = t * error / (value * (1 - value))
+        low, high = (expit(centre + sign * reach) for sign in (-1, 1))
     known = (error > 0) & np.isfinite(reach)
-    low, high = (expit(centre + sign * reach) for sign in (-1, 1))
     return np.where(known, low, np.nan), np.where(known, high, np.nan)

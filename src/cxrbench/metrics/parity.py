@@ -40,7 +40,7 @@ from cxrbench.metrics.components import (
     mean_value,
     within_platform,
 )
-from cxrbench.metrics.estimates import CellEstimate, estimate_cells
+from cxrbench.metrics.estimates import COMPARED, CellEstimate, estimate_cells
 
 COLUMNS = [
     *("dataset", "architecture", "kind", "platform_a", "platform_b", "seeds_a", "seeds_b", "label", "metric"),
@@ -93,7 +93,8 @@ def parity(
 
 def _estimated(cells: Mapping, split: str) -> dict[Cell, CellEstimate]:
     ready = {key: one for key, one in cells.items() if isinstance(one, CellEstimate)}
-    return ready if len(ready) == len(cells) else estimate_cells(cells, split)
+    ready = ready if len(ready) == len(cells) else estimate_cells(cells, split)
+    return {cell: one.only(*COMPARED) for cell, one in ready.items()}
 
 
 def _architecture_rows(platforms: dict[str, Seeds], margins: Margins) -> Iterator[dict]:

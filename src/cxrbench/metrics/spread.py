@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cells import Cell
-from cxrbench.metrics.auroc import Estimate, interval
 from cxrbench.metrics.components import mean_influence, mean_value, over_seeds, patient_luck, seed_variance
-from cxrbench.metrics.estimates import CellEstimate
+from cxrbench.metrics.estimates import CellEstimate, bounds
 from cxrbench.metrics.parity import MIN_SEEDS
 
 COLUMNS = [
@@ -72,7 +71,8 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
     if paired:
         columns["patient_se_of_mean"] = np.sqrt((mean_influence(estimates) ** 2).sum(axis=0))
     if len(seeds) >= MIN_SEEDS and paired:
-        columns["ci_low"], columns["ci_high"] = _interval(estimates, first.keys)
+        mean = over_seeds(estimates)
+        columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
     if len(seeds) > 1:
         variance = seed_variance(estimates)
         columns["seed_sd"] = np.sqrt(variance)
@@ -89,13 +89,3 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
             **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
             **{name: float(column[k]) for name, column in columns.items()},
         }
-
-
-def _interval(seeds: list[Estimate], keys: tuple[tuple[str, str], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds (K,) of the means over ``seeds``: of AUROC on the logit scale, of F1 cut to 0 and 1."""
-    mean = over_seeds(seeds)
-    areas = np.array([metric == "auroc" for _, metric in keys])
-    logit = interval(mean.value, mean.error, mean.freedom)
-    plain = (np.clip(end, 0, 1) for end in mean.interval(0.95))
-    low, high = (np.where(areas, *ends) for ends in zip(logit, plain, strict=True))
-    return low, high

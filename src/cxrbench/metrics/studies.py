@@ -84,9 +84,9 @@ class Spread:
         common = np.sqrt(1 - self.own) * noise(rng, study)
         platforms: list[list[Sample]] = [[] for _ in skills]
         for _ in range(seeds):
-            start = _skill_noise(rng, study), noise(rng, study)
+            start = skill_noise(rng, study), noise(rng, study)
             for networks, mean in zip(platforms, skills, strict=True):
-                change = _skill_noise(rng, study), noise(rng, study)
+                change = skill_noise(rng, study), noise(rng, study)
                 skill, own = (
                     np.sqrt(1 - self.platform_share) * first + np.sqrt(self.platform_share) * second
                     for first, second in zip(start, change, strict=True)
@@ -96,6 +96,6 @@ class Spread:
         return platforms
 
 
-def _skill_noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
+def skill_noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
     """Standard normal (L,), half of its variance common to all findings."""
     return np.sqrt(0.5) * (rng.normal() + rng.normal(size=study.labels.shape[1]))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 
 from cxrbench.errors import UserError
 from cxrbench.metrics.auroc import Estimate, auroc, interval
+from cxrbench.metrics.estimates import CellEstimate
 from cxrbench.metrics.sample import Sample, sample_of
+from cxrbench.metrics.scope import scope_of
 
 WIDEST = 0.2  # an interval wider than this supports no claim
 NO_CLAIM = "no claim: the interval is wider than 0.2 or unknown"
@@ -26,6 +30,28 @@ def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame, *, split: str = "tes
     interval in every group of its kind, so that groups compare. Raises UserError for an image that
     ``nih`` lacks.
     """
+    tables = [_table(*group) for group in _groups(predictions, nih, split)]
+    joined = pd.concat(tables, ignore_index=True).assign(split=split, metric="auroc")
+    return joined[COLUMNS].astype(dict.fromkeys(["n_images", "n_patients", "n_positive"], "Int64"))
+
+
+def subgroup_estimates(
+    predictions: pd.DataFrame, nih: pd.DataFrame, split: str = "test"
+) -> dict[str, CellEstimate]:
+    """The macro AUROC of each group with its influence, under a label such as ``macro, sex F``."""
+    estimates = {}
+    for kind, name, sample, areas, shared in _groups(predictions, nih, split):
+        label, why = f"macro, {kind} {name}", "" if shared.any() else NO_CLAIM
+        keys = ((label, "auroc"),)
+        estimates[label] = CellEstimate(sample, keys, areas.mean(shared), (why,), scope_of(sample, None))
+    return estimates
+
+
+def _groups(
+    predictions: pd.DataFrame, nih: pd.DataFrame, split: str
+) -> Iterator[tuple[str, str, Sample, Estimate, np.ndarray]]:
+    """Kind, name and sample of each group, its AUROC, and the labels that have an interval in all of the
+    kind."""
     sample = sample_of(predictions, split)
     rows = nih.set_index("image")[["sex", "view"]].reindex(_nih_names(sample))
     if (unknown := rows["sex"].isna().to_numpy()).any():
@@ -33,14 +59,11 @@ def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame, *, split: str = "tes
             f"image {sample.images[unknown][0]} is not in NIH's table ({unknown.sum()} such images): "
             "sex and view are known for NIH's images only, so leave subgroups out for other data"
         )
-    tables = []
     for kind in ("sex", "view"):
         groups = {name: sample.take((rows[kind] == name).to_numpy()) for name in sorted(rows[kind].unique())}
         areas = {name: auroc(group) for name, group in groups.items()}
         shared = np.all([np.isfinite(area.error) for area in areas.values()], axis=0)
-        tables += [_table(kind, name, groups[name], areas[name], shared) for name in groups]
-    joined = pd.concat(tables, ignore_index=True).assign(split=split, metric="auroc")
-    return joined[COLUMNS].astype(dict.fromkeys(["n_images", "n_patients", "n_positive"], "Int64"))
+        yield from ((kind, name, groups[name], areas[name], shared) for name in groups)
 
 
 def _nih_names(sample: Sample) -> list[str]:

@@ -7,6 +7,7 @@ import pandas as pd
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.report import provenance
 from cxrbench.report.results import (
+    INTERVAL_OF,
     PHANTOM,
     UNDEFINED,
     Group,
@@ -14,57 +15,60 @@ from cxrbench.report.results import (
     Table,
     finding_name,
     group_name,
-    mean_of_seeds,
-    with_interval,
+    range_of_seeds,
 )
 
 MACRO = "macro"
 
 
 def calibration(read: Results) -> Table:
-    """Do scores mean what they say? Means over the findings and seeds, every network on real radiographs.
+    """Do scores mean what they say? Means over the findings, every network on real radiographs.
 
     Calibration error: mean distance between score and share of positives in fifteen bins with equally many
-    images; by chance: what perfectly calibrated scores would show with these patients. In the large: mean
-    score less share of positives. Average precision stands beside prevalence, which it has without skill.
+    images; by chance: what perfectly calibrated scores would show with these patients; both from the lowest
+    seed to the highest, as neither has an interval. In the large: mean score less share of positives. The
+    other columns are means over seeds with the interval of that mean, or of the one network. Average
+    precision stands beside prevalence, which it has without skill.
     """
     rows = []
     for group in _real(read):
         error, chance = (
-            read.of(group, name, MACRO)["value"].mean()
+            range_of_seeds(read.of(group, name, MACRO)["value"])
             for name in ("calibration_error", "calibration_error_by_chance")
         )
         rows.append(
             {
                 "Network": group_name(group),
-                "Calibration error": _number(error),
-                "By chance": _number(chance),
-                "In the large, %": _in_the_large(read, group),
+                "Calibration error": error,
+                "By chance": chance,
+                "In the large, %": read.mean(group, "calibration_in_the_large", MACRO, scale=100),
                 "Brier score": read.mean(group, "brier", MACRO),
                 "Average precision": read.mean(group, "average_precision", MACRO),
                 "Prevalence": _number(_prevalence(read, group).mean()),
+                INTERVAL_OF: read.interval_of(group),
                 provenance.COLUMN: provenance.of_group(read, *group),
             }
         )
-    return pd.DataFrame(rows), "lrrrrrrl"
+    return pd.DataFrame(rows), "lrrrrrrll"
 
 
 def average_precision(read: Results) -> Table:
     """Average precision per finding on the main dataset, beside the prevalence, which it has without skill.
 
-    Means over seeds; of one seed with its 95 % interval, clustered by patient.
+    Means over seeds with the 95 % interval of that mean, or of the one network.
     """
     groups = [group for group in read.scored() if group[0] == read.main()]
     if not groups:
         return pd.DataFrame(), ""
     prevalence = _prevalence(read, groups[0])
     columns = {
-        "Finding": [*map(finding_name, FINDINGS), "Macro", provenance.COLUMN],
-        "Prevalence": [*map(_number, prevalence), _number(prevalence.mean()), ""],
+        "Finding": [*map(finding_name, FINDINGS), "Macro", INTERVAL_OF, provenance.COLUMN],
+        "Prevalence": [*map(_number, prevalence), _number(prevalence.mean()), "", ""],
     }
     for group in groups:
         columns[group_name(group)] = [
             *(read.mean(group, "average_precision", label) for label in (*FINDINGS, MACRO)),
+            read.interval_of(group),
             provenance.of_group(read, *group),
         ]
     return pd.DataFrame(columns), "lr" + "c" * len(groups)
@@ -83,13 +87,6 @@ def _prevalence(read: Results, group: Group) -> pd.Series:
         for rows in (read.of(group, "average_precision", label) for label in FINDINGS)
     ]
     return pd.Series(shares, index=FINDINGS)
-
-
-def _in_the_large(read: Results, group: Group) -> str:
-    """Mean score less share of positives in percent: a seed's with its interval, a mean over seeds alone."""
-    rows = read.of(group, "calibration_in_the_large", MACRO)
-    percent = rows.assign(**rows[["value", "ci_low", "ci_high"]].astype(float) * 100)
-    return with_interval(percent) if len(rows) < 2 else mean_of_seeds(percent["value"])
 
 
 def _number(value: float) -> str:

@@ -7,6 +7,7 @@ of the price in it. The CSV files of :mod:`cxrbench.cost.tables` are read here a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd

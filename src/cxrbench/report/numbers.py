@@ -128,7 +128,8 @@ def _accuracy_numbers(read: Results) -> dict[str, str]:
     if len(by_definition):
         nearest = (by_definition - TARGET).abs().idxmin()
         values["f1/nearest"] = escape(str(nearest).removeprefix("f1_").replace("_", " "))
-        values["f1/nearest value"] = f"{by_definition[nearest]:.3f}"
+        label = "macro" if nearest == "f1_macro" else "all"
+        values["f1/nearest value"] = escape(read.mean(best, str(nearest), label))
         without = f1.loc[f1["definition"] == nearest, "value_no_skill"].mean()
         values["f1/nearest without skill"] = f"{without:.3f}"
     scope = listed(read.of(best, "f1_macro", "macro")["note"])

@@ -66,10 +66,11 @@ def recorded_spreads(spread: pd.DataFrame) -> Iterator[tuple[dict[str, str], Spr
 def typeset(read: Results) -> tuple[pd.DataFrame, str]:
     """What these patients and seeds can show on the main dataset, and what a verdict would need.
 
-    Share: of the seeds' variance, what a platform makes anew. Could show: the margin shown four times in five
-    by equal platforms. Power: of the verdict equivalent at the declared margin when they are equal. Needed:
-    by seeds with these patients, by patients with these seeds, for a power of 80 %. To see: the preprint's
-    difference in F1; by patients at best, as if its variance were known. No row is a test.
+    Share: of the seeds' variance, what a platform makes anew. Could show: the margin shown four times in
+    five by equal platforms. Power: of the verdict equivalent at the declared margin when they are equal.
+    Needed: by seeds with these patients, by patients with these seeds, for a power of 80 %. To see: the
+    preprint's difference in F1; by patients at best, as if its variance were known. Single findings are not
+    sized. No row is a test.
     """
     table = _main(read)
     rows = [

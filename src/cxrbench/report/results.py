@@ -15,6 +15,7 @@ from cxrbench.machine import processors_in_words
 from cxrbench.report.evaluation import read_metrics
 
 UNDEFINED = "undefined"
+INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
 Table = tuple[pd.DataFrame, str]  # texts, and the preamble of the LaTeX tabular
@@ -83,20 +84,30 @@ class Results:
         rows = (m["dataset"] == group[0]) & (m["architecture"] == group[1]) & (m["platform"] == group[2])
         return m[rows & (m["metric"] == metric) & (m["label"] == label)]
 
-    def mean(self, group: Group, metric: str, label: str) -> str:
-        """A metric's mean over a group's seeds, with its interval over patients and seeds where there is one.
+    def mean(
+        self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
+    ) -> str:
+        """A metric's mean over a group's ``seeds``, with its interval over patients and seeds where there
+        is one.
 
-        One seed has the interval of its network, over patients.
+        One seed has the interval of its network, over patients (see :meth:`interval_of`). Values are
+        multiplied by ``scale``.
         """
-        rows = self.of(group, metric, label)
-        if len(rows) < 2:
-            return with_interval(rows)
-        s = self.spread
-        same = (s["dataset"] == group[0]) & (s["architecture"] == group[1]) & (s["platform"] == group[2])
-        found = s[same & (s["metric"] == metric) & (s["label"] == label)]
-        if rows["value"].notna().all() and len(found):
-            return with_interval(found.rename(columns={"mean": "value"}))
-        return mean_of_seeds(rows["value"])
+        found = self.of(group, metric, label) if seeds is None else seeds
+        if len(found) > 1:
+            if found["value"].isna().any():
+                return mean_of_seeds(found["value"] * scale)
+            s = self.spread
+            same = (s["dataset"] == group[0]) & (s["architecture"] == group[1]) & (s["platform"] == group[2])
+            found = s[same & (s["metric"] == metric) & (s["label"] == label)]
+            found = found.rename(columns={"mean": "value"})
+        return with_interval(found.assign(**found[["value", "ci_low", "ci_high"]].astype(float) * scale))
+
+    def interval_of(self, group: Group) -> str:
+        """What the intervals beside a group's means speak of: one network, or the recipe on this platform."""
+        seeds = len(self.of(group, "auroc", "macro"))
+        few = {1: "one network", 2: "none: two seeds"}
+        return few.get(seeds, f"recipe, {seeds} seeds")
 
     def runs(self, group: Group) -> pd.DataFrame:
         """The rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
@@ -170,6 +181,16 @@ def mean_of_seeds(values: pd.Series) -> str:
         return UNDEFINED
     some = f" ({len(defined)} of {len(values)} seeds)" if len(defined) < len(values) else ""
     return f"{defined.mean():.3f}{some}"
+
+
+def range_of_seeds(values: pd.Series) -> str:
+    """``0.701 to 0.723``: the lowest and the highest value, or the only one; how many seeds have none."""
+    defined = values.dropna()
+    if defined.empty:
+        return UNDEFINED
+    ends = dict.fromkeys(f"{end:.3f}" for end in (defined.min(), defined.max()))
+    some = f" ({len(defined)} of {len(values)} seeds)" if len(defined) < len(values) else ""
+    return " to ".join(ends) + some
 
 
 def counted(number: float) -> str:

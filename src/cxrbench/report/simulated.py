@@ -13,7 +13,7 @@ import pandas as pd
 
 from cxrbench.evidence import updated_sums
 from cxrbench.files import write_csv, write_text
-from cxrbench.metrics import coverage, threshold_spread, verdicts
+from cxrbench.metrics import coverage, mean_coverage, verdicts
 from cxrbench.report.blocks import as_markdown, renewed
 from cxrbench.report.results import Results
 
@@ -33,11 +33,17 @@ def numbers(read: Results) -> dict[str, str]:
         "few": findings[fewest == 2],
         "macro": rows[rows["what"] == coverage.MACRO],
     }
-    held = read_simulated(read.recorded, threshold_spread).set_index("what")["rate"]
+    means = read_simulated(read.recorded, mean_coverage)
+    whole = means[means["positive_patients"] == ""]
+    fixed = whole["what"].str.endswith(mean_coverage.FIXED)
+    f1 = whole["metric"].str.startswith("F1")
+    alone = whole["what"].str.startswith(mean_coverage.ONE)
     values = {f"coverage/{name}": _percent(some["rate"]) for name, some in chosen.items()}
     return values | {
-        "coverage/f1": _percent(held[held.index == threshold_spread.FIXED]),
-        "coverage/f1 chosen": _percent(held[held.index == threshold_spread.CHOSEN]),
+        "coverage/f1": _percent(whole.loc[f1 & ~fixed, "rate"]),
+        "coverage/f1 fixed": _percent(whole.loc[f1 & fixed & alone, "rate"]),
+        "coverage/precision": _percent(whole.loc[whole["metric"].str.startswith("average"), "rate"]),
+        "coverage/brier": _percent(whole.loc[~f1 & ~whole["metric"].str.startswith("average"), "rate"]),
         "coverage/seeds": _percent(made[made.index == verdicts.MEAN_HOLDS]),
         "verdicts/different": _percent(made[made.index == verdicts.SOME_DIFFERENT]),
         "verdicts/equivalent": _percent(made[made.index == verdicts.EVERY_EQUIVALENT]),
@@ -55,15 +61,15 @@ def read_simulated(recorded: Path, module: ModuleType) -> pd.DataFrame:
 def blocks(recorded: Path) -> dict[str, str]:
     """The tables of docs/statistics.md, by the names of their places."""
     covered, erred, held = (
-        read_simulated(recorded, module) for module in (coverage, verdicts, threshold_spread)
+        read_simulated(recorded, module) for module in (coverage, verdicts, mean_coverage)
     )
-    held["auroc"] = held["auroc"].map("AUROC {}".format)
     covered["auroc"] = covered["auroc"].map("AUROC {}".format)
     erred["platform_share"] = erred["platform_share"].map("share {}".format)
     names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
+    names["metric"] = "Metric"
     return {
         "coverage": _markdown(covered, ["what", "positive_patients"], "auroc", names),
-        "thresholds": _markdown(held, ["what"], "auroc", names),
+        "means": _markdown(held, ["metric", "positive_patients"], "what", names),
         "verdicts": _markdown(erred, ["what", "seeds"], "platform_share", names),
     }
 
@@ -71,7 +77,7 @@ def blocks(recorded: Path) -> dict[str, str]:
 def _markdown(rows: pd.DataFrame, index: list[str], columns: str, names: dict[str, str]) -> str:
     shown = rows["rate"].map("{:.1%}".format) + " ± " + rows["monte_carlo_error"].map("{:.1%}".format)
     wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
-    return as_markdown(wide.reset_index().rename(columns=names))
+    return as_markdown(wide.fillna("").reset_index().rename(columns=names))
 
 
 def _percent(rates: pd.Series) -> str:
@@ -91,7 +97,7 @@ def record(recorded: Path) -> None:
     with updated_sums(recorded):
         write_csv(recorded / coverage.FILE, coverage.simulate())
         write_csv(recorded / verdicts.FILE, verdicts.simulate_verdicts())
-        write_csv(recorded / threshold_spread.FILE, threshold_spread.simulate_thresholds())
+        write_csv(recorded / mean_coverage.FILE, mean_coverage.simulate_means())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from cxrbench.metrics.literature import compare_with_literature, read_baselines
 from cxrbench.metrics.parity import parity
 from cxrbench.metrics.spread import spread
 from cxrbench.metrics.subgroups import COLUMNS as SUBGROUP_COLUMNS
-from cxrbench.metrics.subgroups import subgroups
+from cxrbench.metrics.subgroups import subgroup_estimates, subgroups
 from cxrbench.report.power import power_table
 
 TABLES = ("parity", "spread", "power", "f1_search", "subgroups", "literature")
@@ -39,17 +39,14 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         Cell.parse(cell): read_predictions(results / "cells" / cell / PREDICTIONS) for cell in ok["cell"]
     }
     estimates = estimate_cells(predictions)
-    spreads = spread(estimates)
+    with_patients = {cell: table for cell, table in predictions.items() if "patient" in table}
+    spreads = pd.concat([spread(estimates), *_spread_of_subgroups(with_patients)], ignore_index=True)
     tables = {
         "parity": _parity(estimates, ok, study),
         "spread": spreads,
         "power": power_table(spreads, study.margins),
         "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
-        "subgroups": _per_cell(
-            {cell: table for cell, table in predictions.items() if "patient" in table},
-            _by_sex_and_view,
-            SUBGROUP_COLUMNS,
-        ),
+        "subgroups": _per_cell(with_patients, _by_sex_and_view, SUBGROUP_COLUMNS),
         "literature": _literature(ok, results, study, baselines),
     }
     for name in TABLES:
@@ -58,6 +55,14 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
 
 def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:
     return subgroups(predictions, read_nih_table())  # sex and view are in NIH's table
+
+
+def _spread_of_subgroups(predictions: dict[Cell, pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Rows of spread.csv for each subgroup, whose label names it."""
+    nih = read_nih_table()
+    groups = {cell: subgroup_estimates(table, nih) for cell, table in predictions.items()}
+    for label in dict.fromkeys(label for some in groups.values() for label in some):
+        yield spread({cell: some[label] for cell, some in groups.items() if label in some})
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from cxrbench.metrics.parity import Cause
 from cxrbench.report import provenance
 from cxrbench.report.multiplicity import checks_software
 from cxrbench.report.results import (
+    INTERVAL_OF,
     PHANTOM,
     UNDEFINED,
     Group,
@@ -23,9 +24,8 @@ from cxrbench.report.results import (
     finding_name,
     group_name,
     listed,
-    mean_of_seeds,
     processors_differ,
-    with_interval,
+    range_of_seeds,
 )
 
 PROCESSORS = "Run on"  # the row that says over which processors a column pools
@@ -65,10 +65,11 @@ def auroc_elsewhere(read: Results) -> Table:
 
 
 def _auroc(read: Results, groups: list[Group]) -> Table:
-    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro", PROCESSORS, provenance.COLUMN]}
+    columns = {"Finding": [*map(finding_name, FINDINGS), "Macro", INTERVAL_OF, PROCESSORS, provenance.COLUMN]}
     for group in groups:
         columns[group_name(group)] = [
             *(read.mean(group, "auroc", label) for label in (*FINDINGS, "macro")),
+            read.interval_of(group),
             read.processors(group),
             provenance.of_group(read, *group),
         ]
@@ -76,23 +77,32 @@ def _auroc(read: Results, groups: list[Group]) -> Table:
 
 
 def f1_by_definition(read: Results) -> Table:
-    """Test F1 of the main dataset by definition; thresholds from validation, taken as fixed."""
-    columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), PROCESSORS, provenance.COLUMN]}
+    """Test F1 of the main dataset by definition, means over seeds with the interval of that mean.
+
+    Thresholds come from validation; intervals include what other validation patients would make of them.
+    """
+    columns: dict[str, list[str]] = {"F1": [*F1_NAMES.values(), INTERVAL_OF, PROCESSORS, provenance.COLUMN]}
     for group in [group for group in read.scored() if group[0] == read.main()]:
         columns[group_name(group)] = [
-            *(read.mean(group, metric, "macro" if metric == "f1_macro" else "all") for metric in F1_NAMES),
+            *(read.mean(group, metric, _label_of(metric)) for metric in F1_NAMES),
+            read.interval_of(group),
             read.processors(group),
             provenance.of_group(read, *group),
         ]
     return pd.DataFrame(columns), "l" + "c" * (len(columns) - 1)
 
 
+def _label_of(definition: str) -> str:
+    return "macro" if definition == "f1_macro" else "all"
+
+
 def parity_of_platforms(read: Results) -> Table:
     """Parity of platforms on real radiographs: macro AUROC, macro F1 and all labels at once.
 
     Family: the labels of one pair, different after Holm's correction, equivalent when each one is. Macro
-    AUROC and F1 are a claim each, uncorrected, and so are the pairs among each other: of many verdicts at
-    five percent some are false by chance. A pair without an accelerator is a check of the software.
+    AUROC and F1 are a claim each, uncorrected (F1's thresholds are chosen anew in its interval), and so are
+    the pairs among each other: of many verdicts at five percent some are false by chance. A pair without an
+    accelerator is a check of the software.
     """
     return _parity(read, read.parity[~read.parity["dataset"].str.startswith(PHANTOM)])
 
@@ -168,37 +178,36 @@ def _digits(half_width: float) -> int:
 def what_f1_could_be(read: Results) -> Table:
     """Each definition of F1 for the best network of the main dataset, and what it would take to reach 0.80.
 
-    Means over seeds; where only some seeds would reach it, how many. The CSV of every cell is f1_search.csv.
+    At validation thresholds the mean over seeds with its interval, thresholds chosen anew; else from the
+    lowest seed to the highest. Where only some seeds would reach it, how many. The CSV of every cell is
+    f1_search.csv.
     """
     best = read.best()
     table = read.f1_search[~read.f1_search["cell"].str.startswith(PHANTOM)]
     if best is None or table.empty:
         return pd.DataFrame(), ""
     table = table[table["cell"].str.startswith("/".join(best) + "/")]
-    values = ["value", "value_at_half", "value_at_best", "value_no_skill", "prevalence"]
-    groups = table.groupby("definition", sort=False)
-    needed = groups["prevalence_needed"].agg(_needed)
     rows = [
         {
             "Definition": str(definition).removeprefix("f1_").replace("_", " "),
-            "Validation thresholds": _number(mean["value"]),
-            "Threshold 0.5": _number(mean["value_at_half"]),
-            "Best threshold": _number(mean["value_at_best"]),
-            "No skill": _number(mean["value_no_skill"]),
-            "Prevalence here": _number(mean["prevalence"]),
-            "Prevalence needed": needed[definition],
+            "Validation thresholds": read.mean(best, str(definition), _label_of(str(definition))),
+            "Threshold 0.5": range_of_seeds(seeds["value_at_half"]),
+            "Best threshold": range_of_seeds(seeds["value_at_best"]),
+            "No skill": range_of_seeds(seeds["value_no_skill"]),
+            "Prevalence here": range_of_seeds(seeds["prevalence"]),
+            "Prevalence needed": _needed(seeds["prevalence_needed"]),
             provenance.COLUMN: provenance.of_group(read, *best),
         }
-        for definition, mean in groups[values].mean().iterrows()
+        for definition, seeds in table.groupby("definition", sort=False)
     ]
     return pd.DataFrame(rows), "lrrrrrrl"
 
 
 def _needed(seeds: pd.Series) -> str:
-    """The mean prevalence that seeds need, none where no prevalence would do, any where each would; where the
+    """The prevalence that seeds need, none where no prevalence would do, any where each would; where the
     seeds differ in that, each answer with its number of seeds."""
     answers = {"": seeds[seeds > 0], "any": seeds[seeds == 0], "none": seeds[seeds.isna()]}
-    said = {word or _number(some.mean()): len(some) for word, some in answers.items() if len(some)}
+    said = {word or range_of_seeds(some): len(some) for word, some in answers.items() if len(some)}
     if len(said) == 1:
         return next(iter(said))
     return ", ".join(f"{answer} ({count} of {len(seeds)} seeds)" for answer, count in said.items())
@@ -212,10 +221,12 @@ def published_beside_ours(read: Results) -> Table:
         return pd.DataFrame(), ""
     table = table[table["cell"].str.startswith("/".join(best) + "/")]
     labels = list(table["label"].unique())  # a source may lack findings, or list them in another order
-    ours = table.groupby("label")["value"].mean().reindex(labels)
     columns = {
         "Finding": [*map(finding_name, labels), provenance.COLUMN],
-        group_name(best): [*map(_number, ours), provenance.of_group(read, *best)],
+        group_name(best): [
+            *(read.mean(best, "auroc", label) for label in labels),
+            provenance.of_group(read, *best),
+        ],
     }
     for source, some in table.groupby("source", sort=False):
         published = some.groupby("label")["published"].mean().reindex(labels)
@@ -231,25 +242,27 @@ def repository(citation: str) -> str:
 
 
 def subgroups_of_cells(read: Results) -> Table:
-    """Macro AUROC by sex and view on real radiographs, means over seeds; no difference is tested."""
+    """Macro AUROC by sex and view on real radiographs, means over seeds with the interval of that mean, or
+    of the one network; no difference is tested."""
     table = read.subgroups
     table = table[(table["label"] == "macro") & ~table["cell"].str.startswith(PHANTOM)]
     table = table.assign(cells=table["cell"].str.rsplit("/", n=1).str[0])
     rows = []
     for (cells, kind, value), some in table.groupby(["cells", "group", "value_of_group"], sort=False):
-        group = str(cells).split("/")
+        group: Group = tuple(str(cells).split("/"))  # type: ignore[assignment]
         rows.append(
             {
                 "Cells": " ".join(group),
                 "Subgroup": f"{kind} {value}",
                 "Images": f"{some['n_images'].iloc[0]:,.0f}",
                 "Patients": counted(some["n_patients"].iloc[0]),
-                "Macro AUROC": with_interval(some) if len(some) == 1 else mean_of_seeds(some["value"]),
+                "Macro AUROC": read.mean(group, "auroc", f"macro, {kind} {value}", some),
+                INTERVAL_OF: read.interval_of(group),
                 "Note": listed(some["note"]),
                 provenance.COLUMN: provenance.of_group(read, *group),
             }
         )
-    return pd.DataFrame(rows), "llrrlp{5cm}l"
+    return pd.DataFrame(rows), "llrrllp{5cm}l"
 
 
 def throughput(read: Results) -> Table:
