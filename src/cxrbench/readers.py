@@ -92,7 +92,7 @@ def read_rows(path: Path | str, model: type[AnyRow]) -> dict[int, AnyRow]:
         key = tuple(given[column] for column in model.KEY)
         same = tuple(map(str.casefold, key)) if model.ANY_CASE else key
         if key and (other := first.setdefault(same, line)) != line:
-            named = _short(" ".join(filter(None, key)))
+            named = shortened(" ".join(filter(None, key)))
             what = f"second row for {named} (first in line {other}); keep one of the two"
             raise UserError(f"{path}:{line}: column {model.KEY[-1]}: {what}")
     return rows
@@ -127,7 +127,7 @@ def read_cells(path: Path | str, columns: Collection[str]) -> dict[int, dict[str
 def _check_header(header: list[str], columns: Collection[str], where: str) -> None:
     for position, name in enumerate(header, 1):
         if name not in columns:
-            what = f"unknown column '{_short(name)}'{suggestion(name[:100], columns, 1)}"
+            what = f"unknown column '{shortened(name)}'{suggestion(name[:100], columns, 1)}"
             raise UserError(f"{where}: column {position}: {what}")
         if name in header[: position - 1]:
             raise UserError(f"{where}: column {position}: '{name}' occurs twice; remove one")
@@ -140,7 +140,7 @@ def one_of(known: Collection[str]) -> AfterValidator:
 
     def check(text: str) -> str:
         if text not in known:
-            raise ValueError(f"unknown value '{_short(text)}'{suggestion(text[:100], known)}")
+            raise ValueError(f"unknown value '{shortened(text)}'{suggestion(text[:100], known)}")
         return text
 
     return AfterValidator(check)
@@ -151,7 +151,7 @@ def matching(pattern: str, example: str) -> AfterValidator:
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise ValueError(f"'{_short(text)}' does not have the form of {example}")
+            raise ValueError(f"'{shortened(text)}' does not have the form of {example}")
         return text
 
     return AfterValidator(check)
@@ -164,7 +164,7 @@ def iso_date(text: str) -> str:
             return text
     except ValueError:
         pass
-    raise ValueError(f"'{_short(text)}' is not a date such as 2026-07-20")
+    raise ValueError(f"'{shortened(text)}' is not a date such as 2026-07-20")
 
 
 _WORDS = {
@@ -183,16 +183,17 @@ def complaint(error: Any, known: Collection[str] = ()) -> str:
     if error["type"] == "missing":
         return "is missing; add it"
     if error["type"] == "extra_forbidden":
-        return f"unknown key '{_short(error['loc'][-1])}'{suggestion(str(error['loc'][-1])[:100], known)}"
+        return f"unknown key '{shortened(error['loc'][-1])}'{suggestion(str(error['loc'][-1])[:100], known)}"
     if error["input"] == "":
         return "is empty; fill it in"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     words = _WORDS.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
-    return f"'{_short(error['input'])}' {words}; correct it"
+    return f"'{shortened(error['input'])}' {words}; correct it"
 
 
-def _short(value: object) -> str:
+def shortened(value: object) -> str:
+    """Return a value for a message: printable, and the beginning alone when it is long."""
     text = printable(value)
     return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"
 
@@ -284,7 +285,7 @@ class Document:
             if name is not None:
                 key = (name.tag, str(name.value))
                 if key in seen and name.tag != _MERGE:
-                    what = f"key '{_short(name.value)}' is given twice; keep one"
+                    what = f"key '{shortened(name.value)}' is given twice; keep one"
                     raise UserError(f"{self._mark(name.start_mark)}: {what}")
                 seen.add(key)
             self._refuse_repeated_keys(value, done)

@@ -11,18 +11,18 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from cxrbench.errors import UserError, nearest
-from cxrbench.readers import OR_NONE, Row, Text, matching, read_rows
+from cxrbench.readers import OR_NONE, Row, Text, matching, read_rows, shortened
 
 
 def _file_name(name: str) -> str:
     if PurePosixPath(name).name != name or name.startswith(".") or "\\" in name:
-        raise ValueError(f"'{name}' is not a plain file name; give a name without a folder")
+        raise ValueError(f"'{shortened(name)}' is not a plain file name; give a name without a folder")
     return name
 
 
 def _address(address: str) -> str:
     if not address.startswith(("http://", "https://")) or not urlsplit(address).netloc:
-        raise ValueError(f"'{address}' is not a web address; it starts with https://")
+        raise ValueError(f"'{shortened(address)}' is not a web address; it starts with https://")
     return address
 
 

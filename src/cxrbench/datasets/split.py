@@ -18,7 +18,7 @@ import pandas as pd
 
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.errors import UserError, nearest
-from cxrbench.readers import Row, Text, one_of, read_rows
+from cxrbench.readers import Row, Text, one_of, read_rows, shortened
 
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
@@ -122,7 +122,7 @@ def _from_file(path: Path, present: set[str]) -> pd.Series:
         if row.image not in present:
             absent = sum(one.image not in present for one in rows.values())
             raise UserError(
-                f"{path}:{line}: column image: {row.image} and {absent - 1} more are not in the image "
-                "folder; fetch them or take them out of the split file"
+                f"{path}:{line}: column image: {shortened(row.image)} and {absent - 1} more are not in "
+                "the image folder; fetch them or take them out of the split file"
             )
     return pd.Series({row.image: row.split for row in rows.values()}, name="split", dtype=str)
