@@ -76,9 +76,9 @@ def cut(count: int) -> Fault:
     return fault
 
 
-def status(code: int, **headers: str) -> Fault:
+def status(code: int, reason: str | None = None, **headers: str) -> Fault:
     def fault(handler: Handler, data: bytes, start: int) -> None:
-        handler.send_response(code)
+        handler.send_response(code, reason)
         for name, value in headers.items():
             handler.send_header(name.replace("_", "-"), value)
         handler.send_header("Content-Length", "0")

@@ -60,6 +60,7 @@ def starts(server: BadServer) -> list[int]:
     return [start for _, start in server.requests]
 
 
+@pytest.mark.fault("a connection breaks during a download", "continued at the byte where it broke")
 def test_a_connection_that_breaks_is_continued_where_it_broke(server, files, data, tmp_path) -> None:
     server.faults[NAME] = [cut(1_000_000), cut(500_000), status(500), status(503), cut(700_000)]
     fetch(files, tmp_path / "raw")
@@ -105,6 +106,7 @@ def forever(fault) -> list:
     return [fault] * 50
 
 
+@pytest.mark.fault("a server stays broken or sends another file", "a message with every answer; no file")
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -135,6 +137,15 @@ def test_a_fault_that_stays_is_one_message_and_no_file(fault, message, server, f
     with pytest.raises(UserError, match=rf"(?s){NAME}: no source gave it.*{message}.*--mirror"):
         fetch(files, tmp_path / "raw", patience=Patience(3, timeout=0.2, first_wait=0.01))
     assert not (tmp_path / "raw" / NAME).exists()
+
+
+@pytest.mark.fault("a server answers with terminal escapes", "they are printed as escapes")
+def test_a_servers_words_cannot_steer_a_terminal(server, files, tmp_path, capsys) -> None:
+    server.faults[NAME] = [status(404, reason="\x1b[2Jgone")]
+    with pytest.raises(UserError, match=r"404 \\x1b\[2Jgone"):
+        fetch(files, tmp_path / "raw")
+    shown = capsys.readouterr().err
+    assert r"\x1b[2Jgone" in shown and "\x1b" not in shown
 
 
 def test_more_bytes_than_there_are_end_before_the_disk_is_full(server, files, tmp_path) -> None:
@@ -260,6 +271,7 @@ def started(*words: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.fault("a download is killed", "the same command continues to the same bytes")
 def test_a_killed_download_goes_on_and_ends_with_the_same_bytes(server, files, data, tmp_path) -> None:
     words = ["download", "d", "--folder", tmp_path / "raw", "--registry", tmp_path / "registry.csv"]
     server.faults[NAME] = [stall(1_500_000)]
@@ -295,6 +307,7 @@ def test_two_processes_do_not_fetch_a_file_twice(server, files, data, tmp_path) 
     assert [p.name for p in (tmp_path / "raw").iterdir()] == [NAME]
 
 
+@pytest.mark.fault("the disk fills up during a download", "a message; what came is kept")
 def test_a_disk_that_fills_up_keeps_what_came_and_says_so(server, files, data, tmp_path) -> None:
     """A limit on file size stands in for a quota: the kernel refuses the write all the same."""
     words = command("download", "d", "--folder", tmp_path / "raw", "--registry", tmp_path / "registry.csv")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cxrbench.cli.words import PACKED, RESULTS, STUDY, StudyOption, say
-from cxrbench.errors import UserError
+from cxrbench.errors import UserError, printable
 
 if TYPE_CHECKING:
     from cxrbench.datasets.download import Patience
@@ -122,7 +122,7 @@ def _print_rows(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], as_jso
         print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1))
         return
     for row in rows:
-        print("  ".join(field for field in row if field))
+        print("  ".join(printable(field) for field in row if field))
 
 
 @app.command("pack")

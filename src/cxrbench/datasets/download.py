@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from cxrbench.datasets.registry import RemoteFile
 from cxrbench.datasets.streams import Broken, Refused, below, opened
-from cxrbench.errors import UserError
+from cxrbench.errors import UserError, printable
 from cxrbench.files import DISK_FULL
 
 
@@ -312,4 +312,4 @@ def _progress(what: str, total: int) -> tqdm:
 
 def _say(text: str) -> None:
     """Print a message above the bar."""
-    tqdm.write(text, file=sys.stderr)
+    tqdm.write(printable(text), file=sys.stderr)

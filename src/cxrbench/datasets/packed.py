@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.config import Dataset, NihSource
+from cxrbench.config import ChestMnistSource, Dataset, NihSource
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.datasets.sources import Source, source_class
+from cxrbench.datasets.sources import Source
 from cxrbench.datasets.split import part_hash
 from cxrbench.errors import UserError
 from cxrbench.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
@@ -33,7 +33,23 @@ _REPORT_EVERY = 10_000  # images
 
 def data_present(config: Dataset) -> bool:
     """Whether the images can be packed on this machine without a download."""
-    return bool(source_class(config).present(config))
+    return bool(_source_class(config).present(config))
+
+
+def _source_class(config: Dataset) -> Any:
+    """Return the class that reads this dataset's source."""
+    # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
+    if isinstance(config, NihSource):
+        from cxrbench.datasets.nih import NihImages
+
+        return NihImages
+    if isinstance(config, ChestMnistSource):
+        from cxrbench.datasets.chestmnist import ChestMnistImages
+
+        return ChestMnistImages
+    from cxrbench.datasets.phantom import PhantomImages
+
+    return PhantomImages
 
 
 def pack(
@@ -56,7 +72,7 @@ def pack(
         aside = root / f".{name}.part"
         shutil.rmtree(aside, ignore_errors=True)
         try:
-            source = source_class(config)(config, workers, say)
+            source = _source_class(config)(config, workers, say)
             aside.mkdir()
             manifest = _write(aside, name, config, source, say)
             _put_in_place(aside, root / name)

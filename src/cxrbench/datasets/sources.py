@@ -1,4 +1,4 @@
-"""What the packer needs from a source of images, and the class of each source."""
+"""What the packer needs from a source of images."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
-
-from cxrbench.config import ChestMnistSource, Dataset, NihSource
 
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 
@@ -30,19 +28,3 @@ class Source(Protocol):
 
     def describe(self) -> dict[str, object]:
         """Return the manifest's entries about the source; call it after `chunks` and `index`."""
-
-
-def source_class(config: Dataset) -> Any:
-    """Return the class that reads this dataset's source."""
-    # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
-    if isinstance(config, NihSource):
-        from cxrbench.datasets.nih import NihImages
-
-        return NihImages
-    if isinstance(config, ChestMnistSource):
-        from cxrbench.datasets.chestmnist import ChestMnistImages
-
-        return ChestMnistImages
-    from cxrbench.datasets.phantom import PhantomImages
-
-    return PhantomImages
