@@ -30,9 +30,8 @@ def recipe() -> Recipe:
 @pytest.mark.parametrize("architecture", ["resnet18", "convnext_atto"])
 @pytest.mark.slow
 def test_the_step_compiles_twice_evaluation_once_and_nothing_falls_back(
-    architecture, make_job, tmp_path, monkeypatch
+    architecture, make_job, tmp_path
 ) -> None:
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     job = make_job(architecture=architecture, platform="xla_cpu", micro_batch=192)
     record = run(job, tmp_path / "out")
     assert record.status == "ok", record.failure
@@ -48,9 +47,8 @@ def test_the_step_compiles_twice_evaluation_once_and_nothing_falls_back(
 
 
 @pytest.mark.slow
-def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_path, monkeypatch) -> None:
+def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_path) -> None:
     """Past step 80, where the average's weight meets AdamW's, and down to where no decay is left in fp32."""
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     whole = Recipe(epochs=7, batch=64)
     record = run(make_job(platform="xla_cpu", recipe=whole, micro_batch=64), tmp_path / "out")
     assert (record.status, record.timing.compiles) == ("ok", 3), record.failure
