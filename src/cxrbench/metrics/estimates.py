@@ -68,7 +68,7 @@ class CellEstimate:
         kept = [k for k, (_, metric) in enumerate(self.keys) if metric in metrics]
         one = self.estimate
         some = Estimate(one.value[kept], one.influence[:, kept], one.freedom[kept])
-        keys, note = (tuple(each[k] for k in kept) for each in (self.keys, self.note))
+        keys, note = tuple(self.keys[k] for k in kept), tuple(self.note[k] for k in kept)
         return replace(self, keys=keys, estimate=some, note=note)
 
     def same_images(self, other: CellEstimate) -> bool:

@@ -22,7 +22,7 @@ from cxrbench.metrics.components import over_seeds
 from cxrbench.metrics.coverage import BANDS, PATIENTS, rate_of
 from cxrbench.metrics.estimates import CellEstimate, bounds, estimate
 from cxrbench.metrics.studies import Archive, noise, scored, skill_noise, skill_of
-from cxrbench.metrics.thresholds import MIN_PATIENTS
+from cxrbench.metrics.thresholds import MIN_PATIENTS, choose_thresholds
 from cxrbench.metrics.verdicts import OWN, SKILL_SD, TRUTH
 
 FILE = "simulated/means.csv"  # below the folder of recorded evidence
@@ -82,7 +82,7 @@ def _study(number: int) -> _Study:
         network = replace(network, scores=expit(logit(prevalence) + skill * network.scores - skill**2 / 2))
         val = network.take(network.clusters < VALIDATION)
         cells.append(estimate(network.take(network.clusters >= VALIDATION), val).only(*METRICS))
-        chosen = cells[-1].scope.thresholds.f1
+        chosen = choose_thresholds(val).f1
         cuts.append(
             np.where(
                 cells[-1].scope.tuned, (logit(chosen) - logit(prevalence) + skill**2 / 2) / skill, np.nan
