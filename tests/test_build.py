@@ -135,7 +135,7 @@ def test_a_broken_source_fails_again_until_it_is_mended(whole: Path) -> None:
     "it is done again; the same bytes",
 )
 def test_a_rule_that_was_killed_is_done_again(whole: Path, tmp_path: Path) -> None:
-    before, rules = made(whole), sorted(inputs_by_rule(whole))
+    before, rules = made(whole), sorted(inputs_by_rule(whole).keys() - {"evidence"})  # which is cksum
     assert {"adopt", "evaluate", "statistics", "claims", "tables", "figures", "paper"} <= set(rules)
     for rule in rules:
         killing = put_before(tmp_path / rule, tmp_path / "notes", victim=rule)

@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -163,7 +164,10 @@ class CommandsSpeak(logging.Filter):
     def _show(self, rule: str, logs: list[str]) -> bool:
         """Print the logs of a rule; return whether there was anything to show, here or before."""
         names = [re.sub(r" \(.*\)$", "", log) for log in logs]
-        said = [Path(log).read_text(errors="replace").strip() for log in names if Path(log).is_file()]
+        said = []
+        for name in names:
+            with suppress(OSError):  # no log, no words
+                said.append(Path(name).read_text(errors="replace").strip())
         if rule not in self._live:
             for text in filter(None, said):
                 say(text)

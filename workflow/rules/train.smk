@@ -33,7 +33,7 @@ rule train:
         images=lambda wildcards: images_of(wildcards.dataset),
     shell:
         # Exit code 75 is an interruption: what has been saved goes on, unless this shell was stopped as well.
-        "trap 'exit 75' INT TERM; for start in 1 2 3 4; do"
+        "rm -f {log}; trap 'exit 75' INT TERM; for start in 1 2 3 4; do"
         " {params.python} -m cxrbench train {params.cell} --study {params.study} --packed {input.packed}"
         " --out {output} --log {log} && exit 0; code=$?; [ $code -eq 75 ] || exit $code; done; exit 75"
 
