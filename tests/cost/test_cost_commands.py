@@ -90,6 +90,7 @@ def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns()
     }
     assert home["spot", "undated"]["ratio_low"] == pytest.approx(1.163, abs=1e-3)
     assert home["spot", "undated"]["ratio_high"] == pytest.approx(1.938, abs=1e-3)
+    assert home["spot", "undated"]["ranking"] == "does not turn"
     assert all(row["kind"] == "published" for row in tables["ratios"])
     assert all(row["kind"] in ("measured", "proxy") for row in tables["cells"])
 

@@ -24,6 +24,8 @@ from cxrbench.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cxrbench.cost.decision import Decision
+
 app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
 RegionOption = Annotated[str | None, typer.Option(help="AWS region; none: the study's.")]
@@ -246,17 +248,20 @@ def cost_decide(
     else:
         chosen = ratio_for(architecture, basis, records, study, prices)
     decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
-    if not as_json:
-        print(*decision.arithmetic, sep="\n")
-        return
-    months = [None if math.isinf(end) else end for end in decision.months_to_break_even]
+    print(_as_json(decision) if as_json else "\n".join(decision.arithmetic))
+
+
+def _as_json(decision: Decision) -> str:
+    """Return a decision as JSON; infinitely many months are null."""
+    ratio = decision.ratio
     value = {
-        "verdict": decision.verdict, "ratio": [chosen.low, chosen.high], "kind": chosen.kind,
-        "source": chosen.source, "saving_per_month": decision.saving_per_month,
-        "net_over_horizon": decision.net_over_horizon, "months_to_break_even": months,
+        "verdict": decision.verdict, "ratio": [ratio.low, ratio.high], "kind": ratio.kind,
+        "source": ratio.source, "saving_per_month": decision.saving_per_month,
+        "net_over_horizon": decision.net_over_horizon,
+        "months_to_break_even": [None if math.isinf(end) else end for end in decision.months_to_break_even],
         "arithmetic": decision.arithmetic,
     }  # fmt: skip
-    print(json.dumps(value, indent=1))
+    return json.dumps(value, indent=1)
 
 
 @app.command("report")

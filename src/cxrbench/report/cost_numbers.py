@@ -12,7 +12,7 @@ from cxrbench.cost.cells import EXCLUDED
 from cxrbench.cost.decision import SCENARIOS
 from cxrbench.cost.projection import SPREAD
 from cxrbench.cost.tables import SENTENCES
-from cxrbench.report.cost_tables import money_csv
+from cxrbench.report.cost_tables import in_range, money_csv, words
 from cxrbench.report.latex import escape
 from cxrbench.report.results import Results, listed
 
@@ -28,7 +28,7 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/regime sentence": escape(sentences[0], 1000),
         "cost/regimes sentence": escape(sentences[1], 1000),
         "cost/ranking sentence": escape("; ".join(sentences[2:]) + ".", 2000),
-        "cost/regimes": escape(listed(regimes.get("regime", pd.Series()).map(_words)) or _NONE),
+        "cost/regimes": escape(listed(regimes.get("regime", pd.Series()).map(words)) or _NONE),
         "cost/excluded": escape(EXCLUDED),
         "cost/load": _load(read.cost),
         "cost/target": f"{target.iloc[0]:g}" if len(target) else r"\emph{none}",
@@ -66,7 +66,7 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
     published = cases[cases["kind"] == "published"]
     never = np.isinf(published["runs"]).groupby(published["source"]).agg(["all", "any"])
     first = published[published["case"] == CASES[0].name]
-    paid = (first["basis"].map(_words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
+    paid = (first["basis"].map(words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
     pays = published.loc[np.isfinite(published["runs"]) & (published["case"] == CASES[-1].name), "runs"]
     demand = first[first["basis"] == "on_demand"].sort_values("as_of")
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
@@ -79,7 +79,7 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
         "cost/comparisons depend": str((never["any"] & ~never["all"]).sum()),
         "cost/case prices": str(len(published)),
         "cost/pays at": escape("; ".join(paid) or _NONE),
-        "cost/tuning runs": _ends(pays, "{:,.0f}"),
+        "cost/tuning runs": in_range(pays.min(), pays.max(), "{:,.0f}") or _NONE,
     }
 
 
@@ -90,8 +90,8 @@ def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
         "cost/decisions": str(len(decided)),
         "cost/scenarios": str(len(SCENARIOS)),
         "cost/ranges": str(len(decided[["ratio_low", "ratio_high"]].drop_duplicates())),
-        "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(_words)) or _NONE),
-        "cost/ongoing": _ends(decided["ongoing"], "{:,.0f}"),
+        "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE),
+        "cost/ongoing": in_range(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}") or _NONE,
     }
     for verdict in ("port", "stay", "depends"):
         values[f"cost/decisions {verdict}"] = str(int((decided["verdict"] == verdict).sum()))
@@ -119,17 +119,7 @@ def _projection_values(projection: pd.DataFrame, backtest: pd.DataFrame) -> dict
     }
 
 
-def _ends(values: pd.Series, form: str) -> str:
-    if values.empty:
-        return _NONE
-    return " to ".join(dict.fromkeys(form.format(end) for end in (values.min(), values.max())))
-
-
 def _price_sources(prices: pd.DataFrame) -> str:
     """``owner/repository file (3 rows); ...``: where prices are from, versions of one file together."""
     counts = prices["source"].str.split(r" @| \(", n=1, regex=True).str[0].value_counts()
     return "; ".join(f"{source} ({rows})" for source, rows in counts.items())
-
-
-def _words(text: str) -> str:
-    return text.replace("_", " ")

@@ -22,7 +22,7 @@ MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are 
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
 _GROUP = ["dataset", "architecture", "platform", "instance", *MACHINE]
 Columns = dict[str, str | Callable[[Any], str]]  # head: a column, or the text of a row of itertuples
-_WHERE: Columns = {"Region": "region", "Basis": lambda row: _words(row.basis), "Price of": "as_of"}
+_WHERE: Columns = {"Region": "region", "Basis": lambda row: words(row.basis), "Price of": "as_of"}
 _PRICE: Columns = {"Instance": "instance", **_WHERE}
 
 
@@ -41,7 +41,7 @@ def cost_of_cells(read: Results) -> Table:
     costs = read.cost.assign(named=machine_names(read.cost))
     columns: Columns = {
         "Cell": "cell",
-        "Status": lambda run: _words(run.status),
+        "Status": lambda run: words(run.status),
         "Kind": "kind",
         "Machine": "named",
         **_PRICE,
@@ -115,7 +115,7 @@ def cells_by_regime(read: Results) -> Table:
                 **_group(group, some),
                 "Instance": group[3],
                 "Region": listed(some["region"]),
-                **{_words(regime): paid.get(regime, "no price") for regime in regimes},
+                **{words(regime): paid.get(regime, "no price") for regime in regimes},
                 COLUMN: _evidence(read, some.drop_duplicates("cell")),
             }
         )
@@ -131,8 +131,8 @@ def ratio_by_regime(read: Results) -> Table:
         **_WHERE,
         "USD/h": lambda row: f"{row.usd_instance:.4g} : {row.usd_baseline:.4g}",
         "Price ratio": lambda row: f"{row.price_ratio:.2f}",
-        "Stated": lambda row: _range(row.published_low, row.published_high, "{:g}"),
-        "Then": lambda row: _range(row.ratio_low, row.ratio_high, "{:.2f}"),
+        "Stated": lambda row: in_range(row.published_low, row.published_high, "{:g}"),
+        "Then": lambda row: in_range(row.ratio_low, row.ratio_high, "{:.2f}"),
         "Ranking": "ranking",
     }
     return _texts(money_csv(read, "ratios"), columns), "llllllrrrrl"
@@ -180,14 +180,14 @@ def decisions(read: Results) -> Table:
         "Network": "architecture",
         "Kind": "kind",
         **_WHERE,
-        "Cost ratio": lambda row: _range(row.ratio_low, row.ratio_high, "{:.2f}"),
+        "Cost ratio": lambda row: in_range(row.ratio_low, row.ratio_high, "{:.2f}"),
         "Spend a month": lambda row: usd(row.spend),
         "Porting": lambda row: usd(row.porting),
         "Ongoing a month": lambda row: usd(row.ongoing),
         "Months": lambda row: f"{row.months:g}",
         "Capacity": lambda row: f"{row.capacity:g}",
-        "Saved a month": lambda row: _range(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
-        "Net": lambda row: _range(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
+        "Saved a month": lambda row: in_range(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
+        "Net": lambda row: in_range(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
         "Breaks even": lambda row: _ends(months(row.break_even_from), months(row.break_even_to)),
         "Verdict": "verdict",
         "Source leans": "leans",
@@ -206,8 +206,8 @@ def projected_speeds(read: Results) -> Table:
         "Kind": lambda row: row.kind if pd.isna(row.why_not) else row.why_not,
         **_PRICE,
         "Cores": lambda row: "" if pd.isna(row.cores) else f"{row.cores:g}",
-        "Images/s": lambda row: _range(row.low, row.high, "{:,.0f}"),
-        "USD per million": lambda row: _range(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
+        "Images/s": lambda row: in_range(row.low, row.high, "{:,.0f}"),
+        "USD per million": lambda row: in_range(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
         "Error elsewhere": "error",
     }
     shown = table[table["instance"].isna() | table["instance"].isin(own)]
@@ -221,7 +221,7 @@ def projection_errors(read: Results) -> Table:
         "Network": "kind",
         "Precision": "precision",
         "Measured images/s": lambda row: f"{row.measured:,.0f}",
-        "Projected": lambda row: _range(row.low, row.high, "{:,.0f}"),
+        "Projected": lambda row: in_range(row.low, row.high, "{:,.0f}"),
         "Error": lambda row: "" if pd.isna(row.error) else f"{row.error:+.0%}",
         "How": "method",
     }
@@ -259,7 +259,7 @@ def prices_by_basis(read: Results) -> Table:
                 "Kind": "published",
                 "Region": first["region"],
                 "On demand before": demand[0] if len(demand) > 1 else "",
-                **{_words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES},
+                **{words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES},
             }
         )
     return pd.DataFrame(rows), "llrll" + "r" * (len(BASES) + 1)
@@ -319,7 +319,8 @@ def runs_in_words(runs: float) -> str:
     return "never" if math.isinf(runs) else f"{runs:,.0f}"
 
 
-def _words(text: Any) -> str:
+def words(text: Any) -> str:
+    """Return a name with spaces; empty for none."""
     return "" if pd.isna(text) else text.replace("_", " ")
 
 
@@ -327,7 +328,8 @@ def _ends(*texts: str) -> str:
     return " to ".join(dict.fromkeys(texts))
 
 
-def _range(low: float, high: float, form: str) -> str:
+def in_range(low: float, high: float, form: str) -> str:
+    """Return ``low to high`` in ``form``, each end once; empty where there is none."""
     return "" if pd.isna(low) or pd.isna(high) else _ends(form.format(low), form.format(high))
 
 
