@@ -33,6 +33,8 @@ COLUMNS = [
         "seed_sd_beyond_patients",
         "patient_se",
         "patient_se_of_mean",
+        "patient_se_fixed",
+        "patient_se_of_mean_fixed",
     ),
     *("n_images", "n_patients", "note"),
 ]
@@ -45,8 +47,8 @@ def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
     there is none with fewer than ``MIN_SEEDS`` seeds. The other columns keep the two apart: ``seed_sd`` is
     the standard deviation over seeds on these test images, and ``seed_sd_beyond_patients`` takes off what the
     choice of patients alone adds to it; ``patient_se`` is one network's clustered standard error (root mean
-    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds. With one seed the
-    seed columns are empty and the note says so.
+    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds; ``..._fixed``: the same
+    with the thresholds of F1 taken as fixed. With one seed the seed columns are empty and the note says so.
     """
     rows: list[dict] = []
     for (dataset, architecture, platform), group in groupby(
@@ -66,10 +68,14 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
         "mean": mean_value(estimates),
         "lowest": values.min(axis=0),
         "highest": values.max(axis=0),
-        "patient_se": np.sqrt(np.mean([each.error**2 for each in estimates], axis=0)),
     }
-    if paired:
-        columns["patient_se_of_mean"] = np.sqrt((mean_influence(estimates) ** 2).sum(axis=0))
+    tested = first.sample.n_clusters  # rows of influence; those below are of validation patients
+    for name, rows in (("", slice(None)), ("_fixed", slice(tested))):
+        squares = [(each.influence[rows] ** 2).sum(axis=0) for each in estimates]
+        columns[f"patient_se{name}"] = np.sqrt(np.mean(squares, axis=0))
+        if paired:
+            of_mean = mean_influence(estimates)[rows]
+            columns[f"patient_se_of_mean{name}"] = np.sqrt((of_mean**2).sum(axis=0))
     if len(seeds) >= MIN_SEEDS and paired:
         mean = over_seeds(estimates)
         columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)

@@ -49,15 +49,20 @@ def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*GROUP, *COLUMNS]).convert_dtypes()
 
 
-def recorded_spreads(spread: pd.DataFrame) -> Iterator[tuple[dict[str, str], Spread, int]]:
+def recorded_spreads(
+    spread: pd.DataFrame, fixed: bool = False
+) -> Iterator[tuple[dict[str, str], Spread, int]]:
     """The groups of spread.csv whose seeds and patients are known apart: names, spread, number of seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
-    which they have in common, is taken off (:func:`cxrbench.metrics.components.patient_luck`).
+    which they have in common, is taken off (:func:`cxrbench.metrics.components.patient_luck`). ``fixed``: with
+    the thresholds of F1 taken as fixed.
     """
+    end = "_fixed" if fixed else ""
     wanted = spread["label"].isin(["macro", "all"]) & spread["metric"].isin(list(METRICS))
     for row in spread[wanted & (spread["n_seeds"] > 1)].itertuples():
-        luck = row.n_seeds / (row.n_seeds - 1) * (row.patient_se**2 - row.patient_se_of_mean**2)
+        errors = (getattr(row, f"patient_se{end}"), getattr(row, f"patient_se_of_mean{end}"))
+        luck = row.n_seeds / (row.n_seeds - 1) * (errors[0] ** 2 - errors[1] ** 2)
         if luck > 0 and np.isfinite(row.seed_sd_beyond_patients):
             named = {name: str(getattr(row, name)) for name in GROUP}
             yield named, Spread(luck**0.5, row.n_patients, row.seed_sd_beyond_patients), row.n_seeds
@@ -117,10 +122,22 @@ def numbers(read: Results) -> dict[str, str]:
         values["power/preprint/patients"] = _range(alike["patients_to_see"], "{:,.0f}", -3)
         single = alike["patients_to_see"] * alike["seeds"]
         values["power/preprint/patients of one seed"] = _range(single, "{:,.0f}", -3)
+        values["power/preprint/patients fixed"] = _range(_patients_at_fixed_thresholds(read), "{:,.0f}", -3)
         values["power/preprint/seeds"] = _range(anew["seeds_to_see"], "{:,.0f}")
     anew = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
     values["power/plan/f1"] = _count(anew["seeds_needed"].max())
     return values | _plan(whole, margins.auroc_macro)
+
+
+def _patients_at_fixed_thresholds(read: Results) -> pd.Series:
+    """Return the patients at best that show the preprint's difference in F1 with thresholds as they are."""
+    found = []
+    for named, known, seeds in recorded_spreads(read.spread, fixed=True):
+        network = named["dataset"], named["architecture"]
+        if named["metric"] != "auroc" and network == (read.main(), PREPRINT_NETWORK):
+            design = Design(known.patients, max(seeds, FEWEST_SEEDS), SHARES[0])
+            found.append(answers(known, design, read.study.margins.f1, DIFFERENCE)["patients_to_see"])
+    return pd.Series(found, dtype=float)
 
 
 def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
