@@ -107,7 +107,9 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
                 name in known
                 or not path.is_file()  # written aside, a folder, looked for in vain
                 or path in of_code
-                or any(part in ("__pycache__", "cli") for part in path.parts)  # commands import all commands
+                or any(
+                    part in ("__pycache__", "cli", "__init__.py") for part in path.parts
+                )  # commands import all commands
                 or str(path.parent.relative_to(built) / "record.json") in known  # and has their hashes
                 or name.replace("results/runs/", "results/cells/") in known  # adopted from it
                 or ("results/evidence.txt" in known and name.startswith("results/cells/"))
