@@ -89,7 +89,7 @@ def say(text: str) -> None:
 
 
 # What decides the result of a rule's command, below the package; its top level always does.
-SCORING = ("metrics/*", "report/evaluation.py", "cli/results.py")
+SCORING = ("metrics/*", "datasets/findings.py", "report/evaluation.py", "cli/results.py")
 REPORTING = (
     *(f"{room}/**/*" for room in ("claims", "cli", "compile", "cost", "datasets", "metrics", "report")),
     "platforms/*",

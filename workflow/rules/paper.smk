@@ -29,7 +29,7 @@ MEASURED = sorted(
     for where in ("bench/*/*.json", "audit/*.csv", "simulated/*.csv")
     for path in Path("data/recorded").glob(where)
 )
-READ_BY_TABLES = ["data/reported.csv", "data/claims.yaml", "data/criteria.csv"]
+READ_BY_TABLES = ["data/reported.csv", "data/prices.csv", "data/claims.yaml", "data/criteria.csv"]
 
 
 # All that is made on the way. A failed job's outputs are removed, and Snakemake does not miss a file between
