@@ -24,8 +24,8 @@ from cxrbench.claims import (
 )
 from cxrbench.claims.ledger import AGAINST
 from cxrbench.config import read_study
-from cxrbench.cost.breakeven import PUBLISHED
 from cxrbench.cost.prices import COLUMNS, read_prices
+from cxrbench.cost.ratios import PUBLISHED
 from cxrbench.errors import UserError
 from cxrbench.report import ledger as printed
 
