@@ -47,8 +47,9 @@ def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
     there is none with fewer than ``MIN_SEEDS`` seeds. The other columns keep the two apart: ``seed_sd`` is
     the standard deviation over seeds on these test images, and ``seed_sd_beyond_patients`` takes off what the
     choice of patients alone adds to it; ``patient_se`` is one network's clustered standard error (root mean
-    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds; ``..._fixed``: the same
-    with the thresholds of F1 taken as fixed. With one seed the seed columns are empty and the note says so.
+    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds; ``..._fixed``: the
+    same with the thresholds of F1 taken as fixed. With one seed the seed columns are empty and the note says
+    so.
     """
     rows: list[dict] = []
     for (dataset, architecture, platform), group in groupby(

@@ -55,8 +55,8 @@ def recorded_spreads(
     """The groups of spread.csv whose seeds and patients are known apart: names, spread, number of seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
-    which they have in common, is taken off (:func:`cxrbench.metrics.components.patient_luck`). ``fixed``: with
-    the thresholds of F1 taken as fixed.
+    which they have in common, is taken off (:func:`cxrbench.metrics.components.patient_luck`). ``fixed``:
+    with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""
     wanted = spread["label"].isin(["macro", "all"]) & spread["metric"].isin(list(METRICS))
