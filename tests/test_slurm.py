@@ -18,10 +18,9 @@ import slurm_cluster
 from conftest import SIZES, TINY
 from cxrbench.cells import Cell
 from cxrbench.config import read_study
-from cxrbench.evidence import SCORES, read_predictions
+from cxrbench.evidence import SCORES, check_evidence, read_predictions
 from cxrbench.resources import JobNeeds
 from cxrbench.training.job import CHECKPOINT
-from cxrbench.verify import verify_cell
 from slurm_cluster import Cluster, until
 from test_graph import copy_of_the_repository
 
@@ -92,7 +91,7 @@ def trained(cluster: Cluster, clone: Path) -> Path:
 def test_the_cells_of_a_study_are_trained_as_jobs_and_their_evidence_arrives(trained: Path) -> None:
     for cell in CELLS:
         folder = cell.folder(trained / "results/cells")
-        verify_cell(folder, cell)
+        check_evidence(folder, cell)
         assert read_predictions(folder / "predictions.parquet")["image"].is_unique
         assert '"status": "ok"' in (folder / "record.json").read_text()
         assert '"attempts": 1' in (folder / "record.json").read_text()
@@ -168,7 +167,7 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
     assert ours()[2]["NodeList"] != node
     cluster.start_node(node)
     folder = cell.folder(again / "results/cells")
-    verify_cell(folder, cell)
+    check_evidence(folder, cell)
     resumed = re.findall(r"resumed after step (\d+)", (folder / "train.log").read_text())
     assert len(resumed) == 2 and 0 < int(resumed[0]) < int(resumed[1])
     mine, theirs = (

@@ -27,6 +27,7 @@ _REMEDIES = {
     errno.EACCES: "this may not be read or written; change its permissions or name another place",
     errno.EPERM: "this may not be changed; name another place",
     errno.EROFS: "this is on a read-only disk; name another place",
+    errno.EFBIG: "File too large for a limit on file sizes (ulimit -f) or for this disk; raise the limit",
     errno.ENAMETOOLONG: "this name is too long; name a shorter one",
 }
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,7 +41,7 @@ def explained(error: OSError, path: Path | str | None = None) -> UserError | Non
     path = path or error.filename
     if not isinstance(path, str | Path):
         return None
-    if error.errno in DISK_FULL:
+    if error.errno in DISK_FULL and error.errno != errno.EFBIG:
         return UserError(
             f"{path}: the disk is full; free some space on {Path(path).parent} and run again "
             "(nothing half-written is left)"

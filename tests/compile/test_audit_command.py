@@ -59,7 +59,7 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     assert sorted(recorded["architecture"]) == sorted(NAMES)
     convnext = recorded.set_index(KEY).loc[(32, 4, "fp32", "test_convnext")]
     assert facts_of(convnext) == facts_of(json.loads(run.stdout)[1])
-    assert verify_recorded(folder / "recorded")[1] == []
+    assert verify_recorded(folder / "recorded").problems == []
     assert "audit/audit.csv" in (folder / "recorded/SHA256SUMS").read_text()
 
 
@@ -140,7 +140,7 @@ def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:
     table = read_audit(tmp_path)
     found = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
     assert list(found) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
-    assert verify_recorded(tmp_path)[1] == []
+    assert verify_recorded(tmp_path).problems == []
 
 
 def test_nothing_recorded_is_an_empty_table(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cxrbench.datasets.registry import COLUMNS
+_COLUMNS = ("dataset", "file", "url", "mirrors", "bytes", "hash", "licence", "citation")
+
 
 Fault = Callable[["Handler", bytes, int], None]
 
@@ -170,7 +171,7 @@ def server() -> Iterator[BadServer]:
 def write_registry(path: Path, server: BadServer, sizes: bool = True, **changes: str) -> Path:
     """A registry of dataset ``d`` with every file of ``server``; ``changes`` replace columns."""
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         for name, data in server.files.items():
             row = {

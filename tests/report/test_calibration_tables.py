@@ -51,7 +51,7 @@ def test_a_single_seed_has_its_interval(read: Results) -> None:
 
 def test_average_precision_stands_beside_prevalence(read: Results) -> None:
     table, _ = calibration.average_precision(read)
-    assert len(table) == len(FINDINGS) + 2
+    assert len(table) == len(FINDINGS) + 3  # macro, whose interval it is, evidence
     identity = read.identity("nih128-64px")
     share = identity.positive_images["Effusion"]["test"] / identity.images["test"]
     assert float(table.set_index("Finding").loc["Effusion", "Prevalence"]) == pytest.approx(share, abs=5e-4)

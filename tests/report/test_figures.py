@@ -80,8 +80,9 @@ def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame)
             }
         ]
     )
-    aurocs = {"metric": "auroc", "label": "macro", "value": 0.6}
-    metrics = cells[["dataset", "architecture", "platform"]].assign(**aurocs)
+    values = {"label": ["macro", "Mass", "Edema"], "value": [0.6, 0.5, 0.6], "ci_low": 0.4, "ci_high": 0.7}
+    named = {"dataset": "nih", "architecture": "a", "platform": "cpu", "metric": "auroc"}
+    metrics = pd.DataFrame(values).assign(**named)
     read = dataclasses.replace(
         read_with(compared),
         literature=literature.assign(cell=cell, citation=literature["source"]),
@@ -90,7 +91,10 @@ def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame)
     )
     table, _ = tables.published_beside_ours(read)
     assert table.set_index("Finding").loc[["Mass", "Edema"], "second"].tolist() == ["", "0.920"]
-    assert table.set_index("Finding").loc[["Mass", "Edema"], "nih a cpu"].tolist() == ["0.500", "0.600"]
+    assert table.set_index("Finding").loc[["Mass", "Edema"], "nih a cpu"].tolist() == [
+        "0.500 (0.400 to 0.700)",
+        "0.600 (0.400 to 0.700)",
+    ]
 
 
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:

@@ -169,9 +169,10 @@ def test_the_page_shows_the_matrix_of_cells_csv(from_evidence: Path, monkeypatch
     for row in re.findall(r"<tr><td>(.*?)</tr>", table, flags=re.S):
         dataset, architecture = re.match(r'(.*?)</td><th scope="row">(.*?)</th>', row).groups()
         for platform, entry in zip(platforms, re.findall(r"<td>(.*?)</td>", row, flags=re.S), strict=True):
-            for state in re.findall(r'<div class="state">(.*?)</div>', entry, flags=re.S):
-                word, seeds = re.sub(r"<.*?>", "", state).split(" seed")
+            for state in re.findall(r"<div>(.*?)</div>", entry, flags=re.S):
+                (word,) = re.findall(r'<span class="badge .*?">(.*?)</span>', state)
+                without = re.search(r"(\d+) seed", state)
                 states = found.setdefault((dataset, architecture, platform), Counter())
-                states[word.strip()] += len(re.findall(r"\d+", seeds))
+                states[word] += int(without[1]) if without else state.count("<a ")
     cells = pd.read_csv("results/tables/cells.csv", keep_default_na=False)
     assert found == expected(cells)

@@ -45,7 +45,7 @@ def test_recording_keeps_it_under_the_machines_name(measured: Path, tmp_path: Pa
     (kept,) = tmp_path.glob("bench/*/train.json")
     assert kept.read_bytes() == (measured / "train.json").read_bytes()
     assert str(kept.relative_to(tmp_path)) in (tmp_path / "SHA256SUMS").read_text()
-    assert verify_recorded(tmp_path)[1] == []
+    assert verify_recorded(tmp_path).problems == []
 
 
 @pytest.mark.slow

@@ -98,8 +98,8 @@ rule report:
         TABLES,
         MEASURED,
         EVIDENCE,
-        "<generated>/macros.tex",
         study=STUDY_FILE,
+        macros="<generated>/macros.tex",
         expected="data/expected_status.csv",
     output:
         "<results>/report.html",
@@ -111,9 +111,10 @@ rule report:
         code=REPORTING,
         given=content_of(*MEASURED, "data/expected_status.csv"),
         results=lambda wildcards, input: Path(input.study).parent,
+        generated=lambda wildcards, input: Path(input.macros).parent,
     shell:
         "python -m cxrbench report html --results {params.results} --study {input.study}"
-        " --expected {input.expected} --out {output} 2> {log}"
+        " --expected {input.expected} --generated {params.generated} --out {output} 2> {log}"
 
 
 rule page:

@@ -152,10 +152,11 @@ def report_html(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
     expected: Annotated[Path, typer.Option(help="Reviewed outcomes.")] = Path("data/expected_status.csv"),
+    generated: Annotated[Path, typer.Option(help="Folder of macros.tex.")] = Path("paper/generated"),
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = RESULTS / "report.html",
 ) -> None:
     """One page that needs no network: verdicts, claims, tables, figures, and the evidence of every cell."""
     from cxrbench.report.page import write_page
 
-    write_page(results, study, recorded, expected, out)
+    write_page(results, study, recorded, expected, generated, out)
     say(f"wrote {out}")

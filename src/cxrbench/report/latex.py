@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pandas as pd
 
@@ -40,6 +41,12 @@ def macros(values: dict[str, str]) -> str:
         rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in sorted(values.items())
     ]
     return HEAD + "\n".join(lines) + "\n"
+
+
+def read_macros(path: Path) -> dict[str, str]:
+    """Return the values that :func:`macros` has written to ``path``."""
+    found = re.findall(r"csname cxr@(.*?)\\endcsname\{(.*)\}$", path.read_text(encoding="utf-8"), flags=re.M)
+    return dict(found)
 
 
 def floating(kind: str, item: Item, body: str) -> str:

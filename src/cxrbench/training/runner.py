@@ -156,7 +156,7 @@ def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failu
 
 def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
     """Whether a trainer was killed after progress; UserError where nothing but the machine is the cause."""
-    if start.out_of_memory_kills:
+    if start.out_of_memory_kills and start.signal in (None, "SIGKILL"):
         what = f"the kernel killed a process for want of host memory, and the trainer ended in {start.phase}"
         raise _trouble(job, what, "free host memory or lower limits.micro_batch")
     if start.signal is None:

@@ -28,8 +28,7 @@ from cxrbench.machine import short_processor
 from cxrbench.report import items, ledger, provenance
 from cxrbench.report.cells import NOT_RUN, REFUSED
 from cxrbench.report.figures import drawn_figures
-from cxrbench.report.latex import as_text
-from cxrbench.report.numbers import numbers
+from cxrbench.report.latex import as_text, read_macros
 from cxrbench.report.results import Results, with_interval
 from cxrbench.report.states import State, matrix, state_of
 
@@ -64,7 +63,9 @@ class PageTable:
         return {name for name, texts in shown.items() if texts and all(map(_NUMBER.fullmatch, texts))}
 
 
-def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: Path) -> None:
+def write_page(
+    results: Path, study: Path, recorded: Path, expected: Path, generated: Path, out: Path
+) -> None:
     """Write the page about ``study`` from ``results``/tables and ``results``/cells into ``out``.
 
     The same evidence gives the same bytes. Raises UserError when a table is missing.
@@ -74,7 +75,7 @@ def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: 
         cells = pd.read_csv(results / "tables/cells.csv", dtype=str, keep_default_na=False)
         reviewed = read_expected(expected)
         states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
-        gathered = _verdicts(read, cells, states) | _items(read) | _cells(read, cells, states)
+        gathered = _verdicts(read, cells, states) | _items(read, generated) | _cells(read, cells, states)
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename}: missing; the page shows what a build made: run `make paper-from-evidence`"
@@ -120,9 +121,9 @@ def _ledger(claims: pd.DataFrame) -> PageTable:
     return PageTable("ledger", "Ledger of claims", caption, pd.DataFrame(rows))
 
 
-def _items(read: Results) -> dict[str, Any]:
+def _items(read: Results, generated: Path) -> dict[str, Any]:
     """Return the paper's tables by group, read back from their CSV files, and its figures."""
-    values = numbers(read)
+    values = read_macros(generated / "macros.tex")
     groups: dict[str, list[PageTable]] = {}
     for item in items.tables().values():
         rows = _read_texts(read.folder / f"tables/table_{item.name}.csv")
