@@ -157,6 +157,13 @@ def test_too_long_is_timed_out(make_job, tmp_path) -> None:
     assert record.timing.setup_seconds >= 1  # a failure costs what it took
 
 
+def test_the_end_of_time_kills_no_later_trainer(make_job, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("cxrbench.training.family._PAUSE", 3)  # between two looks for processes left to kill
+    late = make_job("late", limits=Limits(hours=1 / 3600))
+    assert run(late, tmp_path / "late out").status == "timed_out"
+    assert run(make_job(), tmp_path / "out").attempts == 1
+
+
 def test_a_network_for_another_input_size_is_a_result(make_job, tmp_path) -> None:
     record = run(make_job(architecture="levit_128s"), tmp_path / "out")
     assert record.status == "crashed" and record.failure.fingerprint

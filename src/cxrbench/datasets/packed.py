@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pyarrow import parquet
 
 from cxrbench.config import ChestMnistSource, Dataset, NihSource
 from cxrbench.datasets.findings import FINDINGS, SPLITS
@@ -227,9 +228,14 @@ def read_packed(folder: Path | str) -> Packed:
         if not {"source", "pixels", "packed", "images", "sha256"} <= manifest.keys():
             raise ValueError(f"{MANIFEST} lacks entries")
         images = np.load(folder / IMAGES, mmap_mode="r")
-        index = pd.read_parquet(folder / INDEX)
+        # Not through a file object as pandas does: Arrow's threads may abort a process that ends soon after
+        # (apache/arrow issue 34314).
+        with parquet.ParquetFile(folder / INDEX) as file:
+            index = file.read(use_threads=False).to_pandas(use_threads=False)
     except FileNotFoundError as error:
-        raise UserError(f"{error.filename}: not packed yet; run `cxrbench data pack {folder.name}`") from None
+        raise UserError(
+            f"{error.filename or folder / INDEX}: not packed yet; run `cxrbench data pack {folder.name}`"
+        ) from None
     except (OSError, EOFError, ValueError, AttributeError) as error:
         raise UserError(f"{folder}: damaged ({error}); run `cxrbench data pack {folder.name}`") from None
     if len(images) != len(index):

@@ -185,3 +185,4 @@ def _deadline(kill: Callable[[], None], seconds: float, start: Start) -> Iterato
         yield
     finally:
         timer.cancel()
+        timer.join()  # it may be killing, and must not go on to kill what is started next
