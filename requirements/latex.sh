@@ -12,5 +12,5 @@ if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     apt-get install -y -qq --no-install-recommends $packages >/dev/null
     exit 0
 fi
-python -c 'from cxrbench.report.typeset import NO_LATEX; print(NO_LATEX)' >&2
+python -c 'from cxrbench.paper.typeset import NO_LATEX; print(NO_LATEX)' >&2
 exit 1

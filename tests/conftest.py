@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from cxrbench.config import Augmentation, Limits, PhantomSource, Recipe
 from cxrbench.datasets.packed import pack
-from cxrbench.evidence import write_sums
+from cxrbench.evidence.sums import write_sums
+from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe
 from cxrbench.training.job import Job
 
 ROOT = Path(__file__).parent.parent

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, keep_recorded
-from cxrbench.platform_names import ENTRIES
+from cxrbench.study.platform_names import ENTRIES
 from test_graph import copy_of_the_repository, graph
 
 PAGE = (ROOT / "docs/adding.md").read_text()
@@ -50,11 +50,11 @@ def add_everything(folder: Path) -> None:
     assert MODULE in PAGE
     module, entry = blocks("A platform", "python")
     (folder / MODULE).write_text(module)
-    names = folder / "src/cxrbench/platform_names.py"
+    names = folder / "src/cxrbench/study/platform_names.py"
     head = "ENTRIES: dict[str, Entry] = {\n"
     names.write_text(names.read_text().replace(head, head + entry))
-    (folder / "src/cxrbench/report/slowest.py").write_text("".join(blocks("A table", "python")))
-    for path, language in (("src/cxrbench/report/items.toml", "toml"), ("paper/sections/speed.tex", "latex")):
+    (folder / "src/cxrbench/paper/slowest.py").write_text("".join(blocks("A table", "python")))
+    for path, language in (("src/cxrbench/paper/items.toml", "toml"), ("paper/sections/speed.tex", "latex")):
         assert path in PAGE
         with (folder / path).open("a") as file:
             file.write("\n" + "".join(blocks("A table", language)))

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from conftest import clone_of_the_tree, keep_recorded
-from cxrbench.evidence import read_predictions, write_predictions, write_sums
-from cxrbench.files import sha256_file
+from cxrbench.evidence.predictions import read_predictions, write_predictions
+from cxrbench.evidence.sums import write_sums
+from cxrbench.study.files import sha256_file
 from test_graph import graph
 
 CELL = "nih128-64px/resnet18/cpu/seed0"

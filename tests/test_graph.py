@@ -17,9 +17,11 @@ import psutil
 import pytest
 
 from conftest import SIZES, TINY, clone_of_the_tree, cxrbench
-from cxrbench import build
-from cxrbench.evidence import SCORES, read_predictions, read_record, write_sums
-from cxrbench.report.items import figures
+from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.record import read_record
+from cxrbench.evidence.sums import write_sums
+from cxrbench.paper.items import figures
+from cxrbench.study import build
 from spy import put_before
 
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
@@ -164,15 +166,15 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "again", "kept"),
     [
-        ("src/cxrbench/metrics/f1.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
-        ("src/cxrbench/report/evaluation.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/analysis/f1.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/analysis/evaluation.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
         (
             "src/cxrbench/datasets/split.py",
             ["data_tables", "tables", "paper"],
             ["train", "adopt", "evaluate"],
         ),
-        ("src/cxrbench/report/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
-        ("src/cxrbench/report/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate"]),
+        ("src/cxrbench/paper/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
+        ("src/cxrbench/paper/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate"]),
         ("src/cxrbench/training/loop.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
     ],
 )

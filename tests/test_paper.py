@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
-from cxrbench.report.items import figures, tables
-from cxrbench.report.latex import escape, macros
+from cxrbench.paper.items import figures, tables
+from cxrbench.paper.latex import escape, macros
 
 SOURCES = {
     **{path.name: path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))},

@@ -16,11 +16,12 @@ import pytest
 
 import slurm_cluster
 from conftest import SIZES, TINY
-from cxrbench.cells import Cell
-from cxrbench.config import read_study
-from cxrbench.evidence import SCORES, check_evidence, read_predictions
-from cxrbench.resources import JobNeeds
+from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.record import check_evidence
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import read_study
 from cxrbench.training.job import CHECKPOINT
+from cxrbench.training.resources import JobNeeds
 from slurm_cluster import Cluster, until
 from test_graph import copy_of_the_repository
 

@@ -23,11 +23,11 @@ from cxrbench.claims import (
     read_context,
 )
 from cxrbench.claims.ledger import AGAINST
-from cxrbench.config import read_study
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.cost.ratios import PUBLISHED
-from cxrbench.errors import UserError
-from cxrbench.report import ledger as printed
+from cxrbench.paper import ledger as printed
+from cxrbench.study.config import read_study
+from cxrbench.study.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 CLAIMS, PRICES = ROOT / "data" / "claims.yaml", ROOT / "data" / "prices.csv"

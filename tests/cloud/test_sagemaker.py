@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, TINY, cxrbench
-from cxrbench.cells import Cell
 from cxrbench.cloud.bundle import NEEDED, pins, write_bundle
 from cxrbench.cloud.job import INSTANCES, Order, check, estimator_arguments, training_job
-from cxrbench.config import Recipe, parse_study
-from cxrbench.errors import UserError
-from cxrbench.evidence import check_evidence
+from cxrbench.evidence.record import check_evidence
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Recipe, parse_study
+from cxrbench.study.errors import UserError
 from cxrbench.training.job import PRECOMPILED
 
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"

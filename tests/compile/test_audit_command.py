@@ -15,8 +15,8 @@ from cxrbench.compile.facts import Facts, Setting, facts_of
 from cxrbench.compile.recorded import KEY, read_audit, record_audit
 from cxrbench.compile.rules import PRIOR
 from cxrbench.compile.survey import row, survey
-from cxrbench.errors import UserError
-from cxrbench.verify import verify_recorded
+from cxrbench.evidence.verify import verify_recorded
+from cxrbench.study.errors import UserError
 
 SMALL = ["--pixels", "32", "--batch", "4"]
 NAMES = ["test_resnet", "test_convnext", "hrnet_w18_small"]

@@ -19,7 +19,7 @@ from cxrbench.compile.capture import NotCaptured, audit_network, capture
 from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Graph
 from cxrbench.compile.networks import NETWORKS, family_of
-from cxrbench.config import Recipe
+from cxrbench.study.config import Recipe
 from cxrbench.training.network import build_network, parameter_groups
 from cxrbench.training.variants import VARIANTS, register_variants
 

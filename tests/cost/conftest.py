@@ -8,7 +8,7 @@ import pytest
 
 from cxrbench.cost.cells import cost_of, hours_of
 from cxrbench.cost.prices import read_prices
-from cxrbench.evidence import DatasetIdentity, EpochStats, Host, Record, Timing
+from cxrbench.evidence.record import DatasetIdentity, EpochStats, Host, Record, Timing
 
 SHIPPED = Path(__file__).parents[2] / "data" / "prices.csv"
 

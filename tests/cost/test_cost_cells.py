@@ -5,12 +5,12 @@ import math
 import pandas as pd
 import pytest
 
-from cxrbench.config import Pricing
 from cxrbench.cost.cells import COST_COLUMNS, cost_of, cost_table, hours_of
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.regimes import regime_table
-from cxrbench.errors import UserError
-from cxrbench.evidence import RECORD, Timing
+from cxrbench.evidence.record import RECORD, Timing
+from cxrbench.study.config import Pricing
+from cxrbench.study.errors import UserError
 
 CELL = "nih128-64px/resnet18/{}/seed{}"
 NEURON = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge", "cpu": "c7a.large"})

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.config import Pricing, read_study
+from cxrbench.analysis.cells import cells_table
 from cxrbench.cost.cells import cost_table, hours_of, pricing_of
 from cxrbench.cost.comparable import comparable
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.tables import write_cost_tables
-from cxrbench.evidence import Timing
-from cxrbench.files import write_csv
-from cxrbench.report.cells import cells_table
-from cxrbench.report.cost_numbers import cost_values
-from cxrbench.report.items import tables
-from cxrbench.report.results import Results
+from cxrbench.evidence.record import Timing
+from cxrbench.paper.cost_numbers import cost_values
+from cxrbench.paper.items import tables
+from cxrbench.paper.results import Results
+from cxrbench.study.config import Pricing, read_study
+from cxrbench.study.files import write_csv
 
 RECORDED, STUDY, PRICES = ROOT / "data/recorded", ROOT / "config/config.yaml", ROOT / "data/prices.csv"
 GROUP = ("phantom-32px", "resnet18", "cpu")

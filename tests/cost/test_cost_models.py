@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.config import Pricing, read_study
 from cxrbench.cost.breakeven import break_even_runs
 from cxrbench.cost.cells import hours_of
 from cxrbench.cost.decision import decide, ratio_of_cells
@@ -29,8 +28,9 @@ from cxrbench.cost.ratios import PUBLISHED as RATIOS
 from cxrbench.cost.ratios import Ratio
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import expected_hours, spot_table
-from cxrbench.errors import UserError
-from cxrbench.evidence import RECORD, Timing
+from cxrbench.evidence.record import RECORD, Timing
+from cxrbench.study.config import Pricing, read_study
+from cxrbench.study.errors import UserError
 
 money = st.floats(0, 1e9, allow_subnormal=False)
 PAIR = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge"})

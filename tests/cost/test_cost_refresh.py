@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.cost.refresh import Clients, refresh
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

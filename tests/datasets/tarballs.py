@@ -13,8 +13,8 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from cxrbench.config import NihSource
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.study.config import NihSource
 
 
 def png(pixels: np.ndarray) -> bytes:

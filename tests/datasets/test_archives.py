@@ -21,7 +21,7 @@ from conftest import cxrbench
 from cxrbench.datasets.archives import Found, read_images
 from cxrbench.datasets.nih import NihImages
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 OUTSIDE = "cxrbench-test-escaped.png"
 

@@ -12,14 +12,14 @@ import pytest
 from bad_server import BadServer, cut, server, write_registry
 
 from conftest import cxrbench
-from cxrbench.config import ChestMnistSource, parse_study
+from cxrbench.analysis.auroc import auroc
+from cxrbench.analysis.evaluate import evaluate
+from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import data_present, pack, read_packed
-from cxrbench.errors import UserError
-from cxrbench.evidence import LABELS, SCORES, read_predictions, write_predictions
-from cxrbench.metrics.auroc import auroc
-from cxrbench.metrics.evaluate import evaluate
-from cxrbench.metrics.sample import sample_of
+from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions, write_predictions
+from cxrbench.study.config import ChestMnistSource, parse_study
+from cxrbench.study.errors import UserError
 
 __all__ = ["server"]
 PARTS = {"train": 78_468, "val": 11_219, "test": 22_433}

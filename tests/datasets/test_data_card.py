@@ -8,10 +8,10 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from conftest import ROOT, cxrbench
 from cxrbench.datasets.resizing import contrast_table
-from cxrbench.errors import UserError
-from cxrbench.report.data_card import blocks, card_text
-from cxrbench.report.label_noise import EXACT, NONE, label_noise, read_adjudicated, shown
-from cxrbench.report.splits import splits
+from cxrbench.paper.data_card import blocks, card_text
+from cxrbench.paper.label_noise import EXACT, NONE, label_noise, read_adjudicated, shown
+from cxrbench.paper.splits import splits
+from cxrbench.study.errors import UserError
 
 CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
 

@@ -33,7 +33,7 @@ from tqdm import tqdm
 from conftest import ROOT, cxrbench
 from cxrbench.datasets.download import Patience, Transfer, download, inspect, mend, part_of
 from cxrbench.datasets.registry import RemoteFile, read_registry
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 __all__ = ["server"]
 QUICK = Patience(retries=3, timeout=1.0, first_wait=0.01, longest_wait=0.05)

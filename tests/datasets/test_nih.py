@@ -11,7 +11,7 @@ from tarballs import png, source
 
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 
 @pytest.fixture

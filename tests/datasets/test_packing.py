@@ -17,9 +17,9 @@ from filelock import FileLock
 from tarballs import member, names, png, source, study, tarball
 
 from conftest import ROOT, cxrbench
-from cxrbench.config import NihSource
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
-from cxrbench.errors import UserError
+from cxrbench.study.config import NihSource
+from cxrbench.study.errors import UserError
 
 RECORDED = "a7584e3f228e06ff85c318a2734ddd7a78d7de22c0f96a39b763d4085d5c2449"  # of nih128-64px's evidence
 
@@ -183,7 +183,7 @@ def test_memory_stays_flat(pixels: int, nih128: Path, tmp_path: Path) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("needs Linux's /proc")
     code = (
-        "import re, sys; from pathlib import Path; from cxrbench.config import NihSource;"
+        "import re, sys; from pathlib import Path; from cxrbench.study.config import NihSource;"
         "from cxrbench.datasets.packed import pack;"
         "config = NihSource(source='nih', pixels=int(sys.argv[1]), recipe='x', folder=sys.argv[2]);"
         "pack('d', config, Path(sys.argv[3]));"

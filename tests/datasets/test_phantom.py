@@ -10,7 +10,7 @@ from PIL import Image
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import choose_rows, contact_sheet, draw
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 SIZES = {"train": 700, "val": 450, "test": 500}
 

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.datasets.registry import choose, read_registry
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 REGISTRY = ROOT / "data/registry.csv"
 

@@ -9,7 +9,7 @@ import pytest
 
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split, check_disjoint, part_hash
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 PUBLISHED = {
     "chexnet": {"train": 78_468, "val": 11_219, "test": 22_433},

@@ -10,8 +10,8 @@ import pytest
 import timm
 
 from conftest import ROOT
-from cxrbench.config import Platform
 from cxrbench.cost.prices import newest, price, read_prices
+from cxrbench.study.config import Platform
 from cxrbench.training.precompile import TOOL
 
 DOCS = (ROOT / "docs/neuron.md").read_text()

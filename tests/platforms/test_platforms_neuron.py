@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from cxrbench.config import Limits, Recipe
-from cxrbench.evidence import read_predictions, read_record
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import read_record
+from cxrbench.study.config import Limits, Recipe
 from cxrbench.training.runner import run
 
 ADAPTERS = [ROOT / f"src/cxrbench/platforms/{name}.py" for name in ("neuron", "torchneuron")]

@@ -11,9 +11,9 @@ import pytest
 
 from conftest import QUICK_XLA, cxrbench
 from cxrbench import platforms
-from cxrbench.config import Limits
-from cxrbench.errors import UserError
-from cxrbench.files import write_text
+from cxrbench.study.config import Limits
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_text
 from cxrbench.training import precompile
 from cxrbench.training.job import EVENT
 from training.trainers import custom_network

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrbench import platforms
-from cxrbench.config import Compiler
-from cxrbench.errors import UserError
 from cxrbench.platforms import neuron_devices, torchneuron_settings
 from cxrbench.platforms import neuron_settings as settings
+from cxrbench.study.config import Compiler
+from cxrbench.study.errors import UserError
 
 ALWAYS = ["--auto-cast=none", "--model-type=generic", "--optlevel=2", "--retry_failed_compilation"]
 

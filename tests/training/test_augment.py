@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.config import Augmentation
+from cxrbench.study.config import Augmentation
 from cxrbench.training.augment import apply, draw_parameters
 
 OFF = Augmentation(flip=0, shift=0, scale=0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import TINY, cxrbench
-from cxrbench.verify import verify_recorded
+from cxrbench.evidence.verify import verify_recorded
 
 SMALL = ["--pixels", "32", "--batch", "16", "--blocks", "2", "--steps", "1"]
 

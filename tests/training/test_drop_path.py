@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import QUICK_XLA, ROOT, pack_phantoms
-from cxrbench.config import Recipe
+from cxrbench.study.config import Recipe
 
 SCRIPT = Path(__file__).parent / "drop_paths.py"
 

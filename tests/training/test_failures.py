@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from conftest import ROOT
-from cxrbench.config import Limits, Recipe
-from cxrbench.errors import UserError
-from cxrbench.evidence import Record, read_record
-from cxrbench.expected import accept, expected_status, read_expected, unexpected
+from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
+from cxrbench.evidence.record import Record, read_record
+from cxrbench.study.config import Limits, Recipe
+from cxrbench.study.errors import UserError
 from cxrbench.training.failures import PATTERNS, classify, normalise, unknown
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import Interrupted, run

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cxrbench.config import Limits
-from cxrbench.errors import UserError
+from cxrbench.study.config import Limits
+from cxrbench.study.errors import UserError
 from cxrbench.training.job import checkpoints
 from cxrbench.training.runner import run
 

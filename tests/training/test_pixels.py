@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from cxrbench.config import Augmentation, Limits, Recipe
+from cxrbench.study.config import Augmentation, Limits, Recipe
 
 SCRIPT = Path(__file__).parent / "dump_pixels.py"
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.config import Limits
-from cxrbench.evidence import SCORES, read_predictions
+from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.study.config import Limits
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
 
@@ -20,7 +20,7 @@ from .trainers import children, custom_network, start, trainer_of, wait_for_chec
 @pytest.fixture(scope="module")
 def recipe():
     """28 steps without stochastic depth, one thread a process."""
-    from cxrbench.config import Recipe
+    from cxrbench.study.config import Recipe
 
     return Recipe(epochs=2, batch=64, averaging=0.9, threads=1)
 

@@ -18,10 +18,11 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, TINY
-from cxrbench.cells import Cell
-from cxrbench.config import Limits, Recipe
-from cxrbench.errors import UserError
-from cxrbench.evidence import SCORES, check_evidence, read_predictions
+from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.record import check_evidence
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Limits, Recipe
+from cxrbench.study.errors import UserError
 from cxrbench.training.job import INTERRUPTED, parse_events
 from cxrbench.training.runner import run
 

@@ -12,10 +12,10 @@ import pytest
 
 from conftest import QUICK_XLA, ROOT, TINY, cxrbench
 from cxrbench import platforms
-from cxrbench.config import Recipe
-from cxrbench.evidence import check_evidence
-from cxrbench.report.measurements import read_measurements, xla_listing
-from cxrbench.thresholds import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.record import check_evidence
+from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.paper.measurements import read_measurements, xla_listing
+from cxrbench.study.config import Recipe
 from cxrbench.training.runner import run
 
 DIFFERENCES = ("loss_difference", "gradient_norm_difference", "weights_difference")

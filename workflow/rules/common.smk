@@ -12,17 +12,17 @@ SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
-from cxrbench import build
-from cxrbench.build import alone_in, code_of, content_of, mark_jobs, speak_for_commands
-from cxrbench.cells import Cell
-from cxrbench.config import parse_study
+from cxrbench.study import build
+from cxrbench.study.build import alone_in, code_of, content_of, mark_jobs, speak_for_commands
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import parse_study
 from cxrbench.datasets.split import file_of
-from cxrbench.errors import UserError
-from cxrbench.files import explained, write_if_changed
-from cxrbench.readers import Document
-from cxrbench.report.items import figures
-from cxrbench.resources import JobNeeds
-from cxrbench.study import Plan, must_be_architectures
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import explained, write_if_changed
+from cxrbench.study.readers import Document
+from cxrbench.paper.items import figures
+from cxrbench.training.resources import JobNeeds
+from cxrbench.training.plan import Plan, must_be_architectures
 
 RECORDED = Path("data/recorded")
 SUMS = [path for path in [RECORDED / "SHA256SUMS"] if path.exists()]  # what is recorded, as one file

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.cost.prices import BASES, KEY, REGIONS, UNDATED, price, read_prices
-from cxrbench.errors import UserError, nearest, suggestion
+from cxrbench.study.errors import UserError, nearest, suggestion
 
 
 class Basis(StrEnum):
@@ -67,7 +67,7 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
 
     metrics = table("metrics.csv")
     if metrics is not None:
-        from cxrbench.metrics.evaluate import headline  # it loads scipy: not for a ledger without scores
+        from cxrbench.analysis.evaluate import headline  # it loads scipy: not for a ledger without scores
 
         _need(metrics, str(Path(tables) / "metrics.csv"), ("metric", "ci_method"))
         metrics = headline(metrics)

@@ -25,10 +25,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from cxrbench.claims.evidence import KINDS, OPTIONS, answer_or_number, number_or_range, show
 from cxrbench.claims.formula import Formula, FormulaError
 from cxrbench.claims.model import OURS, Check, Claim, Claims, Experiment, Measured, Plain, Source, Stated
-from cxrbench.config import Strict
 from cxrbench.cost.prices import UNDATED
-from cxrbench.errors import UserError, suggestion
-from cxrbench.readers import Document, Keys, Text, complaint, iso_date
+from cxrbench.study.config import Strict
+from cxrbench.study.errors import UserError, suggestion
+from cxrbench.study.readers import Document, Keys, Text, complaint, iso_date
 
 
 def _input(value: Any) -> Any:

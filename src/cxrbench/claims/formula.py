@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from cxrbench.errors import nearest
+from cxrbench.study.errors import nearest
 
 Range = tuple[float, float]
 LONGEST = 400  # characters: deeper nesting than a formula needs would only exhaust the parser

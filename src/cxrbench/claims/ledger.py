@@ -18,7 +18,7 @@ import pandas as pd
 from cxrbench.claims.evidence import Basis, Context, NotHere, Value, show
 from cxrbench.claims.formula import FormulaError, Range
 from cxrbench.claims.model import OURS, Check, Claim, Claims, Stated
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 
 class Verdict(StrEnum):

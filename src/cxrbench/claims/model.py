@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from cxrbench.cells import Cell
 from cxrbench.claims.evidence import KINDS, Context, Value, number_or_range, own_value
 from cxrbench.claims.formula import Formula
-from cxrbench.config import Strict
-from cxrbench.errors import UserError
-from cxrbench.readers import Text
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Strict
+from cxrbench.study.errors import UserError
+from cxrbench.study.readers import Text
 
 OURS = "ours"
 

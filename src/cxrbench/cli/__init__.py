@@ -14,10 +14,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, bench, cell, cells, cost, data, neuron, power, report, results, sagemaker
+from cxrbench.cli import audit, cell, cells, cost, data, neuron, power, report, results, sagemaker
 from cxrbench.cli.words import complain, say
-from cxrbench.errors import UserError
-from cxrbench.files import explained
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import explained
 
 HELP = """Trainium or CUDA for chest radiographs? Each step from radiographs to the paper, by hand.
 
@@ -62,8 +62,14 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "claims": results.claims,
         "audit": audit.audit,
     },
-    "5. Paper and measurements of speed": {"report": report.app, "bench": bench.app},
+    "5. Paper and measurements of speed": {"report": report.app},
 }
+ROOT = Path(__file__).parents[3]
+if (ROOT / "benchmarks").is_dir():  # they lie beside src/, outside what is installed elsewhere
+    sys.path.append(str(ROOT))
+    from benchmarks.commands import app as bench
+
+    STEPS["5. Paper and measurements of speed"]["bench"] = bench
 
 
 class InOrder(TyperGroup):
@@ -109,7 +115,7 @@ def main() -> None:
 @app.command(rich_help_panel="5. Paper and measurements of speed")
 def schema(folder: Path = Path("workflow/schemas")) -> None:
     """Write the JSON Schemas of study and run record, generated from the types."""
-    from cxrbench.schemas import write_schemas
+    from cxrbench.cli.schemas import write_schemas
 
     for path in write_schemas(folder):
         say(f"wrote {path}")

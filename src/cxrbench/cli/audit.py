@@ -49,14 +49,14 @@ def audit(
     from cxrbench.compile.networks import NETWORKS
     from cxrbench.compile.rules import PRIOR
     from cxrbench.compile.survey import explained, survey
-    from cxrbench.errors import UserError
+    from cxrbench.study.errors import UserError
 
     if precision not in ("fp32", "bf16"):
         raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
     setting = Setting(pixels, batch, precision)
     table = survey(architectures or NETWORKS, setting, cache, say)
     if out:
-        from cxrbench.files import write_csv
+        from cxrbench.study.files import write_csv
 
         write_csv(out, table)
     if record:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from cxrbench.cells import Cell
 from cxrbench.cli.words import (
     CANNOT_RUN,
     PRICES,
@@ -19,7 +18,8 @@ from cxrbench.cli.words import (
     StudyOption,
     say,
 )
-from cxrbench.errors import UserError
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
 
 app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
 
@@ -27,10 +27,10 @@ app = typer.Typer(help="One cell: can it run here, and does it agree with its re
 @app.command("check")
 def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOption = RECORDED) -> None:
     """Say in one sentence why CELL cannot be trained here (exit code 3), and what is recorded of it."""
-    from cxrbench.config import read_study
-    from cxrbench.evidence import RECORD
-    from cxrbench.recorded import Recorded
-    from cxrbench.study import Plan
+    from cxrbench.evidence.record import RECORD
+    from cxrbench.evidence.store import Recorded
+    from cxrbench.study.config import read_study
+    from cxrbench.training.plan import Plan
 
     one, config = Cell.parse(cell), read_study(study)
     plan = Plan(config.model_copy(update={"run": [str(one)]}), recorded)
@@ -61,13 +61,13 @@ def compare_with_recorded(
 
     Speed is judged only on a machine whose device and processor have the recorded names.
     """
-    from cxrbench.config import read_study
+    from cxrbench.analysis.compare import compare, readable
     from cxrbench.cost.cells import cost_table, pricing_of
-    from cxrbench.evidence import RECORD, read_record
-    from cxrbench.recorded import Recorded
-    from cxrbench.report.compare import compare, readable
-    from cxrbench.report.cost_tables import mark
-    from cxrbench.study import Plan
+    from cxrbench.evidence.record import RECORD, read_record
+    from cxrbench.evidence.store import Recorded
+    from cxrbench.paper.cost_tables import mark
+    from cxrbench.study.config import read_study
+    from cxrbench.training.plan import Plan
 
     one = Cell.parse(cell)
     if not (one.folder(runs) / RECORD).exists():

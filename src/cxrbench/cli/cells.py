@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cells import Cell
 from cxrbench.cli.words import (
     CANNOT_RUN,
     PACKED,
@@ -21,7 +20,8 @@ from cxrbench.cli.words import (
     complain,
     say,
 )
-from cxrbench.errors import UserError
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
     from cxrbench.training.job import Job
@@ -76,8 +76,8 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
 
     ``work`` has a folder for each cell; the cell's own is removed in the end.
     """
-    from cxrbench.config import read_study
     from cxrbench.datasets.packed import must_be_packed_from
+    from cxrbench.study.config import read_study
     from cxrbench.training.job import Job
 
     config = read_study(study)
@@ -101,7 +101,7 @@ def _work_beside(out: Path, cell: Cell) -> Path:
 
 def adopt(cell: CellArgument, source: Path, target: Path) -> None:
     """Check the evidence beside SOURCE (a record.json) and copy it to the folder of TARGET."""
-    from cxrbench.evidence import check_evidence, copy_evidence
+    from cxrbench.evidence.record import check_evidence, copy_evidence
 
     check_evidence(source.parent, Cell.parse(cell))
     copy_evidence(source.parent, target.parent)
@@ -124,9 +124,10 @@ def record(
     What is recorded already is replaced with --replace only; what changes is printed either way. A signature
     covers all recorded files: a change without --sign removes it. Without CELLS, --sign signs what is there.
     """
-    from cxrbench import recorded as store
-    from cxrbench.evidence import RECORD, check_evidence, copy_evidence, updated_sums
-    from cxrbench.report.compare import replacement
+    from cxrbench.analysis.compare import replacement
+    from cxrbench.evidence import store
+    from cxrbench.evidence.record import RECORD, check_evidence, copy_evidence
+    from cxrbench.evidence.sums import updated_sums
 
     if not cells and not (sign or key):
         raise typer.BadParameter("name the cells to record, or --sign what is recorded")
@@ -154,8 +155,8 @@ def record(
 
 def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> None:
     """Check all recorded evidence: against itself, NIH's labels, the study's splits, git, its signature."""
-    from cxrbench.config import read_study
-    from cxrbench.verify import NOT_SHOWN, verify_recorded
+    from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
+    from cxrbench.study.config import read_study
 
     done = verify_recorded(recorded, read_study(study) if study.is_file() or study != STUDY else None)
     for problem in done.problems:
@@ -177,8 +178,8 @@ def expected(
     """Compare every cell's status with the reviewed one; worse and better both fail."""
     import pandas as pd
 
-    from cxrbench import expected as reviewed
-    from cxrbench.report.cells import NOT_RUN, REFUSED
+    from cxrbench.analysis.cells import NOT_RUN, REFUSED
+    from cxrbench.evidence import expected as reviewed
 
     cells = pd.read_csv(table, keep_default_na=False)
     run = cells[cells["status"] != NOT_RUN]

@@ -19,7 +19,7 @@ from cxrbench.cli.words import (
     StudyOption,
     say,
 )
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Pat
     from cxrbench.cli.cost_text import in_columns
 
     if out:
-        from cxrbench.files import write_csv
+        from cxrbench.study.files import write_csv
 
         write_csv(out, table)
     if as_json:
@@ -180,9 +180,9 @@ def cost_project(
 ) -> None:
     """Speeds and costs where nothing was run: ranges, labelled projected, with their errors elsewhere."""
     from cxrbench.cli import cost_text
-    from cxrbench.config import read_study
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.projection import projection_table
+    from cxrbench.study.config import read_study
 
     table = projection_table(read_study(study), read_prices(prices), recorded)
     _print(table, as_json, cost_text.projections(table), out)

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from cxrbench.cost.cells import EXCLUDED
-from cxrbench.report.cost_tables import machine_names, runs_in_words
+from cxrbench.paper.cost_tables import machine_names, runs_in_words
 
 _COSTS = (
     "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "hours_total", "usd_total",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cxrbench.cli.words import PACKED, RESULTS, STUDY, StudyOption, say
-from cxrbench.errors import UserError, printable
+from cxrbench.study.errors import UserError, printable
 
 if TYPE_CHECKING:
     from cxrbench.datasets.download import Patience
@@ -133,8 +133,8 @@ def data_pack(
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; they do not change a byte.")] = None,
 ) -> None:
     """Decode, resize and split a dataset's images into one array, in one pass."""
-    from cxrbench.config import read_study
     from cxrbench.datasets.packed import pack
+    from cxrbench.study.config import read_study
 
     folder = out.parent if out else PACKED / name
     if out and (out.name, folder.name) != ("manifest.json", name):
@@ -169,8 +169,8 @@ def data_tables(
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
 ) -> None:
     """Splits with their hashes, and label noise against adjudicated labels: splits.csv, label_noise.csv."""
-    from cxrbench.files import write_csv
-    from cxrbench.report import label_noise, splits
+    from cxrbench.paper import label_noise, splits
+    from cxrbench.study.files import write_csv
 
     write_csv(out / f"{splits.NAME}.csv", splits.splits())
     write_csv(out / f"{label_noise.NAME}.csv", label_noise.label_noise())
@@ -179,7 +179,7 @@ def data_tables(
 @app.command("card")
 def data_card(card: Path = Path("data/README.md"), registry: RegistryOption = REGISTRY) -> None:
     """Renew the generated parts of the data card."""
-    from cxrbench.report.data_card import write_card
+    from cxrbench.paper.data_card import write_card
 
     write_card(card, registry)
     say(f"wrote {card}")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cells import Cell
 from cxrbench.cli.cells import job_of
 from cxrbench.cli.words import RESULTS, STUDY, CellArgument, StudyOption, say
+from cxrbench.study.cells import Cell
 
 
 def precompile(

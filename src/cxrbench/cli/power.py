@@ -10,7 +10,7 @@ import typer
 from cxrbench.cli.words import RESULTS
 
 if TYPE_CHECKING:
-    from cxrbench.metrics.power import Spread
+    from cxrbench.analysis.power import Spread
 
 
 def power(
@@ -44,9 +44,9 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.errors import UserError
-    from cxrbench.metrics.power import Design, Spread, answers
-    from cxrbench.report.power import SHARES
+    from cxrbench.analysis.power import Design, Spread, answers
+    from cxrbench.paper.power import SHARES
+    from cxrbench.study.errors import UserError
 
     if patient_se is None:
         known = _recorded(tables / "spread.csv", group or "", metric)
@@ -72,8 +72,8 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     """The spreads of spread.csv that a person asked for."""
     import pandas as pd
 
-    from cxrbench.errors import UserError, suggestion
-    from cxrbench.report.power import METRICS, recorded_spreads
+    from cxrbench.paper.power import METRICS, recorded_spreads
+    from cxrbench.study.errors import UserError, suggestion
 
     if metric not in METRICS:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, METRICS)}")

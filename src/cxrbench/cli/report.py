@@ -10,7 +10,7 @@ import typer
 from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, StudyOption, say
 
 if TYPE_CHECKING:
-    from cxrbench.report.artifact import Artifact
+    from cxrbench.paper.artifact import Artifact
 
 app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ def report_metrics(
     parts: Annotated[list[Path] | None, typer.Argument(help="The CSV of each cell.")] = None,
 ) -> None:
     """Put the metrics of all cells into one tidy table."""
-    from cxrbench.report.evaluation import gather
+    from cxrbench.analysis.evaluation import gather
 
     gather(parts or [], out)
 
@@ -36,9 +36,9 @@ def report_cells(
     out: Annotated[Path, typer.Option(help="CSV to write.")] = RESULTS / "tables/cells.csv",
 ) -> None:
     """One row per cell of the study: status, origin, when, on what, at which commit."""
-    from cxrbench.config import read_study
-    from cxrbench.files import write_csv
-    from cxrbench.report.cells import cells_table
+    from cxrbench.analysis.cells import cells_table
+    from cxrbench.study.config import read_study
+    from cxrbench.study.files import write_csv
 
     write_csv(out, cells_table(read_study(study), records or [], recorded))
 
@@ -50,7 +50,7 @@ def report_statistics(
     baselines: Annotated[Path, typer.Option(help="Published values.")] = Path("data/baselines.csv"),
 ) -> None:
     """Parity of platforms, spread over seeds, subgroups, literature, and what F1 = 0.80 could be."""
-    from cxrbench.report.statistics import write_statistics
+    from cxrbench.analysis.statistics import write_statistics
 
     write_statistics(results, study, baselines)
 
@@ -65,7 +65,7 @@ def report_tables(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The paper's tables as LaTeX, CSV and Markdown, and every number in its prose as a macro."""
-    from cxrbench.report.paper import write_tables
+    from cxrbench.paper.paper import write_tables
 
     write_tables(results, out, study, recorded)
 
@@ -77,7 +77,7 @@ def report_figures(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The paper's figures as vector PDF, the same bytes every time."""
-    from cxrbench.report.figures import write_figures
+    from cxrbench.paper.figures import write_figures
 
     write_figures(results, out, recorded)
 
@@ -90,7 +90,7 @@ def report_paper(
     sources: Path = Path("paper"),
 ) -> None:
     """Typeset the paper with latexmk."""
-    from cxrbench.report.typeset import typeset
+    from cxrbench.paper.typeset import typeset
 
     typeset(sources, generated, figures, out)
 
@@ -106,7 +106,7 @@ def report_readme(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
-    from cxrbench.report.readme import write_readme
+    from cxrbench.paper.readme import write_readme
 
     write_readme(results, readme, figure, _artifact(results, study, recorded))
 
@@ -121,7 +121,7 @@ def report_artifact(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The generated parts of ARTIFACT.md; build with `make paper-from-evidence` before."""
-    from cxrbench.report.artifact import write_markdown
+    from cxrbench.paper.artifact import write_markdown
 
     write_markdown(_artifact(results, study, recorded), markdown)
 
@@ -129,7 +129,7 @@ def report_artifact(
 def _artifact(results: Path, study: Path, recorded: Path) -> Artifact:
     import pandas as pd
 
-    from cxrbench.report.artifact import Artifact
+    from cxrbench.paper.artifact import Artifact
 
     ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
     return Artifact.read(ledger, study, recorded)
@@ -141,7 +141,7 @@ def report_summary(
     paper: Annotated[Path, typer.Option(help="Where the PDF is.")] = Path("paper/paper.pdf"),
 ) -> None:
     """The matrix of cells, the headline numbers, and where the PDF is."""
-    from cxrbench.report.summary import summary
+    from cxrbench.paper.summary import summary
 
     print(summary(results, paper), end="")
 
@@ -156,7 +156,7 @@ def report_html(
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = RESULTS / "report.html",
 ) -> None:
     """One page that needs no network: verdicts, claims, tables, figures, and the evidence of every cell."""
-    from cxrbench.report.page import write_page
+    from cxrbench.paper.page import write_page
 
     write_page(results, study, recorded, expected, generated, out)
     say(f"wrote {out}")

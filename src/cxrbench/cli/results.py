@@ -22,12 +22,12 @@ def evaluate(
     replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,
 ) -> None:
     """Score predictions: AUROC, F1 in every definition and more, with intervals clustered by patient."""
-    from cxrbench.report.evaluation import evaluate_cell, evaluate_file, readable
+    from cxrbench.analysis.evaluation import evaluate_cell, evaluate_file, readable
 
     cell_record = source.name == "record.json"
     table, notes = (evaluate_cell if cell_record else evaluate_file)(source, replicates)
     if out:
-        from cxrbench.files import write_csv
+        from cxrbench.study.files import write_csv
 
         write_csv(out, table)
     for note in notes:
@@ -50,7 +50,7 @@ def claims(
     """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
     from cxrbench.claims import broken, check_claims, drifted, outdated, read_claims, read_context
     from cxrbench.claims.evidence import show
-    from cxrbench.errors import UserError, suggestion
+    from cxrbench.study.errors import UserError, suggestion
 
     known = read_claims(file)
     if source is not None and source not in known.sources:
@@ -74,6 +74,6 @@ def claims(
     if len(lost):
         raise typer.Exit(1)  # and no table: what a failed step leaves must not pass for its result
     if out:
-        from cxrbench.files import write_csv
+        from cxrbench.study.files import write_csv
 
         write_csv(out, ledger)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cells import Cell
 from cxrbench.cli.words import STUDY, CellArgument, StudyOption, say
+from cxrbench.study.cells import Cell
 
 app = typer.Typer(help="A cell as a training job on SageMaker, checked without AWS.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ def sagemaker_bundle(
 ) -> None:
     """Pack the code and the study for SageMaker."""
     from cxrbench.cloud.bundle import write_bundle
-    from cxrbench.config import read_study
+    from cxrbench.study.config import read_study
 
     names = write_bundle(out, read_study(study))
     say(f"wrote {out}: {len(names)} files")

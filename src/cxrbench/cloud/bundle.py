@@ -8,9 +8,9 @@ import re
 import tarfile
 from pathlib import Path
 
-from cxrbench.config import Study
-from cxrbench.errors import UserError
-from cxrbench.files import written_aside
+from cxrbench.study.config import Study
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import written_aside
 from cxrbench.training.host import commit
 
 PACKAGE = Path(__file__).resolve().parent.parent

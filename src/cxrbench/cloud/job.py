@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cxrbench.cells import Cell
 from cxrbench.cloud.bundle import ENTRY
-from cxrbench.errors import UserError, nearest, suggestion
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError, nearest, suggestion
 
 
 @dataclass(frozen=True)

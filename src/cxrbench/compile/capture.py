@@ -24,10 +24,10 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from cxrbench import platforms
 from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Convolution, Graph
-from cxrbench.config import Recipe
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
+from cxrbench.study.config import Recipe
+from cxrbench.study.errors import UserError
 from cxrbench.training.network import build_network, parameter_groups
 from cxrbench.training.variants import register_variants
 

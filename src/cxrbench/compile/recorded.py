@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.compile.facts import facts_of
-from cxrbench.errors import UserError
-from cxrbench.evidence import updated_sums
-from cxrbench.files import write_csv
+from cxrbench.evidence.sums import updated_sums
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_csv
 
 FILE = Path("audit/audit.csv")
 _TEXTS = dict.fromkeys(("kernels", "torch", "torch_xla", "timm"), str)  # "3" and "2.9" are not numbers here

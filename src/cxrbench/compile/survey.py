@@ -17,10 +17,10 @@ import pandas as pd
 from cxrbench.compile.facts import Facts, Setting, facts_of
 from cxrbench.compile.networks import family_of
 from cxrbench.compile.rules import CORE_GIB, flagged, verdicts
-from cxrbench.cores import cores
-from cxrbench.errors import UserError
-from cxrbench.files import sha256_json, write_json
-from cxrbench.study import must_be_architectures
+from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_json, write_json
+from cxrbench.training.plan import must_be_architectures
 
 FORMAT = 2  # of cached facts: raise it when facts are counted in another way
 FEW = 4  # networks per process; fewer are not worth the seconds that another import of torch takes

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cxrbench.config import Pricing
 from cxrbench.cost.comparable import both_sides, comparable
 from cxrbench.cost.prices import UNDATED, newest
 from cxrbench.cost.ratios import pair_prices
-from cxrbench.errors import UserError
+from cxrbench.study.config import Pricing
+from cxrbench.study.errors import UserError
 
 CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 PORTING_USD = 20_000.0  # the chapter's 2 to 4 engineer-weeks, section 6.3.19

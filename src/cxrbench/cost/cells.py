@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cells import Cell
-from cxrbench.config import Pricing, read_study
 from cxrbench.cost.prices import BASES, REGIONS, UNDATED, price, read_prices
-from cxrbench.errors import UserError, suggestion
-from cxrbench.evidence import RECORD, Record, read_record
-from cxrbench.machine import headline, is_busy, machine_of, processor_of
-from cxrbench.platform_names import ACCELERATED
-from cxrbench.recorded import Recorded
+from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of
+from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.store import Recorded
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Pricing, read_study
+from cxrbench.study.errors import UserError, suggestion
+from cxrbench.study.platform_names import ACCELERATED
 
 # What a price per hour does not hold, and what no record holds: printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cxrbench.machine import headline, short_processor
-from cxrbench.platform_names import ACCELERATED, GPU, TRAINIUM
+from cxrbench.evidence.machine import headline, short_processor
+from cxrbench.study.platform_names import ACCELERATED, GPU, TRAINIUM
 
 
 def both_sides(costs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, str], list[str]]:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from cxrbench.config import Pricing
 from cxrbench.cost.breakeven import CHAPTER, PORTING_USD, amount
 from cxrbench.cost.cells import cost_table, pricing_of
 from cxrbench.cost.comparable import both_sides, comparable
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, at_prices, pair_prices, study_pair
-from cxrbench.errors import UserError, nearest
+from cxrbench.study.config import Pricing
+from cxrbench.study.errors import UserError, nearest
 
 _WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
 _EXPAT = "CloudExpat, AWS Trainium vs NVIDIA H100"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cxrbench.errors import UserError, nearest
+from cxrbench.study.errors import UserError, nearest
 
 
 @dataclass(frozen=True)

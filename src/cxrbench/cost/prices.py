@@ -13,9 +13,9 @@ from typing import Annotated, ClassVar, get_args
 import pandas as pd
 from pydantic import AfterValidator, Field
 
-from cxrbench.config import PriceBasis
-from cxrbench.errors import UserError, nearest
-from cxrbench.readers import OR_NONE, Row, Text, iso_date, matching, one_of, read_rows
+from cxrbench.study.config import PriceBasis
+from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.readers import OR_NONE, Row, Text, iso_date, matching, one_of, read_rows
 
 BASES: tuple[str, ...] = get_args(PriceBasis)
 KEY = ["instance", "region", "basis"]

@@ -20,13 +20,13 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.config import Study
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.prices import UNDATED, newest
-from cxrbench.errors import UserError
-from cxrbench.evidence import RECORD, Record, read_record
-from cxrbench.machine import is_busy, machine_of
-from cxrbench.platform_names import FAMILIES
+from cxrbench.evidence.machine import is_busy, machine_of
+from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.study.config import Study
+from cxrbench.study.errors import UserError
+from cxrbench.study.platform_names import FAMILIES
 
 # A single device's share is taken as known to this factor only, up and down. An assumption; a test holds it
 # above the largest factor between our own cells of one kind on one processor, over networks and sizes.

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cxrbench.config import Pricing
 from cxrbench.cost.prices import BASES, UNDATED
-from cxrbench.errors import UserError
-from cxrbench.platform_names import GPU, TRAINIUM
+from cxrbench.study.config import Pricing
+from cxrbench.study.errors import UserError
+from cxrbench.study.platform_names import GPU, TRAINIUM
 
 PREPRINT_DATE = "2025-12-23"  # the day of the preprint: the newest price up to then is taken
 # Which instances to compare beside the study's own pair; the preprint's ratio is of trn1 against g5.

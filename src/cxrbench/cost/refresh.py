@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
-from cxrbench.errors import UserError, nearest
-from cxrbench.files import written_aside
+from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.files import written_aside
 
 DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
 _HOURS_PER_YEAR = 8760

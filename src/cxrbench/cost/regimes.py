@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cxrbench.config import Pricing
 from cxrbench.cost.cells import charge, priced_as
 from cxrbench.cost.comparable import comparable
 from cxrbench.cost.prices import BASES, UNDATED, newest
-from cxrbench.platform_names import ACCELERATED
+from cxrbench.study.config import Pricing
+from cxrbench.study.platform_names import ACCELERATED
 
 _RUN = ["cell", "origin"]
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.config import Pricing
 from cxrbench.cost.prices import UNDATED, NoPrice, price
-from cxrbench.errors import UserError
+from cxrbench.study.config import Pricing
+from cxrbench.study.errors import UserError
 
 RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
 EXAMPLE_HOURS, EXAMPLE_RESTART = 24.0, 0.1

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.config import Study, read_study
 from cxrbench.cost.breakeven import break_even_table
 from cxrbench.cost.cells import hours_of, runs_of
 from cxrbench.cost.decision import decision_table
@@ -16,8 +15,9 @@ from cxrbench.cost.projection import backtest, cpu_speeds, measured_speeds, proj
 from cxrbench.cost.ratios import ratio_table, turning_sentences
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import spot_table
-from cxrbench.evidence import RECORD
-from cxrbench.files import write_csv, write_text
+from cxrbench.evidence.record import RECORD
+from cxrbench.study.config import Study, read_study
+from cxrbench.study.files import write_csv, write_text
 
 SENTENCES = "regimes.txt"
 

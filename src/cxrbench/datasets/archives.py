@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from cxrbench.errors import UserError, printable
+from cxrbench.study.errors import UserError, printable
 
 _TARBALLS = (".tar", ".tar.gz", ".tgz", ".gz")
 _LARGEST = 64 << 20  # bytes of one member; NIH's largest PNG has under 2 MB

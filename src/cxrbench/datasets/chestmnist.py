@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from cxrbench.config import ChestMnistSource
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.sources import Chunks
-from cxrbench.errors import UserError
+from cxrbench.study.config import ChestMnistSource
+from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
     from medmnist import ChestMNIST

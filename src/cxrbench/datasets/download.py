@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 from cxrbench.datasets.registry import RemoteFile
 from cxrbench.datasets.streams import Broken, Refused, below, opened
-from cxrbench.errors import UserError, printable
-from cxrbench.files import DISK_FULL
+from cxrbench.study.errors import UserError, printable
+from cxrbench.study.files import DISK_FULL
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from cxrbench.config import NihSource
-from cxrbench.cores import cores
 from cxrbench.datasets.archives import Found, found_in, read_images, unfinished_in
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.sources import Chunks
 from cxrbench.datasets.split import assign_split
-from cxrbench.errors import UserError, printable
+from cxrbench.study.config import NihSource
+from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError, printable
 
 RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
 FILTER = Image.Resampling.BILINEAR

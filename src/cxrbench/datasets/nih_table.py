@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.errors import UserError
+from cxrbench.study.errors import UserError
 
 IMAGES, PATIENTS = 112_120, 30_805  # the counts NIH publishes; asserted at every read
 

@@ -21,12 +21,12 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from cxrbench.config import ChestMnistSource, Dataset, NihSource
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.sources import Source
 from cxrbench.datasets.split import part_hash
-from cxrbench.errors import UserError
-from cxrbench.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
+from cxrbench.study.config import ChestMnistSource, Dataset, NihSource
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images

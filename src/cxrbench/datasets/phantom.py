@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
-from cxrbench.config import PhantomSource
-from cxrbench.cores import cores
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.sources import Chunks
-from cxrbench.errors import UserError
-from cxrbench.files import written_aside
+from cxrbench.study.config import PhantomSource
+from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import written_aside
 
 VIEWS = ("PA", "AP")
 _PREFIX = "phantom_"  # of every image name, so that a phantom is never taken for NIH's image

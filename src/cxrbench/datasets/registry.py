@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cxrbench.errors import UserError, nearest
-from cxrbench.readers import OR_NONE, Row, Text, matching, read_rows, shortened
+from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows, shortened
 
 
 def _file_name(name: str) -> str:

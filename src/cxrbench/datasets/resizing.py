@@ -16,7 +16,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from cxrbench.datasets.nih import FILTER
-from cxrbench.files import written_aside
+from cxrbench.study.files import written_aside
 
 SOURCE, PIXELS = 1024, 64  # a side, as NIH publishes the images and as they are shown here
 DIAMETERS = (24, 12)  # pixels at 1024: a centimetre, and half of one, at about 0.4 mm per pixel

@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar
 import pandas as pd
 
 from cxrbench.datasets.findings import SPLITS
-from cxrbench.errors import UserError, nearest
-from cxrbench.readers import Row, Text, one_of, read_rows, shortened
+from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from cxrbench.config import Compiler
-from cxrbench.errors import UserError, nearest
-from cxrbench.platform_names import ENTRIES, PLATFORMS
+from cxrbench.study.config import Compiler
+from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 
 if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform

@@ -16,7 +16,7 @@ class Platform:
     """Ordinary PyTorch on one device. Subclasses change only what their device needs.
 
     ``threads`` and ``precision`` ("fp32" or "bf16") come from the recipe. What must be known of a platform
-    before torch is imported is in cxrbench/platform_names.py.
+    before torch is imported is in cxrbench/study/platform_names.py.
     """
 
     name: str

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
+from cxrbench.study.errors import UserError
 
 
 class CudaPlatform(Platform):

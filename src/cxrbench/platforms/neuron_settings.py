@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 
-from cxrbench.config import Compiler
-from cxrbench.errors import UserError
 from cxrbench.platforms import neuron_devices
+from cxrbench.study.config import Compiler
+from cxrbench.study.errors import UserError
 
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own
 TAG = "cxrbench"  # by which neuron-monitor finds the processes of a cell

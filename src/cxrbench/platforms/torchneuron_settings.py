@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cxrbench.config import Compiler
-from cxrbench.errors import UserError
 from cxrbench.platforms import neuron_devices
 from cxrbench.platforms.neuron_settings import RUNTIME
+from cxrbench.study.config import Compiler
+from cxrbench.study.errors import UserError
 
 
 def unavailable() -> str | None:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from cxrbench.errors import UserError
 from cxrbench.platforms.base import Platform
+from cxrbench.study.errors import UserError
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cxrbench.config import Augmentation
+from cxrbench.study.config import Augmentation
 
 
 def draw_parameters(config: Augmentation, images: int, seed: int, epoch: int) -> np.ndarray:

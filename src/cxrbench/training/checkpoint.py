@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from cxrbench.errors import UserError
-from cxrbench.evidence import EpochStats, Timing
-from cxrbench.files import sha256_file, written_aside
+from cxrbench.evidence.record import EpochStats, Timing
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.training.job import checkpoints
 
 _KEEP = 2

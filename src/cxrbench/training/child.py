@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
-from cxrbench.errors import UserError  # noqa: E402
-from cxrbench.files import explained, sha256_file  # noqa: E402
+from cxrbench.study.errors import UserError  # noqa: E402
+from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.training.family import die_with_parent  # noqa: E402
 from cxrbench.training.job import INTERRUPTED, REFUSED, Job, event  # noqa: E402
 
@@ -107,7 +107,7 @@ def train(job: Job) -> None:
 def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
     import pandas as pd
 
-    from cxrbench.evidence import LABELS, SCORES, write_predictions
+    from cxrbench.evidence.predictions import LABELS, SCORES, write_predictions
 
     # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
     known = packed.index["patient"].notna().all()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cxrbench.evidence import Phase, Status
+from cxrbench.evidence.record import Phase, Status
 
 
 class Diagnosis(NamedTuple):

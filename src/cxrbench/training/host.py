@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from cxrbench.cores import cores
+from cxrbench.study.cores import cores
 
 _DMI = Path("/sys/devices/virtual/dmi/id")
 

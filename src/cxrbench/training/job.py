@@ -18,9 +18,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from cxrbench.cells import Cell
-from cxrbench.config import Limits, Recipe
-from cxrbench.errors import UserError
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Limits, Recipe
+from cxrbench.study.errors import UserError
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume

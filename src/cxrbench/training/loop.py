@@ -13,9 +13,9 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.datasets.packed import Packed
-from cxrbench.errors import UserError
-from cxrbench.evidence import EpochStats
+from cxrbench.evidence.record import EpochStats
 from cxrbench.platforms.base import Platform
+from cxrbench.study.errors import UserError
 from cxrbench.training import augment, checkpoint
 from cxrbench.training.batches import Batch, Batches
 from cxrbench.training.checkpoint import Progress

@@ -11,8 +11,8 @@ import torch
 from timm.optim import param_groups_weight_decay
 from torch import nn
 
-from cxrbench.config import Recipe
-from cxrbench.errors import UserError, nearest
+from cxrbench.study.config import Recipe
+from cxrbench.study.errors import UserError, nearest
 from cxrbench.training.variants import register_variants
 
 

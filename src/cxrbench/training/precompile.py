@@ -16,9 +16,9 @@ import time
 from typing import Any
 
 from cxrbench import platforms
-from cxrbench.errors import UserError
-from cxrbench.files import write_json, write_text
 from cxrbench.platforms import neuron_settings
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_json, write_text
 from cxrbench.training import failures
 from cxrbench.training.job import PRECOMPILED, Job, parse_events
 from cxrbench.training.torchrun import environment as surroundings

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrbench.cores import cores
-from cxrbench.errors import UserError
-from cxrbench.evidence import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
-from cxrbench.files import explained, sha256_file, write_json, written_aside
+from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
+from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import explained, sha256_file, write_json, written_aside
 from cxrbench.training import host
 from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
 from cxrbench.training.job import PRECOMPILED, Job, checkpoints, now

@@ -14,8 +14,8 @@ from enum import StrEnum
 from types import FrameType
 from typing import Any
 
-from cxrbench.evidence import LOG, Phase
-from cxrbench.files import write_text
+from cxrbench.evidence.record import LOG, Phase
+from cxrbench.study.files import write_text
 from cxrbench.training import family, host, torchrun
 from cxrbench.training.job import Job, parse_events
 from cxrbench.training.progress import Display

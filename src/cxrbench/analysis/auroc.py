@@ -1,0 +1,178 @@
+"""AUROC and average precision with a variance clustered by patient.
+
+Everything about uncertainty is carried by an *influence* matrix Z (clusters x labels): the estimated
+covariance of the AUROCs is Z'Z. A mean over labels or over seeds, or a difference between two score
+sets on the same images, is the same combination of columns, so its variance is paired and clustered
+without another formula.
+
+Rows of Z are clusters; those of F1 and other metrics with a threshold continue with draws of the validation
+patients, over which the thresholds vary (:mod:`cxrbench.analysis.estimates`).
+
+Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics
+1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. In place of
+Obuchowski's factor I/(I-1) a cluster that holds the share w of a class's images has 1/(1-w), the jackknife's
+(Bell & McCaffrey, Survey Methodology 2002, CR3): the two agree for clusters of equal size, and a patient with
+a tenth of the images no longer hides its own error. Degrees of freedom are capped by the number of patients
+that the variance rests on in effect, (sum z^2)^2 / sum z^4. Coverage chose both (docs/statistics.md). Average
+precision is linearised in the weights of images, with the same factor of its positive images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, stdtrit
+
+from cxrbench.analysis.sample import Sample
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Values with what is needed for their intervals.
+
+    ``value`` (K,), NaN where undefined; ``influence`` (clusters, K), NaN in a column whose variance
+    cannot be estimated; ``freedom`` (K,) what the numbers of patients allow as degrees of freedom.
+    """
+
+    value: np.ndarray
+    influence: np.ndarray
+    freedom: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """Standard errors (K,)."""
+        return np.sqrt((self.influence**2).sum(axis=0))
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Degrees of freedom (K,) of the variance: ``freedom``, capped by the effective patients."""
+        return np.minimum(self.freedom, effective_clusters(self.influence))
+
+    def mean(self, columns: np.ndarray) -> Estimate:
+        """The mean over the columns chosen by the boolean mask (K,), as an estimate of one column."""
+        if not columns.any():
+            nothing = np.full((len(self.influence), 1), np.nan)
+            return Estimate(np.array([np.nan]), nothing, np.array([np.nan]))
+        freedom = satterthwaite(self.error[columns] ** 2, self.freedom[columns])
+        return Estimate(
+            self.value[columns].mean(keepdims=True),
+            self.influence[:, columns].mean(axis=1, keepdims=True),
+            np.array([freedom]),
+        )
+
+    def with_mean(self, columns: np.ndarray) -> Estimate:
+        """All columns, and the mean over the chosen ones as one more."""
+        mean = self.mean(columns)
+        return Estimate(
+            np.append(self.value, mean.value),
+            np.hstack([self.influence, mean.influence]),
+            np.append(self.freedom, mean.freedom),
+        )
+
+
+def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
+    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17)."""
+    total = np.sum(variances)
+    if not total > 0:
+        return np.nan
+    return float(total**2 / np.sum(np.asarray(variances) ** 2 / np.asarray(freedoms)))
+
+
+def effective_clusters(influence: np.ndarray) -> np.ndarray:
+    """How many clusters (K,) carry the variance: all where they do so equally; unlimited where it is zero."""
+    squares = influence**2
+    fourth = (squares**2).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(fourth == 0, np.inf, squares.sum(axis=0) ** 2 / fourth)
+
+
+def placements(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """DeLong's placement of each image (n,): the share of the other class that it beats, ties half.
+
+    For a positive image the share of negatives below it, for a negative one the share of positives
+    above it; the mean over either class is the AUROC. Both classes must be present.
+    """
+    _, group = np.unique(scores, return_inverse=True)  # equal scores are one group
+    positives = np.bincount(group[positive], minlength=group.max() + 1)
+    negatives = np.bincount(group[~positive], minlength=group.max() + 1)
+    beaten = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
+    beating = 1 - (np.cumsum(positives) - positives / 2) / positives.sum()
+    return np.where(positive, beaten[group], beating[group])
+
+
+def auroc(sample: Sample) -> Estimate:
+    """AUROC of every label of ``sample``, undefined (NaN) where only one class is present.
+
+    With a single positive (or negative) cluster the value is defined and its variance is not.
+    """
+    columns = [_one_label(sample, k) for k in range(sample.labels.shape[1])]
+    value, influence, freedom = zip(*columns, strict=True)
+    return Estimate(np.array(value), np.column_stack(influence), np.array(freedom))
+
+
+def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
+    positive = sample.labels[:, label]
+    unknown = np.full(sample.n_clusters, np.nan)
+    if positive.all() or not positive.any():
+        return np.nan, unknown, np.nan
+    place = placements(positive, sample.scores[:, label])
+    value = float(place[positive].mean())
+    parts, freedoms = np.zeros(sample.n_clusters), []
+    variances = []
+    for part in (positive, ~positive):
+        clusters = sample.clusters[part]
+        sums = np.bincount(clusters, (place[part] - value) / part.sum(), sample.n_clusters)
+        share = np.bincount(clusters, minlength=sample.n_clusters) / part.sum()
+        count = np.count_nonzero(share)
+        if count < 2:
+            return value, unknown, np.nan
+        sums *= np.sqrt((count - 1) / count) / (1 - share)
+        parts += sums
+        freedoms.append(count - 1)
+        variances.append(sums @ sums)
+    return value, parts, satterthwaite(np.array(variances), np.array(freedoms))
+
+
+def average_precision(sample: Sample) -> Estimate:
+    """Average precision of every label, defined and with a variance where :func:`auroc` has them."""
+    positive = sample.positive_clusters(sample.labels)
+    columns = [_precision_of(sample, k) for k in range(sample.labels.shape[1])]
+    value, influence = zip(*columns, strict=True)
+    freedom = np.where(positive > 1, positive - 1.0, np.nan)
+    return Estimate(np.array(value), np.column_stack(influence), freedom)
+
+
+def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
+    positive = sample.labels[:, label]
+    unknown = np.full(sample.n_clusters, np.nan)
+    if positive.all() or not positive.any():
+        return np.nan, unknown
+    _, group = np.unique(-sample.scores[:, label], return_inverse=True)  # equal scores are one group
+    called = np.cumsum(np.bincount(group))
+    new = np.bincount(group, positive)
+    hits, share = np.cumsum(new), new / positive.sum()
+    value = float((share * hits / called).sum())
+    # one more image of a group adds a call to it and to all below, and a hit to these if it is positive
+    gained, lost = (np.cumsum(part[::-1])[::-1] for part in (share / called, share * hits / called**2))
+    own = (hits / called)[group] - value
+    images = positive * (own / positive.sum() + gained[group]) - lost[group]
+    held = np.bincount(sample.clusters, positive, sample.n_clusters) / positive.sum()
+    if (held == 1).any():
+        return value, unknown
+    weights = np.sqrt((sample.n_clusters - 1) / sample.n_clusters) / (1 - held)
+    return value, np.bincount(sample.clusters, images, sample.n_clusters) * weights
+
+
+def interval(
+    value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
+    zero or unknown."""
+    t = stdtrit(freedom, 0.5 + level / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centre = np.log(value / (1 - value))
+        reach = t * error / (value * (1 - value))
+        low, high = (expit(centre + sign * reach) for sign in (-1, 1))
+    known = (error > 0) & np.isfinite(reach)
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)

@@ -1,0 +1,204 @@
+"""Every metric of one cell with the influence of every patient, from which all intervals follow.
+
+AUROC and average precision are linearised (:mod:`cxrbench.analysis.auroc`); all other metrics are functions
+of sums over patients, and a patient's influence is what leaving it out changes (the jackknife). Metrics
+with a threshold depend on the validation patients too: below the test patients' rows the influence has a
+row for each of ``REFITS`` draws of validation patients, with what the thresholds chosen from it would
+change on these test images. The draws are the same for all networks, so that means over seeds and
+differences need no other formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from cxrbench.analysis.auroc import Estimate, auroc, average_precision, interval
+from cxrbench.analysis.f1 import IMAGE_LEVEL, POOLED
+from cxrbench.analysis.sample import Sample, has_split, sample_of
+from cxrbench.analysis.scope import Scope, scope_of
+from cxrbench.analysis.sums import (
+    Sums,
+    f1_measures,
+    patient_sums,
+    per_label_measures,
+    threshold_measures,
+    totals_at,
+    totals_of,
+)
+from cxrbench.analysis.thresholds import REFITS, choose_thresholds, refitted
+from cxrbench.study.cells import Cell
+
+RANKED = ("auroc", "average_precision")
+PLAIN = ("brier", "calibration_in_the_large")
+TUNED = ("f1", "sensitivity_at_specificity_90", "specificity_at_that_threshold")
+COMPARED = ("auroc", "f1_macro", "f1_micro")  # between platforms
+WITH_THRESHOLDS = (*TUNED, "f1_macro", *POOLED, *IMAGE_LEVEL)
+
+
+@dataclass(frozen=True)
+class CellEstimate:
+    """Estimates of one cell; column k of ``estimate`` is ``keys[k]``, a (label, metric).
+
+    The keys are ``RANKED``, ``PLAIN`` and ``TUNED`` of every label and macro (``f1_macro``), then the
+    pooled definitions of F1 (label ``all``); those with a threshold are undefined without validation rows.
+    ``note`` says, per key, what a mean leaves out and why a value or an interval is missing. Two cells are
+    paired when ``same_images`` holds.
+    """
+
+    sample: Sample
+    keys: tuple[tuple[str, str], ...]
+    estimate: Estimate
+    note: tuple[str, ...]
+    scope: Scope
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """Why a column has no value or no standard error; empty where it has both."""
+        known = np.isfinite(self.estimate.error)
+        return tuple("" if some else note for note, some in zip(self.note, known, strict=True))
+
+    def only(self, *metrics: str) -> CellEstimate:
+        """The columns of these ``metrics``."""
+        kept = [k for k, (_, metric) in enumerate(self.keys) if metric in metrics]
+        one = self.estimate
+        some = Estimate(one.value[kept], one.influence[:, kept], one.freedom[kept])
+        keys, note = tuple(self.keys[k] for k in kept), tuple(self.note[k] for k in kept)
+        return replace(self, keys=keys, estimate=some, note=note)
+
+    def same_images(self, other: CellEstimate) -> bool:
+        """Whether both scored the same images of the same patients against the same labels."""
+        mine, theirs = self.sample, other.sample
+        return (
+            np.array_equal(mine.images, theirs.images)
+            and np.array_equal(mine.clusters, theirs.clusters)
+            and np.array_equal(mine.labels, theirs.labels)
+        )
+
+
+def estimate_cells(cells: Mapping[Any, pd.DataFrame], split: str = "test") -> dict[Cell, CellEstimate]:
+    """Estimates of every cell, sorted by cell; predictions are read one cell at a time.
+
+    Raises UserError when a cell's predictions have no row of ``split``.
+    """
+    named = {Cell.parse(str(key)): key for key in cells}
+    return {cell: estimate_cell(cells[named[cell]], split) for cell in sorted(named)}
+
+
+def estimate_cell(predictions: pd.DataFrame, split: str = "test") -> CellEstimate:
+    """Every metric of ``split`` with its influence; thresholds come from the ``val`` rows only."""
+    # thresholds chosen on the images that are then scored would flatter: none for split="val"
+    usable = split != "val" and has_split(predictions, "val")
+    return estimate(sample_of(predictions, split), sample_of(predictions, "val") if usable else None)
+
+
+def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
+    """The same of two samples, the second of which gives the thresholds."""
+    thresholds = choose_thresholds(val) if val is not None else None
+    scope = scope_of(sample, thresholds)
+    sums = patient_sums(sample, thresholds, scope.counted)
+    whole = totals_of(sums)
+    values = _measures(whole, scope)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nobody is left without a single patient
+        without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
+    refits = {}
+    if val is not None:
+        refits = _measures(totals_at(sample, refitted(val), scope.counted), scope)
+    keys, parts, notes = [], [], []
+    for metric in (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL):
+        if metric in RANKED:
+            one = (auroc if metric == "auroc" else average_precision)(sample)
+            one = replace(one, influence=_stacked(one.influence, None))
+        else:
+            influence = np.sqrt(1 - 1 / sample.n_clusters) * (values[metric] - without[metric])
+            one = Estimate(values[metric], _stacked(influence, refits.get(metric)), _freedom(sample, metric))
+        labels, one, note = _described(scope, metric, one)
+        keys += [(label, "f1_macro" if (label, metric) == ("macro", "f1") else metric) for label in labels]
+        parts.append(one)
+        notes += note
+    joined = Estimate(
+        np.concatenate([part.value for part in parts]),
+        np.hstack([part.influence for part in parts]),
+        np.concatenate([part.freedom for part in parts]),
+    )
+    return CellEstimate(sample, tuple(keys), joined, tuple(notes), scope)
+
+
+def _measures(sums: Sums, scope: Scope) -> dict[str, np.ndarray]:
+    """Metrics of sums (..., k): of labels (..., L), or pooled (..., 1); NaN where ``scope`` has none."""
+    shape = sums["total"].shape[:-1]
+    measures = dict.fromkeys(TUNED, np.full((*shape, len(scope.names)), np.nan))
+    measures |= dict.fromkeys((*POOLED, *IMAGE_LEVEL), np.full((*shape, 1), np.nan))
+    if "squares" in sums:
+        plain = per_label_measures(sums)
+        measures |= {name: np.where(scope.counted, plain[name], np.nan) for name in PLAIN}
+    if "called" in sums:
+        for name, value in threshold_measures(sums).items():
+            measures[name] = measures[name].copy()
+            measures[name][..., scope.tuned] = value
+        measures |= {name: value[..., None] for name, value in f1_measures(sums).items()}
+    return measures
+
+
+def _stacked(influence: np.ndarray, refits: np.ndarray | None) -> np.ndarray:
+    """``influence`` (clusters, K) above the deviations of the ``refits`` (REFITS, K), zero where there are
+    none."""
+    if refits is None:
+        return np.vstack([influence, np.zeros((REFITS, influence.shape[1]))])
+    return np.vstack([influence, (refits - refits.mean(axis=0)) / np.sqrt(REFITS - 1)])
+
+
+def _freedom(sample: Sample, metric: str) -> np.ndarray:
+    """What the numbers of patients allow as degrees of freedom, (L,) or for pooled metrics (1,)."""
+    patients = np.full(sample.labels.shape[1] if metric in (*PLAIN, *TUNED) else 1, sample.n_clusters)
+    if metric in TUNED:
+        absent = metric == "specificity_at_that_threshold"
+        patients = sample.positive_clusters(~sample.labels if absent else sample.labels)
+    return np.maximum(patients - 1.0, 1.0)
+
+
+def _described(scope: Scope, metric: str, one: Estimate) -> tuple[list[str], Estimate, list[str]]:
+    """Labels of the columns of a metric, the columns with their mean as one more, and a note for each."""
+    if metric in (*RANKED, *PLAIN, *TUNED):
+        included = scope.tuned if metric in TUNED else scope.counted
+        averaged = scope.averaged(included)
+        labels, one = [*scope.names, "macro"], one.with_mean(averaged)
+        usable = np.append(scope.estimable, scope.estimable[averaged].all())
+        notes = ["" if one else scope.reason(k) for k, one in enumerate(included)]
+        notes.append(scope.mean_note(averaged))
+    else:
+        labels = ["all"]
+        usable = np.array([metric in IMAGE_LEVEL or bool(scope.estimable[scope.tuned].all())])
+        notes = ["" if metric in IMAGE_LEVEL else scope.mean_note(scope.tuned)]
+    if metric in (*TUNED, *POOLED, *IMAGE_LEVEL):
+        untuned = f"undefined: no label has a threshold from validation {scope.unit}s"
+        notes[-1] = notes[-1] if np.isfinite(one.value[-1]) else untuned
+    one = replace(one, influence=np.where(usable, one.influence, np.nan))
+    single = [
+        f"no interval: one class has a single {scope.unit}",
+        f"no interval: it rests on one {scope.unit}",
+    ]
+    lacks = np.isfinite(one.value) & ~np.isfinite(one.error)
+    said = np.where(lacks, np.where(usable, single[1], single[0]), "")
+    return labels, one, ["; ".join(filter(None, pair)) for pair in zip(notes, said, strict=True)]
+
+
+def bounds(
+    keys: tuple[tuple[str, str], ...], value: np.ndarray, error: np.ndarray, freedom: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """95 % intervals (K,): of ``RANKED`` metrics on the logit scale, of others cut to their range.
+
+    NaN where the error is zero or unknown.
+    """
+    metrics = np.array([metric for _, metric in keys])
+    logit = interval(value, error, freedom)
+    reach = np.where(error > 0, stdtrit(freedom, 0.975) * error, np.nan)
+    least = np.where(metrics == "calibration_in_the_large", -1, 0)
+    plain = np.clip(value - reach, least, 1), np.clip(value + reach, least, 1)
+    low, high = (np.where(np.isin(metrics, RANKED), *ends) for ends in zip(logit, plain, strict=True))
+    return low, high

@@ -1,0 +1,99 @@
+"""AUROC beside published values, only within the same split: splits move AUROC as much as networks do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from cxrbench.study.readers import OR_NONE, Row, Text, read_rows
+
+_Count = Annotated[Annotated[int, Field(gt=0, le=10**9)] | None, OR_NONE]
+
+
+class Baseline(Row):
+    """A published AUROC of a label on a split; empty counts are unknown."""
+
+    KEY: ClassVar = ("label", "source", "split")
+    label: Text
+    source: Text
+    split: Text
+    value: Annotated[float, Field(ge=0, le=1)]
+    n_train_images: _Count
+    n_test_images: _Count
+    pixels: _Count
+    citation: Text
+
+
+COLUMNS = [
+    *("label", "source", "split", "published", "value", "ci_low", "ci_high", "difference", "verdict"),
+    *(
+        "n_train_images",
+        "n_train_published",
+        "n_test_images",
+        "n_test_published",
+        "pixels",
+        "pixels_published",
+    ),
+    *("note", "citation"),
+]
+
+
+def read_baselines(path: Path | str) -> pd.DataFrame:
+    """Published values (a row per :class:`Baseline`), an unknown count as NA; UserError with the place."""
+    table = pd.DataFrame(
+        [row.model_dump() for row in read_rows(path, Baseline).values()], columns=Baseline.columns()
+    )
+    return table.astype(dict.fromkeys(["n_train_images", "n_test_images", "pixels"], "Int64"))
+
+
+def compare_with_literature(
+    table: pd.DataFrame, baselines: pd.DataFrame, *, split_name: str, n_train_images: int, pixels: int
+) -> pd.DataFrame:
+    """One row per label and source of the split called ``split_name`` (columns ``COLUMNS``).
+
+    ``table`` is one cell's tidy table (:func:`cxrbench.analysis.evaluate.evaluate`). ``verdict`` says
+    where the published value lies against this cell's interval, which is of test patients only; the
+    published value's own uncertainty is mostly unknown. Empty when nothing was published on this split.
+    """
+    ours = table[(table["metric"] == "auroc") & table["ci_method"].isin(["delong-patient"])]
+    ours = ours[["label", "value", "ci_low", "ci_high", "n_images"]].rename(
+        columns={"n_images": "n_test_images"}
+    )
+    theirs = baselines[baselines["split"] == split_name].rename(
+        columns={
+            "value": "published",
+            "n_train_images": "n_train_published",
+            "n_test_images": "n_test_published",
+            "pixels": "pixels_published",
+        }
+    )
+    both = theirs.merge(ours, on="label", how="inner")
+    both = both.assign(n_train_images=n_train_images, pixels=pixels)
+    both["difference"] = both["value"] - both["published"]
+    both["verdict"] = np.select(
+        [both["ci_low"].isna(), both["published"] < both["ci_low"], both["published"] > both["ci_high"]],
+        ["no interval", "above the published value", "below the published value"],
+        "interval holds the published value",
+    )
+    both["note"] = [_note(row) for row in both.to_dict("records")]
+    return both[COLUMNS]
+
+
+def _note(row: dict) -> str:
+    """What else differs, in words."""
+    words = []
+    pairs = (
+        ("n_train_images", "n_train_published", "training images"),
+        ("n_test_images", "n_test_published", "test images"),
+        ("pixels", "pixels_published", "pixels a side"),
+    )
+    for ours, theirs, what in pairs:
+        if pd.isna(row[theirs]):
+            words.append(f"{what}: {row[ours]:,} here, published number unknown")
+        elif row[ours] != row[theirs]:
+            words.append(f"{what}: {row[ours]:,} here, {row[theirs]:,} published")
+    return "; ".join(words)

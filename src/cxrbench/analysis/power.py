@@ -1,0 +1,186 @@
+"""What patients and seeds can show about two platforms: power, smallest margins, and the numbers needed.
+
+Two platforms train the same ``seeds`` and score the same ``patients``. The difference of their means, D, has
+
+    Var(D) = 2 (luck + share * skill) / seeds
+
+``luck`` is the variance of one network's score that comes from the choice of patients and that the networks
+of one recipe do not have in common, so that no difference cancels it; it falls as 1/patients. ``skill`` is
+the variance between seeds beyond it. ``share`` is the part of ``skill`` that a platform makes anew: 0 where a
+seed gives both platforms the same skill, 1 where a shared seed helps no more than another one would. Luck is
+counted in full for every share, as between networks that have nothing but their recipe in common.
+
+The verdict is that of :mod:`cxrbench.analysis.components`: two one-sided tests (Schuirmann 1987), with the
+seeds' variance and n - 1 degrees of freedom where seeds differ by more than luck, else with the patients'.
+Its power is the probability of the verdict for given variances, averaged over the chi-squared distribution of
+the observed variance (Phillips 1990 for the t test; here the rule between the two errors is averaged too).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri, stdtrit
+from scipy.stats import chi2
+
+from cxrbench.analysis.components import ALPHA, POWER
+from cxrbench.study.errors import UserError
+
+COLUMNS = [
+    *("patient_se", "measured_on", "seed_sd", "patients", "seeds", "share", "margin", "power_at_zero"),
+    *("smallest_margin", "seeds_needed", "patients_needed", "difference", "seeds_to_see", "patients_to_see"),
+]
+FEWEST_SEEDS = 3  # with fewer the spread between seeds is known too badly for a verdict
+MOST = 10_000_000  # patients or seeds; what needs more is out of reach
+_NODES = 1000  # of the average over observed variances: an error of power below 0.001
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One network's spread: ``patient_se`` over ``patients`` (the root of luck), ``seed_sd`` of skill."""
+
+    patient_se: float
+    patients: int
+    seed_sd: float
+
+    def __post_init__(self) -> None:
+        if not (self.patient_se >= 0 and self.seed_sd >= 0 and self.patient_se + self.seed_sd > 0):
+            raise UserError(
+                f"patient standard error {self.patient_se:g} and seed standard deviation {self.seed_sd:g}:"
+                " none may be negative or unknown, and one must be above zero"
+            )
+        _at_least(self.patients, 2, "patients")
+
+
+@dataclass(frozen=True)
+class Design:
+    """A comparison: so many test ``patients``, so many ``seeds`` on each platform, and the ``share``."""
+
+    patients: int
+    seeds: int
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        _at_least(self.patients, 2, "patients")
+        _at_least(self.seeds, FEWEST_SEEDS, "seeds on each platform (fewer tell too little of their spread)")
+        if not 0 <= self.share <= 1:
+            raise UserError(f"a share of {self.share:g}: the platforms' part of the seed variance is 0 to 1")
+
+    def parts(self, spread: Spread) -> tuple[float, float]:
+        """The variance of the difference from patients' luck and from the networks' skill."""
+        luck = 2 * spread.patient_se**2 * spread.patients / self.patients / self.seeds
+        return luck, 2 * self.share * spread.seed_sd**2 / self.seeds
+
+
+def power_equivalent(spread: Spread, design: Design, margin: float, difference: float = 0.0) -> float:
+    """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``."""
+    if not margin > 0:
+        raise UserError(f"a margin of {margin:g}: nothing can be shown within it; give one above zero")
+    error, freedom = _observed(spread, design)
+    room = margin - stdtrit(freedom, 1 - ALPHA) * error  # how far from zero D may be observed
+    deviation = np.sqrt(sum(design.parts(spread)))
+    inside = ndtr((room - difference) / deviation) - ndtr((-room - difference) / deviation)
+    return float(np.maximum(inside, 0).mean())
+
+
+def power_different(spread: Spread, design: Design, difference: float) -> float:
+    """Return the probability of a two-sided p below five percent at a true ``difference``."""
+    if not difference > 0:
+        raise UserError(f"a difference of {difference:g}: it cannot be seen; give one above zero")
+    error, freedom = _observed(spread, design)
+    reach = stdtrit(freedom, 1 - ALPHA / 2) * error
+    deviation = np.sqrt(sum(design.parts(spread)))
+    return float((ndtr((difference - reach) / deviation) + ndtr((-difference - reach) / deviation)).mean())
+
+
+def smallest_margin(spread: Spread, design: Design) -> float:
+    """Return the margin that is shown four times in five when the true difference is zero."""
+    deviation = np.sqrt(sum(design.parts(spread)))
+    low, high = 1e-3 * deviation, 1e3 * deviation
+    return float(brentq(lambda margin: power_equivalent(spread, design, margin) - POWER, low, high))
+
+
+def patients_to_see(spread: Spread, design: Design, difference: float) -> int | None:
+    """Return the fewest patients that show a true ``difference`` (two-sided 5 %, power 80 %) at best.
+
+    At best: as if its variance were known, so that no seeds are spent on finding it out. None where the
+    spread between seeds alone hides the difference.
+    """
+    wanted = (difference / (ndtri(1 - ALPHA / 2) + ndtri(POWER))) ** 2  # the variance that is small enough
+    luck, skill = design.parts(spread)
+    return math.ceil(luck * design.patients / (wanted - skill)) if wanted > skill else None
+
+
+def answers(
+    spread: Spread, design: Design, margin: float, difference: float | None = None
+) -> dict[str, float | None]:
+    """Return a row (``COLUMNS``): what ``design`` can show, and what ``margin`` would need.
+
+    With a ``difference``, also how many seeds (with these patients) or patients (with these seeds, at best)
+    would see it. None where no number suffices.
+    """
+
+    def shown(other: Design) -> float:
+        return power_equivalent(spread, other, margin)
+
+    def seen(other: Design) -> float:
+        return power_different(spread, other, difference or 0)
+
+    row: dict[str, float | None]
+    row = {"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd}
+    row |= {**asdict(design), "margin": margin, "power_at_zero": shown(design)}
+    row |= {"smallest_margin": smallest_margin(spread, design), "seeds_needed": seeds_needed(shown, design)}
+    row |= {"patients_needed": patients_needed(shown, design), "difference": difference}
+    if difference is None:
+        return row | {"seeds_to_see": None, "patients_to_see": None}
+    row["seeds_to_see"] = seeds_needed(seen, design)
+    return row | {"patients_to_see": patients_to_see(spread, design, difference)}
+
+
+def seeds_needed(chance: Callable[[Design], float], design: Design) -> int | None:
+    """Return the fewest seeds with which ``chance`` reaches 80 %; None where it is out of reach."""
+    return _fewest(lambda seeds: chance(replace(design, seeds=seeds)), FEWEST_SEEDS)
+
+
+def patients_needed(chance: Callable[[Design], float], design: Design) -> int | None:
+    """Return the fewest patients with which ``chance`` reaches 80 %; None where seeds alone prevent it."""
+    return _fewest(lambda patients: chance(replace(design, patients=patients)), 2)
+
+
+def _fewest(chance: Callable[[int], float], start: int) -> int | None:
+    """The smallest count from ``start`` whose chance reaches ``POWER``, to one part in ten thousand."""
+    low, high = start, start
+    while chance(high) < POWER:
+        if high >= MOST:
+            return None
+        low, high = high, max(high + 1, int(high * 1.3))
+    while high - low > max(1, high // 10_000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance(middle) >= POWER else (middle, high)
+    return high
+
+
+def _observed(spread: Spread, design: Design) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors and degrees of freedom that the verdict may use, each of equal probability."""
+    luck, skill = design.parts(spread)
+    seen = (luck + skill) * _chi_squared(design.seeds - 1)
+    seeds_count = seen > luck
+    freedom = np.where(seeds_count, design.seeds - 1.0, design.patients - 1.0)
+    return np.sqrt(np.where(seeds_count, seen, luck)), freedom
+
+
+@cache
+def _chi_squared(freedom: int) -> np.ndarray:
+    """Quantiles of chi-squared over its degrees of freedom, each of equal probability."""
+    nodes: np.ndarray = chi2.ppf((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom
+    return nodes
+
+
+def _at_least(value: float, fewest: int, what: str) -> None:
+    if not value >= fewest:
+        raise UserError(f"{what}: {value:g} is too few; give {fewest} or more")

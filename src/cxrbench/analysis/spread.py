@@ -1,0 +1,98 @@
+"""What varies in a mean over seeds: training seeds, test patients, each alone and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.analysis.components import mean_influence, mean_value, over_seeds, patient_luck, seed_variance
+from cxrbench.analysis.estimates import CellEstimate, bounds
+from cxrbench.analysis.parity import MIN_SEEDS
+from cxrbench.study.cells import Cell
+
+COLUMNS = [
+    *(
+        "dataset",
+        "architecture",
+        "platform",
+        "label",
+        "metric",
+        "seeds",
+        "n_seeds",
+        "mean",
+        "ci_low",
+        "ci_high",
+        "lowest",
+        "highest",
+    ),
+    *(
+        "seed_sd",
+        "seed_sd_beyond_patients",
+        "patient_se",
+        "patient_se_of_mean",
+        "patient_se_fixed",
+        "patient_se_of_mean_fixed",
+    ),
+    *("n_images", "n_patients", "note"),
+]
+
+
+def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
+    """One row per dataset, architecture, platform, label and metric (columns ``COLUMNS``).
+
+    ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
+    there is none with fewer than ``MIN_SEEDS`` seeds. The other columns keep the two apart: ``seed_sd`` is
+    the standard deviation over seeds on these test images, and ``seed_sd_beyond_patients`` takes off what the
+    choice of patients alone adds to it; ``patient_se`` is one network's clustered standard error (root mean
+    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds; ``..._fixed``: the
+    same with the thresholds of F1 taken as fixed. With one seed the seed columns are empty and the note says
+    so.
+    """
+    rows: list[dict] = []
+    for (dataset, architecture, platform), group in groupby(
+        sorted(cells), key=lambda cell: (cell.dataset, cell.architecture, cell.platform)
+    ):
+        named = {"dataset": dataset, "architecture": architecture, "platform": platform}
+        rows += [named | row for row in _rows({cell.seed: cells[cell] for cell in group})]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
+    first, *others = seeds.values()
+    estimates = [each.estimate for each in seeds.values()]
+    values = np.array([each.value for each in estimates])
+    paired = all(first.same_images(other) for other in others)
+    columns = {
+        "mean": mean_value(estimates),
+        "lowest": values.min(axis=0),
+        "highest": values.max(axis=0),
+    }
+    tested = first.sample.n_clusters  # rows of influence; those below are of validation patients
+    for name, rows in (("", slice(None)), ("_fixed", slice(tested))):
+        squares = [(each.influence[rows] ** 2).sum(axis=0) for each in estimates]
+        columns[f"patient_se{name}"] = np.sqrt(np.mean(squares, axis=0))
+        if paired:
+            of_mean = mean_influence(estimates)[rows]
+            columns[f"patient_se_of_mean{name}"] = np.sqrt((of_mean**2).sum(axis=0))
+    if len(seeds) >= MIN_SEEDS and paired:
+        mean = over_seeds(estimates)
+        columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
+    if len(seeds) > 1:
+        variance = seed_variance(estimates)
+        columns["seed_sd"] = np.sqrt(variance)
+        if paired:
+            columns["seed_sd_beyond_patients"] = np.sqrt(np.maximum(variance - patient_luck(estimates), 0))
+    few = f"{len(seeds)} seeds: too few for an interval of their mean" if len(seeds) < MIN_SEEDS else ""
+    note = "one seed: the spread over seeds is unknown" if len(seeds) == 1 else few
+    note = note if paired else "the seeds scored different images: their spreads are not separated"
+    for k, (label, metric) in enumerate(first.keys):
+        why = next((each.why[k] for each in seeds.values() if each.why[k]), "")
+        yield {
+            **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
+            **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
+            **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
+            **{name: float(column[k]) for name, column in columns.items()},
+        }

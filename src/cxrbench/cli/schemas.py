@@ -1,0 +1,40 @@
+"""Files generated from the code: JSON Schemas of study and run record, and the names of architectures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from cxrbench.evidence.record import Record
+from cxrbench.study.config import Study
+from cxrbench.study.files import write_text
+from cxrbench.training.plan import ARCHITECTURES
+
+_SCHEMAS: dict[str, type[BaseModel]] = {"study.schema.json": Study, "record.schema.json": Record}
+
+
+def schema_text(name: str) -> str:
+    """The text of the schema file called ``name``."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_SCHEMAS[name].model_json_schema()}
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def architectures_text() -> str:
+    """Return the names of the networks that can be built, a line each. Imports timm, so torch."""
+    import timm
+
+    from cxrbench.training.variants import register_variants
+
+    register_variants()
+    return "\n".join(timm.list_models()) + "\n"
+
+
+def write_schemas(folder: Path) -> list[Path]:
+    """Write all schemas into ``folder``, and :data:`ARCHITECTURES`; return their paths."""
+    texts = {folder / name: schema_text(name) for name in _SCHEMAS}
+    texts |= {ARCHITECTURES: architectures_text()}
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)

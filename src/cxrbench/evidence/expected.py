@@ -1,0 +1,63 @@
+"""Reviewed outcomes: data/expected_status.csv against what happened. Worse and better both fail."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+from typing import Annotated, ClassVar, get_args
+
+import pandas as pd
+
+from cxrbench.evidence.record import Status
+from cxrbench.study.readers import Row, Text, one_of, read_rows
+
+EXPECTED = Path("data/expected_status.csv")
+
+
+class Expected(Row):
+    """A line of the file: the cells that a shell pattern names have this status, and why."""
+
+    KEY: ClassVar = ("cell",)
+    cell: Text
+    status: Annotated[str, one_of(get_args(Status))]
+    reason: str
+
+
+def read_expected(path: Path) -> list[tuple[str, str, str]]:
+    """(cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
+    return [(row.cell, row.status, row.reason) for row in read_rows(path, Expected).values()]
+
+
+def expected_status(cell: str, expected: list[tuple[str, str, str]]) -> str:
+    """The status that ``cell`` should have: the last line that names it, else 'ok'."""
+    status = "ok"
+    for pattern, listed, _ in expected:
+        if fnmatch.fnmatchcase(cell, pattern):
+            status = listed
+    return status
+
+
+def unexpected(statuses: dict[str, str], expected: list[tuple[str, str, str]]) -> list[str]:
+    """One message per cell whose status is worse or better than expected."""
+    messages = []
+    for cell, status in statuses.items():
+        if (wanted := expected_status(cell, expected)) != status:
+            change = "better" if status == "ok" else "worse" if wanted == "ok" else "other"
+            messages.append(f"{cell}: {status}, {change} than expected ({wanted})")
+    return messages
+
+
+def accept(path: Path, statuses: dict[str, str], reason: str) -> None:
+    """Write what happened into ``path``: cells that failed get a line, cells that work lose theirs.
+
+    A cell that works where a pattern says otherwise gets a line too, behind the pattern's.
+    """
+    from cxrbench.study.files import write_csv
+
+    kept = [line for line in read_expected(path) if line[0] not in statuses]  # in order: the last one decides
+    added = [
+        (cell, status, reason)
+        for cell, status in sorted(statuses.items())
+        if status != expected_status(cell, kept)
+    ]
+    write_csv(path, pd.DataFrame(kept + added, columns=Expected.columns()))

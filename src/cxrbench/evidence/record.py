@@ -1,0 +1,206 @@
+"""The run record of a cell: its fields, its reading, and its fit with predictions and log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import remedy, sha256_file, written_aside
+
+SCHEMA_VERSION = 1
+RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
+
+Status = Literal["ok", "compile_failed", "load_failed", "out_of_memory", "timed_out", "diverged", "crashed"]
+Phase = Literal["setup", "compile", "train", "evaluate", "done"]
+
+
+class Part(BaseModel):
+    """A part of a record: unknown keys are refused, so a misspelt one is never silently lost."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Failure(Part):
+    """Why a cell has no predictions."""
+
+    kind: str = Field(description="what was recognised, e.g. 'out of memory (host)'")
+    fingerprint: str = Field(description="a code such as NCC_ITEN404, else the normalised first error line")
+    returncode: int | None = None
+    signal: str | None = None
+    last_lines: list[str] = []
+
+
+class Host(Part):
+    """The machine a cell ran on."""
+
+    device: str
+    device_count: int = Field(description="devices in the machine")
+    devices_used: int
+    device_memory_gib: float | None = None
+    cpu: str
+    cores: int
+    cores_used: int
+    memory_gib: float
+    os: str
+    driver: str | None = None
+    sdk: str | None = None
+    instance: str | None = Field(None, description="EC2 type, when the machine says that it is one")
+
+
+class EpochStats(Part):
+    """One epoch of the history; losses are means over images."""
+
+    epoch: int
+    train_loss: float
+    val_loss: float
+    val_auroc: float | None = Field(description="macro AUROC on the validation part, for the curve only")
+    train_seconds: float
+    eval_seconds: float
+
+
+class Timing(Part):
+    """Wall seconds by phase, summed over all attempts that led to this record."""
+
+    setup_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    compiles: int = 0
+    train_seconds: float = 0.0
+    evaluate_seconds: float = 0.0
+    images_per_second: float | None = Field(None, description="steady state; none if never reached")
+    how: str = ""
+    others_share: float | None = Field(
+        None,
+        description="share of the machine's cores that other processes used during the training epochs; "
+        "none where it was not measured",
+    )
+
+
+class Energy(Part):
+    """Joules, or none with the reason: no reading is not zero."""
+
+    joules: float | None = None
+    reason: str | None = None
+
+
+class DatasetIdentity(Part):
+    """Which pixels and labels: cells are comparable only when ``packed`` is equal."""
+
+    packed: str = Field(description="sha256 over images.npy and index.parquet")
+    manifest: str = Field(description="sha256 of manifest.json")
+    images: dict[str, int] = Field(description="images per split")
+    patients: dict[str, int] = Field(description="patients per split")
+    positive_images: dict[str, dict[str, int]] = Field(description="per finding and split")
+
+
+class Record(Part):
+    """record.json of a cell (design, section 4). Always written, also when training fails."""
+
+    schema_version: int = SCHEMA_VERSION
+    cell: str
+    status: Status
+    phase: Phase = Field(description="the phase reached")
+    failure: Failure | None = None
+    commit: str
+    dirty: bool = Field(description="whether the work tree differed from that commit")
+    started: str
+    ended: str
+    attempts: int = Field(1, description="starts of the trainer, interruptions included")
+    host: Host
+    versions: dict[str, str | None]
+    recipe: dict[str, Any]
+    recipe_hash: str
+    dataset: DatasetIdentity | None = None
+    micro_batch: int | None = None
+    parameters: int | None = Field(None, description="of the network")
+    timing: Timing = Timing()
+    peak_memory_mib: float | None = None
+    energy: Energy = Energy()
+    platform: dict[str, Any] = Field({}, description="what the platform itself reports, e.g. fallbacks")
+    history: list[EpochStats] = []
+    predictions_sha256: str | None = None
+    log_sha256: str | None = None
+
+    def to_json(self) -> str:
+        """The bytes of record.json as text."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def read_record(path: Path | str) -> Record:
+    """Return the record in ``path`` (a record.json or its folder); UserError when it is not one."""
+    path = Path(path)
+    path = path / RECORD if path.is_dir() else path
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
+        json.dumps(raw, ensure_ascii=False).encode()  # half a character: no text that can be written again
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such record; run the cell or ask for a recorded one") from None
+    except RecursionError:
+        raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); {remedy(path)}") from None
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version != SCHEMA_VERSION:
+        raise UserError(f"{path}: schema_version is {version}; {_other_schema(version, raw)}")
+    try:
+        return Record.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}: key '{key}': {first['msg']}; {remedy(path)}") from None
+
+
+def _number(text: str) -> int | float:
+    """Return a number of a record; ValueError for NaN, infinity and integers beyond 64 bits."""
+    number = int(text) if text.removeprefix("-").isdigit() and len(text) < 19 else float(text)
+    if not abs(number) < 2**63:
+        raise ValueError(f"{text[:20]} is not a number that a record has")
+    return number
+
+
+def _other_schema(version: Any, raw: Any) -> str:
+    """What to do about a record of another schema. A field that was only added needs no new version."""
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return f"this cxrbench reads {SCHEMA_VERSION} and is older than the record: update it with git pull"
+    cell = raw.get("cell", "CELL") if isinstance(raw, dict) else "CELL"
+    return (
+        f"this cxrbench reads {SCHEMA_VERSION} and cannot tell what the older one meant; "
+        f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
+    )
+
+
+def check_evidence(folder: Path, cell: Cell) -> Record:
+    """The record in ``folder`` after checking it against its name, its predictions and its log."""
+    record = read_record(folder)
+    if record.cell != str(cell):
+        raise UserError(f"{folder}: the record is of cell {record.cell}; it lies in the wrong folder")
+    for name, expected in ((PREDICTIONS, record.predictions_sha256), (LOG, record.log_sha256)):
+        path = folder / name
+        if expected is None and not path.exists():
+            continue
+        if not path.exists():
+            raise UserError(f"{path}: missing, but the record names it; {remedy(path)}")
+        if sha256_file(path) != expected:
+            raise UserError(
+                f"{path}: its sha256 differs from the one in {RECORD}: the file was changed after the run; "
+                f"{remedy(path)}"
+            )
+    if (record.status == "ok") != (record.predictions_sha256 is not None):
+        raise UserError(f"{folder}: status is '{record.status}', which does not fit its predictions")
+    return record
+
+
+def copy_evidence(source: Path, target: Path) -> None:
+    """Copy record, predictions and log of one cell, the record last: it is what others wait for."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in (PREDICTIONS, LOG, RECORD):
+        if (source / name).exists():
+            with written_aside(target / name) as aside:
+                aside.write_bytes((source / name).read_bytes())
+        else:
+            (target / name).unlink(missing_ok=True)

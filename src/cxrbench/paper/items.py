@@ -1,0 +1,60 @@
+"""The registry of the paper's tables and figures: one entry of items.toml for each.
+
+The graph, the LaTeX source, the HTML page and the CSV and Markdown files take names, titles and captions
+from it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, resources
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure: how it is made and what it is called.
+
+    ``function`` is ``module:function`` below :mod:`cxrbench.paper`. A table's function takes the
+    :class:`~cxrbench.paper.results.Results`; a figure's takes its ``inputs`` in order. ``evidence`` is what
+    the caption points at (see :func:`cxrbench.paper.provenance.behind`).
+    """
+
+    name: str
+    title: str
+    caption: str  # LaTeX
+    function: str
+    group: str = ""  # heading of the table on the HTML page
+    inputs: tuple[str, ...] = ()
+    sideways: bool = False  # a page of its own in landscape
+    evidence: str = ""
+    alt: str = ""  # a figure in words
+
+    @property
+    def make(self) -> Callable[..., Any]:
+        """Import and return the function that makes the item."""
+        module, name = self.function.split(":")
+        function: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
+        return function
+
+
+@cache
+def _registry() -> dict[str, dict[str, Item]]:
+    text = resources.files(__package__).joinpath("items.toml").read_text(encoding="utf-8")
+    return {
+        kind: {name: Item(name=name, **entry) for name, entry in entries.items()}
+        for kind, entries in tomllib.loads(text).items()
+    }
+
+
+def tables() -> dict[str, Item]:
+    """Return the paper's tables by name, in the order of the HTML page."""
+    return _registry()["tables"]
+
+
+def figures() -> dict[str, Item]:
+    """Return the paper's figures by name, in the order of the HTML page."""
+    return _registry()["figures"]

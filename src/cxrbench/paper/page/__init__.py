@@ -1,0 +1,278 @@
+"""The HTML page: verdicts, claims, tables, figures and the evidence of every cell, in a file of its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from cxrbench.analysis.cells import NOT_RUN, REFUSED
+from cxrbench.analysis.states import State, matrix, state_of
+from cxrbench.claims.ledger import VERDICTS
+from cxrbench.evidence.expected import read_expected
+from cxrbench.evidence.machine import short_processor
+from cxrbench.evidence.record import LOG, Record, check_evidence, read_record
+from cxrbench.paper import items, ledger, provenance
+from cxrbench.paper.figures import drawn_figures
+from cxrbench.paper.latex import as_text, read_macros
+from cxrbench.paper.results import Results, with_interval
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_text
+
+LONGEST = 2000  # characters of a text
+LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
+_EVIDENCE = re.compile(r"[em]\d+(, [em]\d+)*")  # names of cxrbench.paper.provenance
+_NUMBER = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)? ?%?( ?\(.*\))?", flags=re.I)
+_NO_NUMBER = ("", "-", "none", "any", "undefined", "unknown", "never")  # beside numbers
+_COLOURS = {
+    "good": ("recorded", "fresh", "confirmed", "adds up", "follows", "equivalent"),
+    "warn": ("stale", "conditional", "inconclusive"),
+    "none": (NOT_RUN, "not testable here"),
+}
+# Ids are hashes of the content with a fixed salt, and no date is written: the same bytes every time.
+_SVG = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of texts with its title and caption; ``numeric`` columns stand right and sort as numbers."""
+
+    key: str
+    title: str
+    caption: str
+    rows: pd.DataFrame
+
+    @property
+    def numeric(self) -> set[str]:
+        """The columns in which every text that is not a word for nothing is a number."""
+        shown = {name: [text for text in self.rows[name] if text not in _NO_NUMBER] for name in self.rows}
+        return {name for name, texts in shown.items() if texts and all(map(_NUMBER.fullmatch, texts))}
+
+
+def write_page(
+    results: Path, study: Path, recorded: Path, expected: Path, generated: Path, out: Path
+) -> None:
+    """Write the page about ``study`` from ``results``/tables and ``results``/cells into ``out``.
+
+    The same evidence gives the same bytes. Raises UserError when a table is missing.
+    """
+    try:
+        read = Results.read(results, study, recorded)
+        cells = pd.read_csv(results / "tables/cells.csv", dtype=str, keep_default_na=False)
+        reviewed = read_expected(expected)
+        states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
+        gathered = _verdicts(read, cells, states) | _items(read, generated) | _cells(read, cells, states)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{error.filename}: missing; the page shows what a build made: run `make paper-from-evidence`"
+        ) from None
+    write_text(out, _render(gathered))
+
+
+def _verdicts(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
+    """Return what the page opens with: counts of cells and claims, the matrix, what was not expected."""
+    kinds = Counter("failed" if state.failed else state.word for state in states.values())
+    known = ("recorded", "fresh", "failed", NOT_RUN, REFUSED)
+    verdicts = read.claims["verdict"].value_counts()
+    return {
+        "study": read.study,
+        "counted": {kind: kinds[kind] for kind in known if kinds[kind] or kind != REFUSED},
+        "unexpected": [name for name, state in states.items() if not state.expected],
+        "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
+        "platforms": list(cells["platform"].unique()),
+        "matrix": matrix(cells, states),
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS if verdict in verdicts},
+        "ledger": _ledger(read.claims),
+    }
+
+
+def _ledger(claims: pd.DataFrame) -> PageTable:
+    rows = [
+        {
+            "Id": row.id,
+            "Verdict": row.verdict,
+            "Claim, in our words": ledger.claimed(row),
+            "Stated": ledger.stated(row),
+            "Computed": ledger.computed(row),
+            "Source": f"{row.source}, {row.where}",
+            "How": " ".join(
+                text.rstrip(".") + "." for text in (row.why, row.inputs, row.note, row.fact) if text
+            ),
+        }
+        for row in claims.itertuples()
+    ]
+    caption = (
+        "Every claim with its computed verdict. A value at its date's prices is followed by that of now."
+    )
+    return PageTable("ledger", "Ledger of claims", caption, pd.DataFrame(rows))
+
+
+def _items(read: Results, generated: Path) -> dict[str, Any]:
+    """Return the paper's tables by group, read back from their CSV files, and its figures."""
+    values = read_macros(generated / "macros.tex")
+    groups: dict[str, list[PageTable]] = {}
+    for item in items.tables().values():
+        rows = _read_texts(read.folder / f"tables/table_{item.name}.csv")
+        table = PageTable(f"table_{item.name}", item.title, as_text(item.caption, values), rows)
+        groups.setdefault(item.group, []).append(table)
+    figures = []
+    with mpl.rc_context(_SVG):  # type: ignore[arg-type]
+        for item, figure in drawn_figures(read.folder, read.recorded):
+            svg = io.BytesIO()
+            figure.savefig(svg, format="svg", metadata=_NO_METADATA)
+            uri = Markup("data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode("ascii"))
+            size = [round(96 * inches) for inches in figure.get_size_inches()]  # CSS pixels
+            evidence = provenance.behind(item, read) if item.evidence else ""
+            figures.append((item, as_text(item.caption, values), uri, size, evidence))
+    return {"groups": groups, "figures": figures}
+
+
+def _read_texts(path: Path) -> pd.DataFrame:
+    """Read every value of a CSV as the text that stands in it; a file without columns is an empty table."""
+    if path.stat().st_size <= 1:
+        return pd.DataFrame()
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return table.rename(columns=lambda name: "" if name.startswith("Unnamed: ") else name)
+
+
+def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
+    """Return the list of all cells and the evidence of those that have any."""
+    m = read.metrics
+    aurocs = m[(m["metric"] == "auroc") & (m["label"] == "macro")]
+    scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
+    ran = cells[cells["status"] != NOT_RUN]
+    rows = pd.DataFrame(
+        {
+            "Cell": cells["cell"],
+            "State": [str(states[cell]) for cell in cells["cell"]],
+            "Ended": cells["ended"].str[:16],
+            "Machine": cells["machine"].map(short_processor),
+            "Macro AUROC": cells["cell"].map(scores).fillna(""),
+            "Images/s": [f"{float(speed):,.0f}" if speed else "" for speed in cells["images_per_second"]],
+            "Command": "make cell CELL=" + cells["cell"].map(shlex.quote),
+        }
+    )
+    caption = "Every cell of the study. Intervals of 95 % are over patients."
+    return {
+        "cells_list": PageTable("cells_list", "All cells", caption, rows),
+        "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
+        "with_evidence": set(ran["cell"]),
+    }
+
+
+def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
+    """Return the evidence of a row of cells.csv; damaged evidence is named."""
+    cell = Cell(row.dataset, row.architecture, row.platform, int(row.seed))
+    folder, refused = cell.folder(results / "cells"), ""
+    try:
+        record = check_evidence(folder, cell)
+    except UserError as error:
+        refused, record = str(error).replace(f"{folder}/", "").replace(str(folder), ""), read_record(folder)
+    history = pd.DataFrame([vars(epoch) for epoch in record.history]).map(_shown)
+    caption = f"Losses and validation AUROC of {cell} by epoch."
+    return {
+        "name": row.cell,
+        "state": state,
+        "facts": _facts(record, row.origin),
+        "history": PageTable(f"history/{cell}", "Epochs", caption, history),
+        "log": _tail(folder / LOG),
+        "refused": refused,
+        "last_lines": record.failure.last_lines if record.failure else [],
+    }
+
+
+def _facts(record: Record, origin: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the fields of a record in groups: its own first, then those of each part of it."""
+    left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
+    fields = {"evidence": origin, **record.model_dump(exclude=left_out)}
+    parts = {name: part for name, part in fields.items() if isinstance(part, dict) and part}
+    run = {name: value for name, value in fields.items() if name not in parts}
+    return {
+        _words(name).capitalize(): [(_words(key), _shown(value)) for key, value in part.items()]
+        for name, part in {"run": run, **parts}.items()
+    }
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{_words(key)} {_shown(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _tail(path: Path) -> list[str]:
+    """Return the last lines of a log, each cut after ``WIDTH`` characters."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - WINDOW))
+        lines = file.read().decode("utf-8", errors="replace").splitlines()[-LINES:]
+    return [line if len(line) <= WIDTH else f"{line[:WIDTH]} … [cut]" for line in lines]
+
+
+# -- rendering -------------------------------------------------------------------------------------
+
+
+def _render(gathered: dict[str, Any]) -> str:
+    """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"badge": _badge, "evidence": _evidence}
+    own = resources.files(__package__)
+    style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
+    texts = {"style": style, "script": script, "policy": policy, "explained": provenance.EXPLAINED}
+    return environment.get_template("page.html").render(gathered | texts)
+
+
+def visible(value: Any) -> Any:
+    """Return ``value`` as text without control or bidirectional characters and cut; markup stays as it is."""
+    if isinstance(value, Markup):
+        return value
+    text = "" if value is None else str(value)
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]} … [{len(text) - LONGEST:,} more characters]"
+    return "".join(c if c.isprintable() or c == "\n" else " " if c.isspace() else "\ufffd" for c in text)
+
+
+def _badge(state: object) -> Markup:
+    text = visible(state)
+    colour = next((name for name, words in _COLOURS.items() if text in words), "bad")
+    return Markup('<span class="badge {}">{}</span>').format(colour, text)
+
+
+def _evidence(text: str) -> Markup:
+    """Link names of evidence to the rows that explain them."""
+    if not _EVIDENCE.fullmatch(text):
+        return escape(visible(text))
+    return Markup(", ").join(Markup('<a href="#{0}">{0}</a>').format(name) for name in text.split(", "))
+
+
+def _hash(text: str) -> str:
+    """Return ``text`` as a source of a Content-Security-Policy (W3C CSP3)."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

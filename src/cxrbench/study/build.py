@@ -1,0 +1,194 @@
+"""What a build adds to Snakemake: it goes on after a kill, and failed commands speak for themselves."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+import psutil
+from snakemake_interface_logger_plugins.common import LogEvent
+
+_OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
+_STOP_SECONDS = 60.0  # for a trainer to save its state
+_MADE = ("results", "paper", "figures")  # folders that a build writes
+_NARRATORS = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
+_held: list[IO[str]] = []  # open, so locked, until this process ends
+
+
+def alone_in(folder: Path) -> bool:
+    """Whether no other Snakemake works in ``folder``; then clear what a killed one left there.
+
+    Every Snakemake holds a shared lock on a file for life, which the system releases however it ends. Where
+    nobody else holds it, Snakemake's own locks are stale, and processes of the dead build that still run
+    would write beside the new one: they are stopped. Raises OSError when ``folder`` may not be written.
+    """
+    (folder / ".snakemake").mkdir(exist_ok=True)
+    holder = open(folder / ".snakemake/alive.lock", "a+", encoding="utf-8")  # noqa: SIM115
+    _held.append(holder)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(holder, fcntl.LOCK_SH)
+        return False
+    except OSError:  # a disk without locks: Snakemake's own are all there is
+        return True
+    holder.seek(0)
+    host, stale = holder.read(), list((folder / ".snakemake/locks").glob("*.lock"))
+    if stale and host not in ("", socket.gethostname()):  # a shared disk may not share its locks
+        say(f"cxrbench: the last build ran on {host}; if it has ended there: snakemake --unlock")
+    elif stale:
+        stopped = _stop_jobs_of(folder)
+        unfinished = (path for made in _MADE for path in (folder / made).rglob(".*.part"))
+        for path in (*stale, *unfinished):
+            path.unlink(missing_ok=True)
+        also = f"; {stopped} of its processes still ran and were stopped" if stopped else ""
+        say(f"cxrbench: the last build here was killed{also}; this one goes on from its files")
+    holder.truncate(0)
+    holder.write(socket.gethostname())
+    holder.flush()
+    fcntl.flock(holder, fcntl.LOCK_SH)
+    return True
+
+
+def mark_jobs(folder: Path) -> None:
+    """Let the processes that this one starts carry the name of their build."""
+    os.environ[_OWNER] = str(folder.resolve())
+
+
+def _stop_jobs_of(folder: Path) -> int:
+    """Stop processes that a dead build of ``folder`` left, as Ctrl-C would; return how many there were."""
+    left, owner = [], str(folder.resolve())
+    ours = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in ours and process.environ().get(_OWNER) == owner:
+                process.terminate()
+                left.append(process)
+        except (psutil.Error, OSError):  # ended meanwhile, or another user's
+            continue
+    _, stubborn = psutil.wait_procs(left, timeout=_STOP_SECONDS)
+    for process in stubborn:
+        process.kill()
+    psutil.wait_procs(stubborn)
+    return len(left)
+
+
+def say(text: str) -> None:
+    """A message to the person; the command line's own would import every command."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# What decides the result of a rule's command, below the package.
+SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/findings.py", "cli/results.py")
+REPORTING = (
+    *(
+        f"{room}/**/*"
+        for room in ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
+    ),
+    "platforms/*",
+    "training/plan.py",
+)
+
+
+def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """The files of ``package`` that match, without caches and an editor's own."""
+    found = {path for one in patterns for path in package.glob(one)}
+    hidden = (".", "__pycache__")
+    return sorted(
+        path
+        for path in found
+        if path.is_file() and not any(part.startswith(hidden) for part in path.relative_to(package).parts)
+    )
+
+
+def code_of(package: Path, patterns: tuple[str, ...]) -> str:
+    """Changes with the code behind a command. Snakemake itself looks at commands and data only."""
+    hashed = hashlib.sha256()
+    for path in code_files(package, patterns):
+        hashed.update(path.relative_to(package.parent).as_posix().encode() + path.read_bytes())
+    return hashed.hexdigest()[:16]
+
+
+@cache
+def content_of(*paths: str | Path) -> str:
+    """A short hash of files' names and bytes, for a rule's params.
+
+    Snakemake compares times, and checksums that it takes when a job ends: a file that is edited while a job
+    reads it, or replaced by an older one, would never reach the paper.
+    """
+    hashed = hashlib.sha256()
+    for path in map(Path, paths):
+        hashed.update(f"{path}\0".encode() + (path.read_bytes() if path.is_file() else b"\0") + b"\0")
+    return hashed.hexdigest()[:16]
+
+
+class CommandsSpeak(logging.Filter):
+    """Shows what a rule's command wrote in its log, in place of Snakemake's words about its failure.
+
+    ``live`` names rules whose commands write to the terminal themselves.
+    """
+
+    def __init__(self, live: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._live = set(live)
+        self._logs: dict[int, tuple[str, list[str]]] = {}
+        self._ending = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event, text = getattr(record, "event", None), record.getMessage()
+        if event == LogEvent.JOB_INFO:
+            self._logs[vars(record)["jobid"]] = vars(record)["rule_name"], vars(record)["log"]
+        elif event == LogEvent.JOB_FINISHED:
+            rule, logs = self._logs.get(vars(record)["job_id"], ("", []))
+            if rule not in _NARRATORS:
+                self._show(rule, logs)
+        elif event == LogEvent.JOB_ERROR:
+            rule, logs = vars(record)["rule_name"], vars(record)["log"]
+            if not self._show(rule, logs):
+                how, where = self._ending or "failed", f" (log: {', '.join(logs)})" if logs else ""
+                say(f"cxrbench: the command of rule {rule} {how} without a message{where}")
+            return False
+        elif event == LogEvent.ERROR and "CalledProcessError" in text:
+            self._ending = _ending(text)
+            return False
+        return not text.startswith(
+            ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete")
+        )
+
+    def _show(self, rule: str, logs: list[str]) -> bool:
+        """Print the logs of a rule; return whether there was anything to show, here or before."""
+        names = [re.sub(r" \(.*\)$", "", log) for log in logs]
+        said = []
+        for name in names:
+            with suppress(OSError):  # no log, no words
+                said.append(Path(name).read_text(errors="replace").strip())
+        if rule not in self._live:
+            for text in filter(None, said):
+                say(text)
+        return any(said)
+
+
+def _ending(error: str) -> str:
+    """How a shell ended, from Snakemake's words about it."""
+    if found := re.search(r"died with <Signals\.(\w+)", error):
+        return f"was killed by {found[1]}"
+    found = re.search(r"exit status (\d+)", error)
+    code = int(found[1]) if found else 0
+    return f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+
+
+def speak_for_commands(logger: logging.Logger, live: Iterable[str] = ()) -> None:
+    """Put :class:`CommandsSpeak` before Snakemake's own filters of what reaches the terminal."""
+    for handler in logger.handlers:
+        if getattr(handler, "stream", None) in (sys.stderr, sys.stdout):
+            handler.filters.insert(0, CommandsSpeak(live))

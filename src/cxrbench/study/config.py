@@ -1,0 +1,362 @@
+"""The study, typed: datasets, recipes, cells, what runs here, prices and margins.
+
+``config/config.yaml`` is read into :class:`Study`; ``workflow/schemas/study.schema.json`` is generated
+from it (``python -m cxrbench schema``) and a test fails when the two drift apart.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from cxrbench.study.cells import PLAIN, Cell, is_plain, matches
+from cxrbench.study.errors import UserError, nearest, printable, suggestion
+from cxrbench.study.files import sha256_json
+from cxrbench.study.platform_names import PLATFORMS
+from cxrbench.study.readers import Document
+
+if TYPE_CHECKING:
+    Platform = str
+else:
+    Platform = Literal[PLATFORMS]
+# The schema does not list the names: a new platform changes no generated file.
+PlatformName = Annotated[
+    Platform,
+    WithJsonSchema({"type": "string", "description": "a name of study/platform_names.py"}),
+]
+PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
+# What "compiler" was when recipes were recorded without it: they keep their hash.
+_UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
+MOST_CELLS = 100_000  # of one study
+_MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
+
+
+def _plain(name: str) -> str:
+    if not is_plain(name):
+        raise ValueError(f"'{printable(name[:100])}' cannot be a name: {PLAIN}")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses keys it does not know, infinite numbers and NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Augmentation(Strict):
+    """What happens to a training image; drawn per image from (seed, epoch, image)."""
+
+    flip: float = Field(0.5, ge=0, le=1, description="probability of a horizontal flip")
+    shift: float = Field(0.08, ge=0, lt=0.5, description="largest shift, as a fraction of the side")
+    scale: float = Field(0.15, ge=0, lt=1, description="largest relative change of size")
+
+
+class Compiler(Strict):
+    """What Neuron's compiler is told besides the precision; its documented defaults of today, explicit."""
+
+    model_type: Literal["generic", "transformer", "unet-inference", "cnn-training"] = Field(
+        "generic", description="cnn-training is in AWS's ResNet-50 sample and not documented"
+    )
+    optlevel: Literal[1, 2, 3] = 2
+
+
+class Recipe(Strict):
+    """Everything that decides a result besides data, network, platform and seed. Hashed."""
+
+    epochs: Count = Field(description="passes over the training part; the last one is scored")
+    batch: Count = Field(description="images per optimizer step, over all processes")
+    optimizer: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(1e-3, gt=0, description="at the peak of the schedule")
+    weight_decay: float = Field(0.05, ge=0)
+    schedule: Literal["warmup_cosine"] = "warmup_cosine"
+    warmup: float = Field(0.1, ge=0, lt=1, description="fraction of all steps spent warming up")
+    averaging: float = Field(0.99, ge=0, lt=1, description="decay per step of the averaged weights; 0: none")
+    drop_path: float = Field(0.0, ge=0, lt=1, description="stochastic depth, where the network has it")
+    prior_bias: bool = Field(True, description="start the classifier's bias at the log-odds of each label")
+    augmentation: Augmentation = Augmentation()
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
+    activation_checkpointing: bool = False
+    threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
+    compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
+
+    def hash(self) -> str:
+        """Sixteen hex digits that change with any of the values above."""
+        values = self.model_dump(mode="json")
+        if values["compiler"] == _UNRECORDED_COMPILER:
+            del values["compiler"]
+        return sha256_json(values)[:16]
+
+
+class PhantomSource(Strict):
+    """Drawn radiographs with real label rows; always called phantom."""
+
+    source: Literal["phantom"]
+    pixels: int = Field(ge=16, le=1024)
+    recipe: str
+    images: dict[Literal["train", "val", "test"], Count] = {"train": 2800, "val": 800, "test": 1400}
+    seed: Seed = 0
+
+
+class NihSource(Strict):
+    """A folder or tarballs of NIH-named images of any size, with NIH's own label table."""
+
+    source: Literal["nih"]
+    pixels: int = Field(ge=16, le=1024)
+    recipe: str
+    folder: Path = Field(description="PNG files or tarballs, anywhere below; relative to the repository")
+    split: str = Field(
+        "chexnet", description="official, chexnet, seeded-N, or a CSV file with columns image,split"
+    )
+    expect_images: dict[Literal["train", "val", "test"], Count] | None = Field(
+        None, description="images per part, asserted when packing"
+    )
+
+
+class ChestMnistSource(Strict):
+    """MedMNIST's reduced ChestX-ray14 in one of its four sizes; it does not say which patient is whose."""
+
+    source: Literal["chestmnist"]
+    pixels: Literal[28, 64, 128, 224]
+    recipe: str
+    folder: Path = Field(
+        Path("data/raw/chestmnist"), description="where chestmnist.npz or chestmnist_64.npz is"
+    )
+
+
+AnySource = PhantomSource | NihSource | ChestMnistSource
+Dataset = Annotated[AnySource, Field(discriminator="source")]
+
+
+class CellBlock(Strict):
+    """A block of cells: every architecture on every platform with every seed."""
+
+    dataset: str
+    architectures: list[Name] = Field(min_length=1)
+    platforms: list[PlatformName] = Field(min_length=1)
+    seeds: list[Seed] = Field(min_length=1)
+
+
+class Limits(Strict):
+    """How a trainer is watched and spread. Not in the recipe, and yet ``micro_batch``, ``out_of_memory`` and
+    ``processes`` change what BatchNorm sees: its statistics are those of one forward pass of one process.
+    """
+
+    hours: float = Field(12.0, gt=0, description="wall time of one cell; more is status timed_out")
+    memory_gib: float | None = Field(None, gt=0, description="host memory of the trainer; none: no limit")
+    checkpoint_minutes: float = Field(5.0, ge=0, description="0: at every step (for tests)")
+    micro_batch: Count | None = Field(None, description="images per forward pass; none: the whole batch")
+    out_of_memory: Literal["halve", "record"] = Field(
+        "halve", description="halve the micro-batch and go on, or record the status out_of_memory"
+    )
+    processes: Count = Field(1, description="one per device; the batch is shared between them")
+    resident_gib: float = Field(6.0, ge=0, description="packed data up to this size live on the device")
+    spot_notice: bool = Field(False, description="ask EC2's metadata address for spot interruption notices")
+
+
+class Pricing(Strict):
+    """Which price a cell is charged."""
+
+    region: str = "us-east-1"
+    basis: PriceBasis = "on_demand"
+    as_of: str | None = Field(None, description="ISO date: the newest price up to then; none: the newest")
+    instances: dict[PlatformName, str] = Field(
+        default={"cpu": "c7a.large", "xla_cpu": "c7a.large", "cuda": "g5.xlarge"},
+        description="instance type a platform is priced as when the cell ran on another host (proxy)",
+    )
+
+
+class Cluster(Strict):
+    """What the nodes of a cluster have, and what a cell's job asks of the scheduler (docs/slurm.md)."""
+
+    platforms: list[PlatformName] = Field(
+        min_length=1, description="platforms of the nodes: their cells are trained there, as jobs"
+    )
+    partitions: dict[PlatformName, str] = Field(
+        {}, description="partition of a platform's jobs; none: the cluster's default"
+    )
+    gres: dict[PlatformName, str] = Field(
+        {"cuda": "gpu:{processes}"}, description="devices of a job, as Slurm's --gres wants them"
+    )
+    memory_gib: dict[PlatformName, float] = Field(
+        {"cuda": 12, "neuron": 24, "torchneuron": 24},
+        description="host memory of a job of which nothing is recorded; others: 8",
+    )
+    python: dict[PlatformName, str] = Field(
+        {}, description="interpreter of the environment that trains a platform; none: Snakemake's own"
+    )
+    exclusive: bool = Field(True, description="a job has its node for itself, as a cell's cost assumes")
+
+
+class Margins(Strict):
+    """Differences small enough to call two platforms equivalent, declared before looking."""
+
+    auroc_macro: float = Field(0.01, gt=0)
+    auroc_label: float = Field(0.02, gt=0)
+    f1: float = Field(0.01, gt=0)
+
+
+class Study(Strict):
+    """One study: what is asked, with what, and what of it runs on this machine."""
+
+    pathvars: dict[Literal["results", "figures", "generated", "paper", "packed", "logs"], str] = Field(
+        default={}, description="where things lie, as Snakemake's path variables"
+    )
+    datasets: dict[Name, Dataset]
+    recipes: dict[Name, Recipe]
+    cells: list[CellBlock]
+    run: list[str] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
+    limits: Limits = Limits()
+    cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
+    prices: Pricing = Pricing()
+    margins: Margins = Margins()
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Study:
+        for what, where in self.pathvars.items():
+            if not re.fullmatch(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", where):
+                raise ValueError(
+                    f"pathvars.{what}: '{printable(where)}': the graph's commands need a path "
+                    "without blanks and quotes"
+                )
+        for pattern in self.run:
+            braces = re.findall(r"\{([^{}]*)\}", pattern)
+            nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
+            if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
+                raise ValueError(
+                    f"run: '{printable(pattern[:100])}': braces inside of braces, or more than "
+                    f"{_MOST_ALTERNATIVES:,} alternatives; write several patterns"
+                )
+        for name, dataset in self.datasets.items():
+            if name.startswith("phantom") != (dataset.source == "phantom"):
+                raise ValueError(
+                    f"datasets.{name}: drawn images, and only they, have a name that begins with 'phantom'"
+                )
+            _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
+        for number, block in enumerate(self.cells):
+            _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
+        sizes = (len(one.architectures) * len(one.platforms) * len(one.seeds) for one in self.cells)
+        if (count := sum(sizes)) > MOST_CELLS:
+            raise ValueError(f"cells: {count:,} cells; a study has {MOST_CELLS:,} at most")
+        return self
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell of the study, in the order of the config, each once."""
+        return list(
+            dict.fromkeys(
+                Cell(block.dataset, architecture, platform, seed)
+                for block in self.cells
+                for architecture in block.architectures
+                for platform in block.platforms
+                for seed in block.seeds
+            )
+        )
+
+    def may_run(self, cell: Cell) -> bool:
+        """Whether a pattern under ``run`` names ``cell``."""
+        return matches(cell, self.run)
+
+    def dataset(self, name: str) -> AnySource:
+        """The dataset called ``name``; UserError with the nearest names otherwise."""
+        _known(name, self.datasets, "dataset", "dataset", error=UserError)
+        return self.datasets[name]
+
+    def recipe(self, dataset: str) -> Recipe:
+        """The recipe that the dataset called ``dataset`` is trained with."""
+        return self.recipes[self.dataset(dataset).recipe]
+
+
+def _known(
+    name: str, known: dict[str, Any], where: str, kind: str, error: type[Exception] = ValueError
+) -> None:
+    if name not in known:
+        raise error(f"{where}: unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+
+
+def read_study(path: Path | str) -> Study:
+    """The study in a YAML or JSON file; UserError with place, key and remedy when it is wrong."""
+    document = Document(path)
+    return parse_study(document.value, document.at)
+
+
+def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study:
+    """The study in a mapping; ``where`` names its origin in messages, or the place of a value by its keys."""
+    at = where if callable(where) else lambda *keys: where
+    if not isinstance(value, dict):
+        raise UserError(f"{at()}: a study is a mapping with datasets, recipes and cells")
+    try:
+        return Study.model_validate(value)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{at(*_keys(one))}: {_explain(one)}" for one in error.errors())) from None
+
+
+def _keys(error: Any) -> list[str | int]:
+    """Where an error is, without the source that pydantic puts behind a dataset's name."""
+    location = list(error["loc"])
+    if location[:1] == ["datasets"]:
+        del location[2:3]
+    return [part for part in location if part != "[key]"]
+
+
+def _explain(error: Any) -> str:
+    """One validation error as: key, what is wrong, the nearest right key."""
+    location = _keys(error)
+    key = ".".join(str(part) for part in location)
+    if error["type"] == "extra_forbidden":
+        known = _fields_at(error["loc"][:-1])
+        return f"unknown key '{key}'{suggestion(str(location[-1]), known)}"
+    if error["type"] == "missing":
+        return f"key '{key}' is missing: add it"
+    if error["type"] == "literal_error":
+        hint = nearest(str(error["input"]), re.findall(r"'([^']+)'", error["ctx"]["expected"]))
+        return f"{key}: unknown value {error['input']!r}{hint}; use one of {error['ctx']['expected']}"
+    if error["type"] == "union_tag_not_found":
+        return f"key '{key}.source' is missing: use one of {', '.join(_SOURCES)}"
+    if error["type"] == "union_tag_invalid":
+        tag = error["ctx"]["tag"]
+        return (
+            f"{key}.source: unknown source '{tag}'{nearest(tag, _SOURCES)}; use one of {', '.join(_SOURCES)}"
+        )
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{key}: {message}" if key else message
+
+
+_MODELS_AT: dict[str, type[Strict]] = {
+    "recipes": Recipe,
+    "recipes.augmentation": Augmentation,
+    "recipes.compiler": Compiler,
+    "datasets.phantom": PhantomSource,
+    "datasets.nih": NihSource,
+    "datasets.chestmnist": ChestMnistSource,
+    "cells": CellBlock,
+    "limits": Limits,
+    "cluster": Cluster,
+    "prices": Pricing,
+    "margins": Margins,
+}
+
+_SOURCES = tuple(key.removeprefix("datasets.") for key in _MODELS_AT if key.startswith("datasets."))
+
+
+def _fields_at(location: tuple[Any, ...]) -> list[str]:
+    """The keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
+    named_by_user = location[:1] in (("recipes",), ("datasets",), ("cells",))
+    parts = [str(p) for p in (location[:1] + location[2:] if named_by_user else location)]
+    return list(_MODELS_AT.get(".".join(parts), Study).model_fields)

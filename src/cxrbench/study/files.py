@@ -1,0 +1,149 @@
+"""Writing files so that a final name never stands on half-written content, and hashing them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrbench.study.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_REMEDIES = {
+    errno.ENOENT: "there is no such file or folder; check the path",
+    errno.EISDIR: "this is a folder; name a file, for example one in it",
+    errno.ENOTDIR: "a part of this path is a file, not a folder; check the path",
+    errno.EEXIST: "a file stands where a folder is needed; name another place",
+    errno.EACCES: "this may not be read or written; change its permissions or name another place",
+    errno.EPERM: "this may not be changed; name another place",
+    errno.EROFS: "this is on a read-only disk; name another place",
+    errno.EFBIG: "File too large for a limit on file sizes (ulimit -f) or for this disk; raise the limit",
+    errno.ENAMETOOLONG: "this name is too long; name a shorter one",
+}
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def explained(error: OSError, path: Path | str | None = None) -> UserError | None:
+    """What the system refused, as a message about ``path`` (else the file it names) with a remedy.
+
+    None for an error that is about no file, or that a user cannot mend.
+    """
+    path = path or error.filename
+    if not isinstance(path, str | Path):
+        return None
+    if error.errno in DISK_FULL and error.errno != errno.EFBIG:
+        return UserError(
+            f"{path}: the disk is full; free some space on {Path(path).parent} and run again "
+            "(nothing half-written is left)"
+        )
+    remedy = _REMEDIES.get(error.errno or 0)
+    return UserError(f"{path}: {remedy}") if remedy else None
+
+
+def remedy(path: Path) -> str:
+    """Return how to mend a damaged file: from git where HEAD has another content, else make it again."""
+    there = next(folder for folder in path.absolute().parents if folder.is_dir())
+    command = ["git", "-C", str(there), "status", "--porcelain", "--no-renames", "--untracked-files=no", "--"]
+    try:
+        changes = subprocess.run([*command, str(path.absolute())], capture_output=True).stdout
+    except (OSError, ValueError):  # no git, or a name that no file can have
+        changes = b""
+    can = changes and not changes.startswith(b"A")  # A: added since, so HEAD has no copy
+    return f"restore it: git checkout HEAD -- {path}" if can else "make it again"
+
+
+@contextmanager
+def written_aside(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it on success, remove it on any failure.
+
+    Bytes, then name, are on the disk when this returns: a power cut leaves the old file or the new one.
+    A full disk, a folder of that name and a place that may not be written become a UserError.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "", str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        if message := explained(error, path):
+            raise message from error
+        raise
+    os.close(handle)
+    aside = Path(name)
+    try:
+        yield aside
+        aside.chmod(0o666 & ~_umask())
+        synced(aside)
+        os.replace(aside, path)
+        synced(path.parent)
+    except OSError as error:
+        ours = error.errno in DISK_FULL or error.filename == str(aside)  # another file may be read meanwhile
+        if ours and (message := explained(error, path)):
+            raise message from error
+        raise
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def synced(path: Path) -> None:
+    """Wait until the disk has ``path``: a file's bytes, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network disks sync no folders
+            raise
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write UTF-8 text with Unix line ends, aside and renamed."""
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_if_changed(path: Path | str, text: str) -> None:
+    """Write ``text`` unless the file holds it already: its time of change stays what it was."""
+    path = Path(path)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write indented JSON with a final newline, aside and renamed."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def sha256_file(path: Path | str) -> str:
+    """Hex sha256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Hex sha256 of a value's canonical JSON (sorted keys, no spaces)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_csv(path: Path | str, table: pd.DataFrame) -> None:
+    """Write a table as CSV with Unix line ends, aside and renamed."""
+    write_text(path, table.to_csv(index=False, lineterminator="\n"))

@@ -1,0 +1,79 @@
+"""Synthetic predictions like the real ones: patients with several images that resemble each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from cxrbench.analysis.sample import Sample
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.evidence.predictions import LABELS, SCORES
+
+# roughly the share of images of each finding in ChestX-ray14, in the findings' order
+PREVALENCE = np.array([10, 2.5, 12, 18, 5, 5.5, 1.3, 4.7, 4.2, 2, 2.2, 1.5, 3, 0.2]) / 100
+
+
+def draw_predictions(
+    seed: int, patients: dict[str, int], prevalence: np.ndarray = PREVALENCE, skill: float = 1.2
+) -> pd.DataFrame:
+    """A predictions table with ``patients`` per split; one to forty images each, labels and scores alike."""
+    rng = np.random.default_rng(seed)
+    parts, first = [], 1
+    for split, count in patients.items():
+        size = np.minimum(rng.geometric(0.25, count), 40)
+        patient = np.repeat(np.arange(count), size)
+        shape = (len(patient), len(prevalence))
+        own = [0.7 * rng.normal(size=(count, shape[1]))[patient] + 0.7 * rng.normal(size=shape) for _ in "ab"]
+        labels = own[0] > np.sqrt(0.98) * norm.isf(prevalence)
+        scores = 1 / (1 + np.exp(2 - skill * labels - own[1]))
+        names = [f"{first + p:08d}_{k:03d}.png" for p, k in zip(patient, _running(size), strict=True)]
+        part = pd.DataFrame({"image": names, "patient": first + patient, "split": split})
+        part[LABELS] = labels.astype("uint8")
+        part[SCORES] = scores.astype("float32")
+        parts.append(part)
+        first += count
+    return pd.concat(parts, ignore_index=True)
+
+
+def _running(sizes: np.ndarray) -> np.ndarray:
+    """0..size-1 for each size, joined."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+def network_of(predictions: pd.DataFrame, seed: int, noise: float = 0.3, shift: float = 0.0) -> pd.DataFrame:
+    """Another network's scores of the same images: ``noise`` on the log-odds, ``shift`` more skill."""
+    rng = np.random.default_rng(seed)
+    odds = np.log(predictions[SCORES].to_numpy(float) / (1 - predictions[SCORES].to_numpy(float)))
+    odds += noise * rng.normal(size=odds.shape) + shift * predictions[LABELS].to_numpy()
+    other = predictions.copy()
+    other[SCORES] = (1 / (1 + np.exp(-odds))).astype("float32")
+    return other
+
+
+def draw_sample(
+    rng: np.random.Generator, patients: int, prevalence: float, networks: list[float], own: float = 0.3
+) -> list[Sample]:
+    """The same images of ``patients`` scored for one label by networks of the given skills.
+
+    ``own`` is the share of a network's score that it does not share with the others.
+    """
+    clusters = np.repeat(np.arange(patients), np.minimum(rng.geometric(0.25, patients), 40)).astype(np.int32)
+
+    def clustered() -> np.ndarray:
+        return 0.77 * rng.normal(size=patients)[clusters] + 0.64 * rng.normal(size=len(clusters))
+
+    truth, common = clustered() > norm.isf(prevalence), clustered()
+    images = np.arange(len(clusters))
+    return [
+        Sample(
+            images,
+            truth[:, None],
+            (skill * truth + np.sqrt(1 - own) * common + np.sqrt(own) * clustered())[:, None],
+            clusters,
+            patients,
+            True,
+            FINDINGS[:1],
+        )
+        for skill in networks
+    ]

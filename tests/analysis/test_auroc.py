@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from cxrbench.analysis.auroc import auroc, effective_clusters, interval, satterthwaite
+from cxrbench.analysis.components import between_networks
+from cxrbench.analysis.sample import Sample, sample_of
+
+from .synthetic import draw_sample, network_of
+
+
+def make(truth, scores, clusters) -> Sample:
+    truth, scores = np.asarray(truth, bool)[:, None], np.asarray(scores, float)[:, None]
+    codes, numbered = np.unique(clusters, return_inverse=True)
+    return Sample(np.arange(len(truth)), truth, scores, numbered, len(codes), True, ("one",))
+
+
+@st.composite
+def samples(draw):
+    """A small sample with both classes in two patients or more, and many ties."""
+    n_patients = draw(st.integers(4, 12))
+    n = draw(st.integers(2 * n_patients, 4 * n_patients))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    clusters = np.append(np.arange(n_patients), rng.integers(0, n_patients, n - n_patients))
+    truth = rng.random(n) < 0.4
+    truth[:4] = [True, True, False, False]
+    return make(truth, rng.integers(0, draw(st.integers(2, 50)), n) / 50, clusters)
+
+
+@given(samples())
+@settings(max_examples=60, deadline=None)
+def test_value_is_scikit_learns_with_ties(sample):
+    assert auroc(sample).value[0] == pytest.approx(roc_auc_score(sample.labels[:, 0], sample.scores[:, 0]))
+
+
+@given(samples(), st.integers(0, 100))
+@settings(max_examples=30, deadline=None)
+def test_order_of_rows_does_not_matter(sample, seed):
+    order = np.random.default_rng(seed).permutation(sample.n_images)
+    mixed = make(sample.labels[order, 0], sample.scores[order, 0], sample.clusters[order])
+    assert auroc(mixed).value == pytest.approx(auroc(sample).value)
+    assert auroc(mixed).error == pytest.approx(auroc(sample).error)
+
+
+@given(samples())
+@settings(max_examples=30, deadline=None)
+def test_monotone_transform_changes_nothing(sample):
+    before, after = auroc(sample), auroc(replace(sample, scores=np.exp(3 * sample.scores) - 7))
+    np.testing.assert_array_equal(after.value, before.value)
+    np.testing.assert_array_equal(after.influence, before.influence)
+
+
+@given(samples())
+@settings(max_examples=30, deadline=None)
+def test_reversed_scores_mirror_value_and_keep_error(sample):
+    before, after = auroc(sample), auroc(replace(sample, scores=-sample.scores))
+    assert after.value == pytest.approx(1 - before.value)
+    assert after.error == pytest.approx(before.error)
+
+
+@given(samples(), st.integers(2, 4))
+@settings(max_examples=30, deadline=None)
+def test_repeating_every_patients_images_leaves_the_clustered_interval(sample, times):
+    again = make(
+        *(np.tile(part, times) for part in (sample.labels[:, 0], sample.scores[:, 0], sample.clusters))
+    )
+    for part in ("value", "error", "degrees"):
+        assert getattr(auroc(again), part) == pytest.approx(getattr(auroc(sample), part), nan_ok=True)
+    if auroc(sample).error[0] > 0:  # and the image-level interval is fooled
+        assert auroc(again.as_images()).error[0] < auroc(sample.as_images()).error[0]
+
+
+def brute_force_delong(truth, scores) -> float:
+    """DeLong's variance by the definition, pair by pair."""
+    wins = (scores[truth][:, None] > scores[~truth]) + 0.5 * (scores[truth][:, None] == scores[~truth])
+    return wins.mean(axis=1).var(ddof=1) / truth.sum() + wins.mean(axis=0).var(ddof=1) / (~truth).sum()
+
+
+@given(samples())
+@settings(max_examples=30, deadline=None)
+def test_one_image_per_patient_is_delong(sample):
+    expected = brute_force_delong(sample.labels[:, 0], sample.scores[:, 0])
+    assert auroc(sample.as_images()).error[0] ** 2 == pytest.approx(expected, abs=1e-15)
+
+
+def test_paired_difference_is_mlstatkits_delong(predictions):
+    mlstatkit = pytest.importorskip("MLstatkit")
+    first = sample_of(predictions, "test").as_images()
+    second = sample_of(network_of(predictions, 1), "test").as_images()
+    ours = between_networks(auroc(first), auroc(second))
+    for k in (0, 5, 13):
+        z, _, _, _, area, *_ = mlstatkit.Delong_test(
+            first.labels[:, k], first.scores[:, k], second.scores[:, k]
+        )
+        assert -ours.value[k] / ours.error[k] == pytest.approx(z, rel=1e-6)
+        assert auroc(first).value[k] == pytest.approx(area)
+
+
+def test_macro_error_uses_the_covariance_of_labels():
+    sample = draw_sample(np.random.default_rng(0), 200, 0.2, [1.0])[0]
+    twice = replace(sample, labels=np.tile(sample.labels, 2), scores=np.tile(sample.scores, 2))
+    both = auroc(twice).with_mean(np.array([True, True]))
+    assert both.error[2] == pytest.approx(both.error[0])  # the same label twice teaches nothing new
+
+
+def test_one_class_is_undefined_and_one_positive_patient_has_no_error():
+    undefined = auroc(make([0, 0, 0], [0.1, 0.2, 0.3], [0, 1, 2]))
+    assert np.isnan(undefined.value[0]) and np.isnan(undefined.error[0])
+    single = auroc(make([1, 1, 0, 0], [0.9, 0.1, 0.3, 0.2], [0, 0, 1, 2]))
+    assert single.value[0] == 0.5 and np.isnan(single.error[0])
+
+
+def test_interval_stays_inside_zero_and_one_and_is_unknown_without_error():
+    low, high = interval(np.array([0.98, 1.0]), np.array([0.05, 0.0]), np.array([5.0, 5.0]))
+    assert 0 < low[0] < 0.98 < high[0] < 1
+    assert np.isnan(low[1]) and np.isnan(high[1])
+
+
+def test_effective_clusters_are_all_of_them_only_where_they_weigh_the_same():
+    influence = np.array([[0.01, 0.3, 0.0], [-0.01, 0.0, 0.0], [0.01, 0.0, 0.0]])
+    assert effective_clusters(influence) == pytest.approx([3, 1, np.inf])
+
+
+def test_a_patient_with_most_positive_images_widens_the_interval():
+    """Taken for one of many alike, it would hide that the AUROC hangs on it."""
+    rng = np.random.default_rng(4)
+    truth = np.arange(200) < 40
+    patients = np.where(np.arange(200) < 30, 0, np.arange(200))  # 30 of 40 positive images are one patient's
+    heavy, even = (auroc(make(truth, rng.normal(size=200) + truth, c)) for c in (patients, np.arange(200)))
+    assert heavy.degrees[0] < 4 < even.degrees[0]
+    (low, wide_low), (high, wide_high) = (
+        np.concatenate(ends)
+        for ends in zip(*(interval(e.value, e.error, e.degrees) for e in (even, heavy)), strict=True)
+    )
+    assert wide_high - wide_low > 1.5 * (high - low)
+
+
+def test_bad_samples_have_no_interval_where_nothing_can_be_said():
+    scores = np.linspace(0, 1, 6)
+    for truth, scored, patients, value in (
+        ([1, 0, 1, 0, 1, 0], scores, [0] * 6, 2 / 6),  # one patient
+        ([1, 1, 0, 0, 0, 0], scores, [0, 0, 1, 2, 3, 4], 0.0),  # all positives in one
+        ([1] * 6, scores, range(6), np.nan),  # no negatives
+        ([1, 1, 0, 0, 0, 0], np.ones(6), range(6), 0.5),  # ties only
+    ):
+        found = auroc(make(truth, scored, patients))
+        low, high = interval(found.value, found.error, found.degrees)
+        assert found.value[0] == pytest.approx(value, nan_ok=True)
+        assert np.isnan(low[0]) and np.isnan(high[0])
+
+
+def test_satterthwaite_lies_between_the_poorest_part_and_the_sum():
+    assert satterthwaite(np.array([1.0, 0.0]), np.array([2.0, 9.0])) == pytest.approx(2)
+    assert satterthwaite(np.array([1.0, 1.0]), np.array([2.0, 2.0])) == pytest.approx(4)
+
+
+def covered(seed: int, simulations: int, patients: int, prevalence: float, skill: float) -> np.ndarray:
+    """Share of simulations whose 95 % interval holds the truth: clustered, image-level."""
+    rng, inside = np.random.default_rng(seed), []
+    from scipy.stats import norm
+
+    truth = norm.cdf(skill / np.sqrt(2 * (0.77**2 + 0.64**2)))
+    for _ in range(simulations):
+        (sample,) = draw_sample(rng, patients, prevalence, [skill])
+        bounds = [interval(e.value, e.error, e.degrees) for e in (auroc(sample), auroc(sample.as_images()))]
+        inside.append([low[0] <= truth <= high[0] for low, high in bounds])
+    return np.mean(inside, axis=0)
+
+
+def test_coverage_of_clustered_and_of_image_level_intervals():
+    clustered, images = covered(1, 600, 400, 0.1, 1.0)
+    assert 0.94 <= clustered <= 0.98
+    assert images < 0.88
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("patients", "prevalence", "skill"),
+    [(400, 0.1, 1.0), (1000, 0.15, 0.8), (2800, 0.05, 1.2), (600, 0.03, 1.0)],
+)
+def test_coverage_over_sizes(patients, prevalence, skill):
+    clustered, images = covered(2, 3000, patients, prevalence, skill)
+    assert 0.94 <= clustered <= 0.98
+    assert images < clustered - 0.02

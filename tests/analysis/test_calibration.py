@@ -1,0 +1,69 @@
+"""Reliability curves: bins, and intervals that know about patients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from cxrbench.analysis.calibration import reliability
+from cxrbench.analysis.sample import Sample
+
+
+def drawn(rng: np.random.Generator, patients: int, copies: int = 1, off: float = 1.0) -> Sample:
+    """Calibrated scores of one finding (``off`` times too low), each patient's image ``copies`` times."""
+    true = rng.beta(1, 9, patients)
+    labels = rng.random(patients) < true
+    clusters = np.repeat(np.arange(patients, dtype=np.int32), copies)
+    names = np.array([f"{number:06d}" for number in range(len(clusters))])
+    column = [values.repeat(copies)[:, None] for values in (labels, true / off)]
+    return Sample(names, *column, clusters, patients, True, ("Mass",))
+
+
+def test_bins_hold_equally_many_images_and_their_own_means() -> None:
+    sample = drawn(np.random.default_rng(0), 1000)
+    bins = reliability(sample, 4)
+    assert list(bins["pairs"]) == [250] * 4 and bins["score"].is_monotonic_increasing
+    highest = np.argsort(sample.scores[:, 0])[-250:]
+    assert bins["share"].iloc[-1] == pytest.approx(sample.labels[highest, 0].mean())
+    assert bins["score"].iloc[-1] == pytest.approx(sample.scores[highest, 0].mean())
+
+
+def test_with_one_image_per_patient_the_interval_is_clopper_and_pearsons() -> None:
+    row = reliability(drawn(np.random.default_rng(1), 400), 1).iloc[0]
+    count = row["share"] * 400
+    assert row["ci_low"] == pytest.approx(beta.ppf(0.025, count, 401 - count), rel=0.01)
+    assert row["ci_high"] == pytest.approx(beta.ppf(0.975, count + 1, 400 - count), rel=0.01)
+
+
+def test_copies_of_an_image_tell_nothing_new() -> None:
+    single = reliability(drawn(np.random.default_rng(2), 300), 3)
+    copied = reliability(drawn(np.random.default_rng(2), 300, copies=5), 3)
+    for name in ("share", "ci_low", "ci_high", "patients"):
+        assert copied[name].to_numpy() == pytest.approx(single[name].to_numpy(), rel=1e-6)
+
+
+def test_a_bin_without_positives_has_an_upper_end_that_patients_set() -> None:
+    sample = drawn(np.random.default_rng(3), 200, copies=5)
+    sample.labels[:] = False
+    row = reliability(sample, 1).iloc[0]
+    assert (row["share"], row["ci_low"]) == (0, 0)
+    assert row["ci_high"] == pytest.approx(1 - 0.025 ** (1 / 200))
+
+
+def test_equal_scores_are_one_bin() -> None:
+    sample = drawn(np.random.default_rng(4), 100)
+    sample.scores[:] = 0.1
+    assert list(reliability(sample)["pairs"]) == [100]
+
+
+def test_intervals_hold_the_true_share_and_show_scores_that_are_too_low() -> None:
+    rng = np.random.default_rng(5)
+    inside, wrong = [], []
+    for _ in range(200):
+        sample = drawn(rng, 600, copies=3)
+        bins = reliability(sample, 5)
+        inside.append((bins["ci_low"] <= bins["score"]) & (bins["score"] <= bins["ci_high"]))
+        low = reliability(drawn(rng, 600, copies=3, off=3), 5).iloc[-1]
+        wrong.append(low["ci_low"] > low["score"])
+    assert 0.94 <= np.mean(inside) <= 0.99 and np.mean(wrong) > 0.95

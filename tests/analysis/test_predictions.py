@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cxrbench.analysis.evaluate import evaluate
+from cxrbench.analysis.predictions import load_predictions
+from cxrbench.evidence.predictions import LABELS, SCORES
+from cxrbench.study.errors import UserError
+
+from .synthetic import draw_predictions
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    return draw_predictions(2, {"val": 30, "test": 30}, np.full(14, 0.3))
+
+
+@pytest.fixture
+def load(tmp_path):
+    def write_and_load(table):
+        table.to_parquet(tmp_path / "foreign.parquet")
+        return load_predictions(tmp_path / "foreign.parquet")
+
+    return write_and_load
+
+
+def arrow(table, column, values):
+    """The table with one column of odd type."""
+    whole = pa.Table.from_pandas(table, preserve_index=False)
+    return whole.set_column(whole.column_names.index(column), column, pa.array(values))
+
+
+ODD = [
+    ("patient", [[1]], "patient has the type list<"),
+    ("split", [["test"]], "split has the type list<"),
+    ("patient", [{"a": 1}], "patient has the type struct<"),
+    ("image", [{"a": 1}], "image has the type struct<"),
+    ("image", [b"a"], "image has the type binary"),
+    ("label_Mass", [timedelta(0)], "label_Mass has the type duration"),
+    ("score_Mass", [datetime(2026, 1, 1)], "score_Mass has the type timestamp"),
+    ("score_Mass", ["9" * 5000], "scores are probabilities"),
+]
+
+
+@pytest.mark.fault("predictions with columns of odd types", "file, column and type in one message")
+@pytest.mark.parametrize(("column", "value", "message"), ODD)
+def test_a_column_of_an_odd_type_is_named(table, tmp_path, column, value, message):
+    pq.write_table(arrow(table, column, value * len(table)), tmp_path / "odd.parquet")
+    with pytest.raises(UserError, match=rf"odd\.parquet: .*{message}"):
+        load_predictions(tmp_path / "odd.parquet")
+
+
+@pytest.mark.fault("broken notes of pandas in a Parquet file", "the predictions are read without them")
+@pytest.mark.parametrize("note", [b"{", b"[]", b"{}", b'{"index_columns": ["gone"], "columns": []}'])
+def test_what_pandas_noted_is_not_needed(table, tmp_path, note):
+    whole = pa.Table.from_pandas(table).replace_schema_metadata({b"pandas": note})
+    pq.write_table(whole, tmp_path / "noted.parquet")
+    assert len(load_predictions(tmp_path / "noted.parquet")[0]) == len(table)
+
+
+@pytest.mark.fault("random bytes in a Parquet file", "one message or a table, no traceback")
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8))
+def test_any_bytes_are_a_table_or_a_message(tmp_path_factory, changes):
+    path = tmp_path_factory.getbasetemp() / "mutated.parquet"
+    draw_predictions(2, {"val": 5, "test": 5}, np.full(14, 0.3)).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    for at, byte in changes:
+        content[-1 - at % len(content)] = byte
+    path.write_bytes(content)
+    with suppress(UserError):
+        load_predictions(path)
+
+
+def put(table, column, rows, value):
+    table[column] = table[column].astype(object if isinstance(value, str) else float)
+    table.loc[table.index[rows], column] = value
+    return table
+
+
+def test_a_sound_table_comes_back_without_notes(load, table):
+    loaded, notes = load(table)
+    assert notes == [] and len(loaded) == len(table)
+    assert evaluate(loaded, replicates=2).table["value"].notna().any()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: put(t, "score_Mass", [4], np.nan), r"score_Mass is 'nan' in row 4 \(image .*png\)"),
+        (lambda t: put(t, "score_Mass", [4], np.inf), "score_Mass is 'inf' in row 4"),
+        (lambda t: put(t, "score_Edema", [2, 3, 5, 7], 1.5), "row 2 .* row 3 .* row 5 .* and 1 more; scores"),
+        (lambda t: put(t, "score_Edema", [2], -0.1), "score_Edema is '-0.1' in row 2"),
+        (lambda t: put(t, "score_Mass", [0], "x").astype({"score_Mass": str}), "score_Mass is 'x' in row 0"),
+        (lambda t: put(t, "label_Hernia", [1], 2), "label_Hernia is '2.0' in row 1 .*; labels are 0 or 1"),
+        (lambda t: put(t, "label_Hernia", [1], np.nan), "label_Hernia is 'nan' in row 1"),
+        (lambda t: pd.concat([t, t.iloc[[5]]]), "image occurs more than once in row 5 .*keep one"),
+        (lambda t: put(t, "patient", t["split"] == "test", 1), "patient 1.0 is in test, val .*1 such"),
+        (lambda t: put(t, "patient", [3], np.nan), "patient is empty in row 3 .*leave the column out"),
+        (lambda t: t.drop(columns=["label_Mass", "score_Mass"]), "are missing: label_Mass, score_Mass"),
+        (lambda t: t.rename(columns={"label_Edema": "label_edema"}), "label_Edema; did you mean .*_edema'"),
+        (lambda t: t.drop(columns="image"), "columns are missing: image"),
+        (lambda t: t.iloc[:0], "there are no rows"),
+        (lambda t: t.assign(split="dev"), "split is 'dev' in row 0 .*use one of train, val, test"),
+        (lambda t: t.assign(split="train"), "all rows are train rows"),
+    ],
+)  # fmt: skip
+def test_bad_input_names_column_and_first_rows(load, table, spoil, message):
+    with pytest.raises(UserError, match=message) as raised:
+        load(spoil(table))
+    assert "foreign.parquet: " in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_absent_and_unreadable_files(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        load_predictions(tmp_path / "absent.parquet")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(UserError, match="not a readable Parquet file"):
+        load_predictions(tmp_path / "damaged.parquet")
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    with pytest.raises(UserError, match="not a readable Parquet file"):
+        load_predictions(tmp_path / "empty.parquet")
+
+
+def test_missing_split_is_test_and_train_rows_are_left_out(load, table):
+    loaded, notes = load(table.drop(columns="split"))
+    assert set(loaded["split"]) == {"test"} and "no split column" in notes[0]
+    first = table["patient"] == table["patient"].iloc[0]
+    loaded, notes = load(table.assign(split=table["split"].mask(first, "train")))
+    assert len(loaded) == (~first).sum() and "train rows are left out" in notes[0]
+
+
+def test_other_types_are_read_right(load, table):
+    before = evaluate(table, replicates=2).table
+    loaded, _ = load(table.astype({**dict.fromkeys(LABELS, bool), "patient": str}))
+    assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])
+    loaded, _ = load(table.astype(dict.fromkeys(LABELS, str)))  # "0" is not true
+    assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])
+    loaded, _ = load(table.astype(dict.fromkeys(SCORES, "float64")))
+    assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])

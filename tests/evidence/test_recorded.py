@@ -1,0 +1,177 @@
+"""Which recorded evidence is refused, and what one is told to do about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, cxrbench
+from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.sums import write_sums
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import read_study
+from cxrbench.training.plan import Plan
+
+CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Recorded evidence of one cell."""
+    recorded = tmp_path / "recorded"
+    shutil.copytree(CELL.folder(ROOT / "data/recorded"), CELL.folder(recorded))
+    write_sums(recorded)
+    return recorded
+
+
+def with_schema(root: Path, version: object) -> None:
+    path = CELL.folder(root) / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
+    write_sums(root)
+
+
+def test_what_is_as_recorded_is_used(root: Path) -> None:
+    assert Recorded(root).refused(CELL) is None
+
+
+def test_what_is_not_there_is_not_refused(root: Path) -> None:
+    assert Recorded(root).refused(Cell.parse("a/b/cpu/seed0")) is None
+    assert Recorded(root / "nowhere").refused(CELL) is None
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
+def test_another_byte_is_refused_with_the_file_and_the_remedy(root: Path, name: str) -> None:
+    with (CELL.folder(root) / name).open("ab") as file:
+        file.write(b"\n")
+    reason = Recorded(root).refused(CELL)
+    assert reason == f"{CELL.folder(root) / name} differs from SHA256SUMS; make it again"
+
+
+@pytest.mark.parametrize("name", ["predictions.parquet", "train.log"])
+def test_sums_that_were_made_again_do_not_hide_it(root: Path, name: str) -> None:
+    with (CELL.folder(root) / name).open("ab") as file:
+        file.write(b"\n")
+    write_sums(root)
+    assert f"{name}: its sha256 differs from the one in record.json" in (Recorded(root).refused(CELL) or "")
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
+def test_a_lost_file_is_refused(root: Path, name: str) -> None:
+    (CELL.folder(root) / name).unlink()
+    assert f"{name} is missing, but stands in SHA256SUMS" in (Recorded(root).refused(CELL) or "")
+
+
+@pytest.mark.parametrize("version", [0, None, "1"])
+def test_an_older_schema_says_how_the_record_is_made_again(root: Path, version: object) -> None:
+    with_schema(root, version)
+    command = f"cxrbench train {CELL} && cxrbench record {CELL}"
+    assert command in (Recorded(root).refused(CELL) or "")
+
+
+def test_a_newer_schema_says_to_update(root: Path) -> None:
+    with_schema(root, 99)
+    assert "update it with git pull" in (Recorded(root).refused(CELL) or "")
+
+
+def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
+    path = CELL.folder(root) / "record.json"
+    record = json.loads(path.read_text())
+    del record["micro_batch"], record["platform"], record["peak_memory_mib"]
+    path.write_text(json.dumps(record))
+    write_sums(root)
+    assert Recorded(root).refused(CELL) is None
+
+
+def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
+    runs, other = root.parent / "runs", Cell(*list(vars(CELL).values())[:3], seed=9)
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    with (CELL.folder(runs) / "train.log").open("a") as log:
+        log.write("more\n")
+    before = (root / "SHA256SUMS").read_text()
+    done = cxrbench("record", CELL, other, "--runs", runs, "--recorded", root)
+    assert done.returncode == 1 and Recorded(root).refused(CELL) is None
+    assert (root / "SHA256SUMS").read_text() == before
+
+
+def faster(root: Path) -> Path:
+    """A second run of the cell that differs in speed, load and machine; returns the folder of its runs."""
+    runs = root.parent / "runs"
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    path = CELL.folder(runs) / "record.json"
+    record = json.loads(path.read_text())
+    record["timing"] |= {"images_per_second": 13.7, "others_share": 0.5}
+    record["host"] |= {"cpu": "Another processor"}
+    path.write_text(json.dumps(record))
+    return runs
+
+
+def test_recorded_evidence_is_replaced_only_when_asked_and_the_changes_are_printed(root: Path) -> None:
+    runs, before = faster(root), (CELL.folder(root) / "record.json").read_bytes()
+    refused = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
+    assert refused.returncode == 1 and "repeat with --replace" in refused.stderr
+    assert (CELL.folder(root) / "record.json").read_bytes() == before
+    done = cxrbench("record", CELL, "--runs", runs, "--recorded", root, "--replace")
+    assert done.returncode == 0 and (CELL.folder(root) / "record.json").read_bytes() != before
+    for said in (refused.stderr, done.stderr):
+        for change in (
+            "images per second: 154.4 -> 13.7",
+            "Another processor",
+            "load: load not recorded -> others used 50 % of the cores",
+            "macro AUROC: 0.7143 -> 0.7143",
+        ):
+            assert change in said, said
+
+
+def test_recording_the_same_run_again_changes_nothing(root: Path) -> None:
+    runs, before = root.parent / "runs", (root / "SHA256SUMS").read_bytes()
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    done = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
+    assert done.returncode == 0 and "is this very run already" in done.stderr
+    assert (root / "SHA256SUMS").read_bytes() == before
+
+
+def test_damage_to_another_file_gets_no_sum_of_its_own(root: Path) -> None:
+    runs, other = root.parent / "runs", root / "bench/machine/train.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("[]")
+    write_sums(root)
+    shutil.copytree(CELL.folder(root), CELL.folder(runs))
+    other.write_text("[1]")
+    done = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
+    assert done.returncode == 1 and "bench/machine/train.json changed since the last record" in done.stderr
+    other.write_text("[]")
+    assert cxrbench("record", CELL, "--runs", runs, "--recorded", root).returncode == 0
+
+
+def test_evidence_of_a_dataset_that_had_other_parts_is_left_out(root: Path) -> None:
+    study = read_study(ROOT / "config/config.yaml")
+    assert Plan(study, root).left_out(CELL) is None
+    dataset = study.dataset(CELL.dataset)
+    parts = "images" if dataset.source == "phantom" else "expect_images"
+    fewer = dataset.model_copy(update={parts: getattr(dataset, parts) | {"val": 100}})
+    other = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: fewer}})
+    assert "was made from other images than the study's" in (Plan(other, root).left_out(CELL) or "")
+
+
+@pytest.mark.parametrize("door", [("cell", "check"), ("cell", "compare")])
+def test_an_unknown_cell_gets_the_nearest_names(door: tuple[str, str]) -> None:
+    done = cxrbench(*door, "nih128-64px/resnet81/cpu/seed0")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "it has no architecture 'resnet81'; did you mean 'resnet18'" in done.stderr
+
+
+def test_a_reviewer_is_not_offered_refused_evidence(root: Path) -> None:
+    with (CELL.folder(root) / "train.log").open("a") as log:
+        log.write("more\n")
+    cell = str(CELL).replace("/cpu/", "/cuda/")
+    shutil.move(CELL.folder(root), Path(str(CELL.folder(root)).replace("/cpu/", "/cuda/")))
+    checked = cxrbench("cell", "check", cell, "--recorded", root)
+    if checked.returncode == 0:
+        pytest.skip("this machine has an NVIDIA driver: the cell can be trained here")
+    assert checked.returncode == 3 and "its recorded evidence is refused" in checked.stderr
+    shutil.copytree(CELL.folder(ROOT / "data/recorded"), CELL.folder(root.parent / "runs"))
+    compared = cxrbench("cell", "compare", CELL, "--runs", root.parent / "runs", "--recorded", root)
+    assert compared.returncode == 1 and "is refused: " in compared.stderr

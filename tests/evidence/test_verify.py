@@ -1,0 +1,627 @@
+"""Recorded evidence: what is intact passes, damaged files are named, manipulations are found or admitted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conftest import ROOT, cxrbench
+from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions
+from cxrbench.evidence.sums import read_sums, sums_of, write_sums
+from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
+from cxrbench.study.cells import find_cells
+from cxrbench.study.config import read_study
+from cxrbench.study.files import sha256_file
+
+DATA = ROOT / "data/recorded"
+CELL, OTHER = (f"nih128-64px/resnet18/cpu/seed{seed}" for seed in (0, 1))
+STUDY = read_study(ROOT / "config/config.yaml")
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Two recorded cells in a folder that no git repository holds."""
+    for cell in (CELL, OTHER):
+        shutil.copytree(DATA / cell, tmp_path / "recorded" / cell)
+    write_sums(tmp_path / "recorded")
+    return tmp_path / "recorded"
+
+
+def problems_of(root: Path) -> str:
+    return "\n".join(verify_recorded(root, STUDY).problems)
+
+
+def forge(root: Path, cell: str = CELL, record: Callable[[Any], Any] | None = None, **files: Any) -> None:
+    """Change a cell's record and predictions and make every hash fit again."""
+    folder = root / cell
+    if "rows" in files:
+        table = pd.read_parquet(folder / "predictions.parquet")
+        changed = files["rows"](table)
+        (table if changed is None else changed).to_parquet(folder / "predictions.parquet", index=False)
+    path = folder / "record.json"
+    value = json.loads(path.read_text())
+    value = (record(value) or value) if record else value
+    if value["predictions_sha256"]:
+        value["predictions_sha256"] = sha256_file(folder / "predictions.parquet")
+    path.write_text(json.dumps(value))
+    write_sums(root)
+
+
+def put(where: str, value: Any) -> Callable[[Any], None]:
+    """A change of one value of a record: ``put("host.cpu", "x")``."""
+    *path, last = where.split(".")
+
+    def change(record: Any) -> None:
+        for key in path:
+            record = record[int(key) if isinstance(record, list) else key]
+        if isinstance(record, list):
+            record[int(last)] = value
+        else:
+            record[last] = value
+
+    return change
+
+
+def test_intact_evidence_passes_and_its_limits_are_stated(recorded: Path) -> None:
+    done = cxrbench("verify", "--recorded", recorded)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "2 recorded cells are intact",
+        f"unsigned: {recorded}/SHA256SUMS.sig does not exist",
+        f"not checked: commits: {recorded} is in no git repository here, or in one without its history",
+        NOT_SHOWN,
+    ]
+
+
+def test_nothing_to_check_is_not_intact(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "recroded"):
+        done = cxrbench("verify", "--recorded", folder)
+        assert done.returncode == 1 and "nothing is recorded there" in done.stderr
+
+
+def test_leftovers_of_others_are_no_cells_and_damaged_sums_are_named(recorded: Path) -> None:
+    (recorded / CELL / ".record.json.x.part").write_text("{")
+    assert not any(".part" in name for name in sums_of(recorded))
+    shutil.copytree(recorded / CELL, recorded / f"{CELL}.bak")
+    assert [str(cell) for cell in find_cells(recorded)] == [CELL, OTHER]
+    sums = recorded / "SHA256SUMS"
+    sums.write_bytes(b"\xff" + sums.read_bytes()[1:])
+    found = problems_of(recorded)
+    assert f"{CELL}/predictions.parquet: differs from its line in SHA256SUMS" in found
+    assert "seed0.bak/train.log: is not listed in SHA256SUMS" in found
+
+
+@pytest.mark.parametrize(
+    "change", [str.upper, lambda text: text + text, lambda text: text.replace("t", "\0")]
+)
+def test_sums_that_are_not_as_record_writes_them_are_named(recorded: Path, change) -> None:
+    path = recorded / "SHA256SUMS"
+    path.write_text(change(path.read_text()))
+    assert "SHA256SUMS" in problems_of(recorded)
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.7, 1.0])
+def test_one_flipped_byte_is_found(recorded: Path, name: str, place: float) -> None:
+    path = recorded / CELL / name
+    data = bytearray(path.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 1
+    path.write_bytes(data)
+    assert f"{CELL}/{name}: differs from its line in SHA256SUMS; make it again" in problems_of(recorded)
+
+
+def test_a_missing_or_added_file_is_found(recorded: Path) -> None:
+    (recorded / CELL / "train.log").unlink()
+    (recorded / CELL / "extra\x1b[31m.txt").write_text("x")
+    done = cxrbench("verify", "--recorded", recorded)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"{CELL}/train.log: is missing, but listed in SHA256SUMS" in done.stderr
+    assert r"extra\x1b[31m.txt: is not listed" in done.stderr and "\x1b" not in done.stderr
+
+
+def repository(folder: Path) -> str:
+    """Make a git repository of ``folder`` with all its files committed; return the commit."""
+    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x", "--date", "2026-01-01T00:00:00Z"]):
+        subprocess.run([*git, *words], check=True, env={"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"})
+    done = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_git_is_named_as_the_remedy_where_it_has_a_copy(recorded: Path) -> None:
+    repository(recorded)
+    (recorded / CELL / "train.log").unlink()
+    (recorded / OTHER / "record.json").write_text("{")
+    (recorded / "new.csv").write_text("x")
+    found = problems_of(recorded)
+    for name in (f"{CELL}/train.log", f"{OTHER}/record.json"):
+        assert f"restore it: git checkout HEAD -- {recorded / name}" in found
+    assert "new.csv: is not listed in SHA256SUMS; make it again" in found
+
+
+# ---------------------------------------------------------------------------------- malformed files
+
+
+def text_scores(rows):
+    return rows.astype({"score_Mass": str})
+
+
+def list_patients(rows):
+    return rows.assign(patient=[[patient] for patient in rows["patient"]])
+
+
+def not_a_probability(rows):
+    rows.loc[0, "score_Mass"] = 1.5
+    return rows
+
+
+def not_a_number(rows):
+    rows.loc[0, "score_Mass"] = float("nan")
+    return rows
+
+
+def no_patient_of_one(rows):
+    return rows.assign(patient=rows["patient"].astype("Int64").where(rows.index > 0))
+
+
+def repeated_image(rows):
+    rows.loc[1, "image"] = rows.loc[0, "image"]
+    return rows
+
+
+@pytest.mark.fault("rows of predictions.parquet are malformed, hashes remade", "file, column and reason")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.drop(columns="patient"), "column patient is missing"),
+        (lambda rows: rows.drop(columns="image"), "columns are missing: image"),
+        (lambda rows: rows.assign(image=range(len(rows))), "image must be one column of text"),
+        (text_scores, "score_Mass must be one column of floating-point numbers"),
+        (list_patients, "patient must be one column of whole numbers"),
+        (no_patient_of_one, "patient must be one column of whole numbers, without gaps"),
+        (not_a_probability, "is 1.5; scores are probabilities"),
+        (not_a_number, "score_Mass must be one column of floating-point numbers, without gaps"),
+        (lambda rows: rows.assign(label_Hernia=2), "labels must be 0 or 1"),
+        (lambda rows: rows.iloc[:0], "there are no rows"),
+        (repeated_image, "occurs twice"),
+        (lambda rows: rows.assign(split="\x1b[2J"), r"images.\x1b[2J is 2923"),
+    ],
+)
+def test_malformed_predictions_are_named(recorded: Path, change, message: str) -> None:
+    forge(recorded, rows=change)
+    found = [line for line in verify_recorded(recorded, STUDY).problems if message in line]
+    assert found and found[0].startswith(f"{recorded / CELL / 'predictions.parquet'}: ")
+
+
+@pytest.mark.fault("record.json is malformed, sums remade", "file, key and reason")
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"dataset": {', '"dataset": null, "x": {', "key 'x': Extra inputs are not permitted"),
+        ('"epoch": 20', '"epoch": ' + "9" * 5000, "is not a number that a record has"),
+        ('"attempts": 4', '"attempts": 1e999', "is not a number that a record has"),
+        ('"train_loss": 0.159138991615989', '"train_loss": NaN', "NaN is not a number"),
+        ('"platform": {', '"platform": {"x": ' + "[" * 100_000 + "]" * 100_000 + ",", "nested too deeply"),
+        ('"device": "CPU (AVX512)"', '"device": "\ud800"', "not a readable record ('utf-8' codec"),
+        ('"device": "CPU (AVX512)"', '"device": "\\ud800"', "surrogates not allowed"),
+        ('"cell"', '"sell"', "key 'cell': Field required"),
+        ("{", "[{", "not a readable record"),
+    ],
+)
+def test_a_malformed_record_is_named(recorded: Path, old: str, new: str, message: str) -> None:
+    path = recorded / CELL / "record.json"
+    text = path.read_text()
+    assert old in text
+    path.write_bytes(text.replace(old, new, 1).encode(errors="surrogatepass"))
+    write_sums(recorded)
+    found = [line for line in verify_recorded(recorded, STUDY).problems if message in line]
+    assert found and found[0].startswith(str(path)), problems_of(recorded)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def places(value: Any, where: str = "") -> list[str]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    return [where.strip("."), *(p for key, one in inner for p in places(one, f"{where}.{key}"))]
+
+
+PLACES = places(json.loads((DATA / CELL / "record.json").read_text()))[1:]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One recorded cell with few rows: thousands of changes are tried on it."""
+    root = tmp_path_factory.mktemp("small")
+    shutil.copytree(DATA / CELL, root / CELL)
+    forge(root, rows=lambda rows: rows.iloc[::50])
+    return root
+
+
+@pytest.mark.fault("bytes of recorded files are changed at random, hashes remade", "a message or the answer")
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["record.json", "predictions.parquet", "SHA256SUMS"]),
+    changes=st.lists(st.tuples(st.integers(0), st.binary(max_size=4), st.integers(0, 4)), max_size=4),
+)
+def test_no_change_of_bytes_gives_a_traceback(small: Path, name: str, changes) -> None:
+    path = small / name if name == "SHA256SUMS" else small / CELL / name
+    kept = {each: each.read_bytes() for each in (path, small / "SHA256SUMS", small / CELL / "record.json")}
+    try:
+        data = bytearray(kept[path])
+        for place, added, removed in changes:
+            place %= len(data) + 1
+            data[place : place + removed] = added
+        path.write_bytes(data)
+        if name == "predictions.parquet":
+            forge(small)
+        elif name == "record.json":
+            write_sums(small)
+        same = bytes(data) == kept[path]
+        assert same or verify_recorded(small, STUDY).problems
+    finally:
+        for each, content in kept.items():
+            each.write_bytes(content)
+
+
+@pytest.mark.fault(
+    "any value of record.json is replaced by any other, sums remade", "a message or the answer"
+)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(PLACES), value=JSON)
+def test_no_value_of_a_record_gives_a_traceback(small: Path, place: str, value: Any) -> None:
+    path = small / CELL / "record.json"
+    kept = path.read_bytes()
+    try:
+        record = json.loads(kept)
+        put(place, value)(record)
+        path.write_text(json.dumps(record))
+        write_sums(small)
+        assert all(line.isprintable() for line in verify_recorded(small, STUDY).problems)
+    finally:
+        path.write_bytes(kept)
+        write_sums(small)
+
+
+# ---------------------------------------------------------------------------------- manipulations
+
+
+def rewritten(change: Callable[[pd.DataFrame], pd.DataFrame | None]) -> Callable[[Path], None]:
+    """A manipulation of predictions in which the record's counts are made to fit too."""
+
+    def apply(root: Path) -> None:
+        def both(record: Any) -> None:
+            rows = read_predictions(root / CELL / "predictions.parquet")
+            dataset = record["dataset"]
+            for split, part in rows.groupby("split"):
+                dataset["images"][split], dataset["patients"][split] = len(part), part["patient"].nunique()
+                for label in LABELS:
+                    finding = label.removeprefix("label_")
+                    dataset["positive_images"][finding][split] = int(part[label].sum())
+
+        forge(root, rows=change)
+        forge(root, record=both)
+
+    return apply
+
+
+def better(part: str) -> Callable[[pd.DataFrame], None]:
+    def change(rows: pd.DataFrame) -> None:
+        of_part = rows["split"] == part
+        right = 0.9 * rows[SCORES].to_numpy() + 0.1 * rows[LABELS].to_numpy()
+        rows.loc[of_part, SCORES] = right[of_part].astype("float32")
+
+    return change
+
+
+def hard_rows_dropped(rows: pd.DataFrame) -> pd.DataFrame:
+    hard = (rows["split"] == "test") & (rows["label_Mass"] == 1) & (rows["score_Mass"] < 0.02)
+    assert hard.any()
+    return rows[~hard]
+
+
+def swapped_parts(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(split=rows["split"].map({"val": "test", "test": "val"}))
+
+
+def wrong_label(rows: pd.DataFrame) -> None:
+    rows.loc[0, "label_Hernia"] ^= 1
+
+
+def wrong_patient(rows: pd.DataFrame) -> None:
+    rows.loc[0, "patient"] += 100_000
+
+
+def other_images(prefix: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda rows: rows.assign(image=prefix + rows["image"])
+
+
+def forged_neuron_cell(root: Path) -> None:
+    cell = CELL.replace("/cpu/", "/neuron/")
+    shutil.copytree(root / CELL, root / cell)
+    forge(root, cell, record=put("cell", cell))
+    forge(root, cell, record=put("host.device", "Trainium NeuronCore (trn1)"))
+
+
+def forged_cuda_cell(root: Path) -> None:
+    cell = CELL.replace("/cpu/", "/cuda/")
+    shutil.copytree(root / CELL, root / cell)
+    forge(root, cell, record=put("cell", cell))
+    forge(root, cell, rows=better("test"))
+
+
+def exchanged_predictions(root: Path) -> None:
+    one, other = root / CELL / "predictions.parquet", root / OTHER / "predictions.parquet"
+    first = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(first)
+    forge(root)
+    forge(root, OTHER)
+
+
+def exchanged_cells(root: Path) -> None:
+    (root / CELL).rename(root / "x")
+    (root / OTHER).rename(root / CELL)
+    (root / "x").rename(root / OTHER)
+    write_sums(root)
+
+
+def exchanged_and_renamed_cells(root: Path) -> None:
+    exchanged_cells(root)
+    forge(root, CELL, record=put("cell", CELL))
+    forge(root, OTHER, record=put("cell", OTHER))
+
+
+def exchanged_architectures(root: Path) -> None:
+    cell = OTHER.replace("resnet18", "convnext_pico")
+    shutil.copytree(DATA / cell, root / cell)
+    shutil.rmtree(root / OTHER)
+    (root / cell).rename(root / OTHER)
+    forge(root, OTHER, record=put("cell", OTHER))
+
+
+def without(*where: str) -> Callable[[Path], None]:
+    """A manipulation that takes a value out of the record."""
+
+    def apply(record: Any) -> None:
+        for key in where[:-1]:
+            record = record[key]
+        record.pop(int(where[-1]) if isinstance(record, list) else where[-1])
+
+    return lambda root: forge(root, record=apply)
+
+
+def changed(where: str, value: Any) -> Callable[[Path], None]:
+    return lambda root: forge(root, record=put(where, value))
+
+
+def twice_as_fast(root: Path) -> None:
+    speed = json.loads((root / CELL / "record.json").read_text())["timing"]["images_per_second"]
+    forge(root, record=put("timing.images_per_second", 2 * speed))
+
+
+NEURON = "a Neuron cell copied from a CPU cell"
+FOUND = [
+    ("better scores in validation", rewritten(better("val")), "macro AUROC of the validation part"),
+    ("doubled speed", twice_as_fast, "images_per_second is 308.9, the epochs of history allow"),
+    (NEURON, forged_neuron_cell, "neuron/seed0/record.json: host.driver is missing"),
+    (NEURON, forged_neuron_cell, "host.sdk is None, which does not name neuronx-cc"),
+    (NEURON, forged_neuron_cell, "versions.torch_neuronx is missing"),
+    (NEURON, forged_neuron_cell, "platform.compiler_flags is missing"),
+    (NEURON, forged_neuron_cell, "timing.compiles is 0, which cannot be on neuron"),
+    (NEURON, forged_neuron_cell, f"has the very predictions of {CELL}"),
+    ("a CUDA cell made from a CPU cell", forged_cuda_cell, "host.device is CPU (AVX512) of None GiB"),
+    ("cells exchanged", exchanged_cells, "it lies in the wrong folder"),
+    ("predictions exchanged", exchanged_predictions, "macro AUROC of the validation part"),
+    ("an architecture exchanged", exchanged_architectures, "8537806 parameters; resnet18 has 11177422"),
+    ("hard rows dropped", rewritten(hard_rows_dropped), "is not the same in both"),
+    ("hard rows dropped, counts left", lambda root: forge(root, rows=hard_rows_dropped), "images.test is"),
+    ("validation and test swapped", rewritten(swapped_parts), "by the study's split"),
+    ("a label changed", rewritten(wrong_label), "differs from NIH's label table"),
+    ("a patient changed", rewritten(wrong_patient), "patient of image"),
+    ("images renamed", rewritten(other_images("chestmnist_")), "is not in NIH's label table"),
+    ("images called drawn", rewritten(other_images("phantom_")), "is not in NIH's label table"),
+    ("a start after the end", changed("started", "2027-01-01T00:00:00+00:00"), "before it started"),
+    ("a date that is none", changed("ended", "yesterday"), "is not a moment with its time zone"),
+    ("a shorter run", changed("ended", "2026-11-21T11:00:00+00:00"), "between start and end"),
+    ("a negative time", changed("timing.setup_seconds", -1.0), "timing.setup_seconds is -1.0"),
+    ("no time", changed("timing.setup_seconds", float("nan")), "NaN is not a number"),
+    ("too little training", changed("timing.train_seconds", 9.0), "the epochs of history took"),
+    (
+        "another recipe",
+        changed("recipe.epochs", 40),
+        "recipe_hash is 62c78c5409725e3a, that of its recipe is",
+    ),
+    ("an impossible recipe", changed("recipe.batch", -1), "recipe.batch: Input should be greater than 0"),
+    ("an epoch taken out", without("history", "3"), "history has the epochs"),
+    ("no validation AUROC", changed("history.19.val_auroc", None), "against its labels"),
+    ("no data set", changed("dataset", None), "dataset is null"),
+    (
+        "no count of a part",
+        without("dataset", "images", "val"),
+        "images.val is 938, in the record's dataset nothing",
+    ),
+]
+
+
+@pytest.mark.fault(
+    "recorded evidence is manipulated and every hash remade", "verify names cell and contradiction"
+)
+@pytest.mark.parametrize(("what", "manipulate", "message"), FOUND, ids=[f"{a}: {c}" for a, _, c in FOUND])
+def test_a_manipulation_is_found(recorded: Path, what: str, manipulate, message: str) -> None:
+    manipulate(recorded)
+    found = problems_of(recorded)
+    assert message in found, f"{what}: {found}"
+    assert "SHA256SUMS" not in found
+
+
+NOT_FOUND = [
+    ("better scores of the test part", rewritten(better("test"))),
+    ("another processor", changed("host.cpu", "AMD EPYC 9R14")),
+    ("another day", lambda root: (changed("started", "2025-11-21T10:54:58+00:00")(root),
+                                  changed("ended", "2025-11-21T11:16:41+00:00")(root))),
+    ("seeds exchanged, names too", exchanged_and_renamed_cells),
+]  # fmt: skip
+
+
+@pytest.mark.fault("a whole run is made up so that it fits", "verify states that it cannot show this")
+@pytest.mark.parametrize(("what", "manipulate"), NOT_FOUND, ids=[what for what, _ in NOT_FOUND])
+def test_what_cannot_be_found_is_what_verify_says_it_cannot_show(
+    recorded: Path, what: str, manipulate
+) -> None:
+    manipulate(recorded)
+    assert problems_of(recorded) == ""
+    assert "Scores, times and machines can be made up to fit" in NOT_SHOWN
+
+
+def test_a_commit_must_be_in_git_and_older_than_the_run(recorded: Path) -> None:
+    commit = repository(recorded)
+    found = problems_of(recorded)
+    assert found.count("is not in git; fetch it, or record the cell again") == 2
+    for cell in (CELL, OTHER):
+        forge(recorded, cell, record=put("commit", commit))
+    assert problems_of(recorded) == ""
+    forge(recorded, record=put("started", "2025-11-21T10:54:58+00:00"))
+    assert "before its commit" in problems_of(recorded)
+    forge(recorded, record=put("commit", "--all"))
+    assert "commit --all is not in git" in problems_of(recorded)
+
+
+def test_a_machine_with_all_that_neuron_records_passes(recorded: Path) -> None:
+    """The facts that platforms/neuron.py writes, as a record holds them."""
+    cell = CELL.replace("/cpu/", "/neuron/")
+    shutil.copytree(recorded / CELL, recorded / cell)
+    shutil.rmtree(recorded / CELL)
+    host = {"device": "Trainium NeuronCore (NEURON)", "device_count": 2, "device_memory_gib": 16.0}
+    host |= {"driver": "aws-neuronx-dkms 2.22", "sdk": "neuronx-cc 2.21, torch-neuronx 2.9, libneuronxla 2.2"}
+
+    def facts(record: Any) -> None:
+        record["cell"] = cell
+        record["host"] |= host
+        record["versions"]["torch_neuronx"] = "2.9"
+        record["platform"] |= {"compiler_flags": "--optlevel=2", "compile_cache": "/var/tmp/cache"}
+        record["timing"]["compiles"] = 4
+
+    forge(recorded, cell, record=facts)
+    assert problems_of(recorded) == ""
+
+
+def test_a_failed_setup_need_not_name_a_machine(recorded: Path) -> None:
+    cell = CELL.replace("/cpu/", "/neuron/")
+    shutil.copytree(recorded / CELL, recorded / cell)
+    (recorded / cell / "predictions.parquet").unlink()
+
+    def failed(record: Any) -> None:
+        record |= {"cell": cell, "status": "load_failed", "phase": "setup", "predictions_sha256": None}
+        record |= {"history": [], "dataset": None}
+        record["failure"] = {"kind": "x", "fingerprint": "x"}
+
+    forge(recorded, cell, record=failed)
+    assert problems_of(recorded) == ""
+    forge(recorded, cell, record=put("phase", "compile"))
+    assert "host.driver is missing" in problems_of(recorded)
+
+
+# ---------------------------------------------------------------------------------- record, signatures
+
+
+def test_record_promotes_fresh_evidence_and_updates_the_sums(recorded: Path, tmp_path: Path) -> None:
+    for cell in (CELL, OTHER):
+        shutil.copytree(recorded / cell, tmp_path / "runs" / cell)
+    done = cxrbench("record", CELL, OTHER, "--runs", tmp_path / "runs", "--recorded", tmp_path / "new")
+    assert done.returncode == 0, done.stderr
+    assert problems_of(tmp_path / "new") == ""
+    assert (tmp_path / "new/SHA256SUMS").read_text() == (recorded / "SHA256SUMS").read_text()
+
+
+def test_evidence_of_another_cell_is_refused(recorded: Path, tmp_path: Path) -> None:
+    other = CELL.replace("seed0", "seed7")
+    shutil.copytree(recorded / CELL, tmp_path / "runs" / other)
+    done = cxrbench("record", other, "--runs", tmp_path / "runs", "--recorded", tmp_path / "n")
+    assert done.returncode == 1 and "it lies in the wrong folder" in done.stderr
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """An ssh key without a passphrase."""
+    if not shutil.which("ssh-keygen"):
+        pytest.skip("ssh-keygen is not installed here")
+    made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(tmp_path / "key")]
+    subprocess.run(made, check=True)
+    return tmp_path / "key"
+
+
+def allow(recorded: Path, signer: str, key: Path) -> None:
+    line = f'{signer} namespaces="cxrbench-evidence" {key.with_suffix(".pub").read_text()}'
+    (recorded.parent / "allowed_signers").write_text(f"# who may sign\n{line}")
+
+
+@pytest.mark.fault("a signed file is changed and its sum remade", "verify: the signature does not match")
+def test_a_signature_is_attributed_and_ends_with_the_next_change(recorded: Path, key: Path) -> None:
+    runs = recorded.parent / "runs"
+    shutil.copytree(recorded / CELL, runs / CELL)
+    words = ("record", CELL, "--runs", runs, "--recorded", recorded)
+    signed = cxrbench(*words, "--sign", "--key", key)
+    assert signed.returncode == 0 and f"signed with {key}" in signed.stderr, signed.stderr
+    unknown = verify_recorded(recorded, STUDY)
+    assert unknown.signature.state == "wrong" and "add the signer's line there" in unknown.problems[0]
+    allow(recorded, "ada@example.org", key)
+    done = cxrbench("verify", "--recorded", recorded)
+    assert done.returncode == 0 and "\nsigned by ada@example.org\n" in done.stdout
+    kept = (recorded / "SHA256SUMS.sig").read_bytes()
+
+    forge(runs.parent / "runs", record=put("host.cpu", "Another processor"))
+    changed = cxrbench(*words, "--replace")
+    assert changed.returncode == 0 and "SHA256SUMS.sig: removed, SHA256SUMS has changed" in changed.stderr
+    assert verify_recorded(recorded, STUDY).signature.state == "unsigned"
+    (recorded / "SHA256SUMS.sig").write_bytes(kept)
+    tampered = cxrbench("verify", "--recorded", recorded)
+    assert tampered.returncode == 1 and "SHA256SUMS.sig: does not match SHA256SUMS" in tampered.stderr
+    again = cxrbench("record", "--recorded", recorded, "--sign", "--key", key)
+    assert again.returncode == 0 and verify_recorded(recorded, STUDY).signature.state == "signed"
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\x00", b"-----BEGIN SSH SIGNATURE-----\nAAAA\n"])
+def test_a_damaged_signature_or_list_of_signers_is_no_signature(
+    recorded: Path, key: Path, damage: bytes
+) -> None:
+    allow(recorded, "ada@example.org", key)
+    (recorded / "SHA256SUMS.sig").write_bytes(damage)
+    assert verify_recorded(recorded, STUDY).signature.state == "wrong"
+
+
+def test_signing_without_a_usable_key_is_an_error(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded / CELL, tmp_path / "runs" / CELL)
+    words = ("record", CELL, "--runs", tmp_path / "runs", "--recorded", recorded)
+    for key, reason in ((tmp_path / "none", "no such ssh key"), (Path(sys.executable), "could not sign")):
+        done = cxrbench(*words, "--key", key)
+        assert done.returncode == 1 and reason in done.stderr and "Traceback" not in done.stderr
+    nothing = cxrbench("record", "--recorded", recorded)
+    assert nothing.returncode == 2 and "name the cells to record" in nothing.stderr
+
+
+# ---------------------------------------------------------------------------------- this repository
+
+
+def test_what_this_repository_records_is_intact() -> None:
+    done = verify_recorded(DATA, STUDY)
+    assert done.problems == []
+    assert len(done.cells) == len(find_cells(DATA))
+    assert not any("split" in what for what in done.not_checked)
+    for cell in done.cells:
+        assert (cell.folder(DATA) / "predictions.parquet").stat().st_size < 300_000
+    assert read_sums(DATA) == sums_of(DATA)

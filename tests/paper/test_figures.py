@@ -1,0 +1,220 @@
+"""Figures and tables of comparisons show what was compared, and say in words what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from conftest import ROOT
+from cxrbench.analysis.evaluation import read_metrics
+from cxrbench.analysis.parity import COLUMNS, parity
+from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.paper import feasibility, figures, tables
+from cxrbench.paper.results import Results, parity_drawn
+from cxrbench.paper.summary import summary
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Margins
+
+CELL = "nih128-64px/resnet18/cpu/seed0"
+
+
+@pytest.fixture(scope="module")
+def compared() -> pd.DataFrame:
+    """Parity of two made-up platforms with three seeds each, from recorded predictions with noise added."""
+    real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
+    cells = {}
+    for number, platform in enumerate(("cpu", "cuda")):
+        for seed in range(3):
+            noise = real[SCORES].sample(frac=1, random_state=10 * number + seed).to_numpy() * 0.02
+            for dataset in ("nih", "phantom"):
+                cells[Cell(dataset, "a", platform, seed)] = real.assign(**(real[SCORES] * 0.98 + noise))
+    return parity(cells, Margins()).assign(processors_a="AMD EPYC", processors_b="AMD EPYC")
+
+
+def texts(figure: plt.Figure) -> str:
+    labels = [text.get_text() for axes in figure.axes for text in [*axes.texts, *axes.get_yticklabels()]]
+    return "\n".join(labels)
+
+
+def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataFrame) -> None:
+    figure = figures.parity(compared)
+    shown = texts(figure)
+    assert "cpu - cuda" in shown and "cpu, other seeds" in shown and "cuda, other seeds" in shown
+    lines = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "s"]
+    row = compared[(compared["kind"] == "platforms") & (compared["label"] == "macro")]
+    assert lines == pytest.approx(list(row[row["metric"] == "auroc"]["difference"]))
+
+
+def test_noise_floors_of_phantoms_are_drawn_only_where_nothing_is_real(compared: pd.DataFrame) -> None:
+    drawn = parity_drawn(compared.iloc[::-1])
+    assert list(drawn["dataset"]) == ["nih", "nih", "nih", "phantom"]
+    assert drawn["kind"].iloc[-1] == "platforms"
+    phantoms = compared[compared["dataset"] == "phantom"]
+    assert len(parity_drawn(phantoms)) == 3
+
+
+def read_with(parity_rows: pd.DataFrame) -> Results:
+    """What the tables of parity look at: the comparisons, and no cells to name as evidence."""
+    nothing = dict.fromkeys(field.name for field in dataclasses.fields(Results))
+    cells = pd.DataFrame(columns=["cell", "dataset", "architecture", "platform", "status", "origin"])
+    return Results(**nothing | {"parity": parity_rows, "cells": cells})  # type: ignore[arg-type]
+
+
+def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame) -> None:
+    cell = "nih/a/cpu/seed0"
+    rows = [("first", "Mass", 0.5, 0.81), ("first", "Edema", 0.6, 0.82), ("second", "Edema", 0.6, 0.92)]
+    literature = pd.DataFrame(rows, columns=["source", "label", "value", "published"])
+    cells = pd.DataFrame(
+        [
+            {
+                "cell": cell,
+                "dataset": "nih",
+                "architecture": "a",
+                "platform": "cpu",
+                "status": "ok",
+                "origin": "",
+            }
+        ]
+    )
+    values = {"label": ["macro", "Mass", "Edema"], "value": [0.6, 0.5, 0.6], "ci_low": 0.4, "ci_high": 0.7}
+    named = {"dataset": "nih", "architecture": "a", "platform": "cpu", "metric": "auroc"}
+    metrics = pd.DataFrame(values).assign(**named)
+    read = dataclasses.replace(
+        read_with(compared),
+        literature=literature.assign(cell=cell, citation=literature["source"]),
+        cells=cells,
+        metrics=metrics,
+    )
+    table, _ = tables.published_beside_ours(read)
+    assert table.set_index("Finding").loc[["Mass", "Edema"], "second"].tolist() == ["", "0.920"]
+    assert table.set_index("Finding").loc[["Mass", "Edema"], "nih a cpu"].tolist() == [
+        "0.500 (0.400 to 0.700)",
+        "0.600 (0.400 to 0.700)",
+    ]
+
+
+def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
+    real, _ = tables.parity_of_platforms(read_with(compared))
+    drawn, _ = tables.parity_on_phantoms(read_with(compared))
+    assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
+    floor = real[real["Platforms"] == "cpu - cpu"].iloc[0]
+    row = compared.query(
+        "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
+    )
+    assert floor["Difference"].startswith(f"{row['difference'].item():+.4f} (")
+    assert floor["Verdict"] == "noise floor"  # it is there for its size, not for its test
+    assert float(floor["Could show"]) == pytest.approx(row["smallest_margin"].item(), abs=5e-4)
+
+
+def test_a_pair_on_two_processors_says_so_in_its_row_and_figure(compared: pd.DataFrame) -> None:
+    pair = compared["platform_a"] != compared["platform_b"]
+    mixed = compared.assign(processors_b=compared["processors_b"].mask(pair, "Intel Xeon"))
+    table, _ = tables.parity_of_platforms(read_with(mixed))
+    pairs = table["Platforms"] == "cpu - cuda"
+    assert table.loc[pairs, "Verdict"].str.endswith("processors differ: AMD EPYC against Intel Xeon").all()
+    assert not table.loc[~pairs, "Verdict"].str.contains("processors").any()
+    assert "cpu - cuda *" in texts(figures.parity(mixed)) and "*" not in texts(figures.parity(compared))
+
+
+def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFrame) -> None:
+    columns = ["difference", "ci_low", "ci_high", "smallest_margin"]
+    tiny = compared.assign(**dict(zip(columns, (3e-6, -3.2e-4, 3.3e-4, 4.1e-4), strict=True)))
+    row = tables.parity_of_platforms(read_with(tiny))[0].iloc[0]
+    assert row["Difference"] == "+0.00000 (-0.00032 to +0.00033)" and row["Could show"] == "0.00041"
+
+
+def test_refused_evidence_is_called_refused_everywhere(tmp_path: Path) -> None:
+    states = [("recorded", "ok", "recorded"), ("refused", "not run", "refused"), ("not run", "not run", ""),
+              ("compile failed", "compile_failed", "fresh")]  # fmt: skip
+    rows = [
+        {
+            "cell": f"d/a/cpu/seed{seed}",
+            **vars(Cell("d", "a", "cpu", seed)),
+            "status": status,
+            "origin": origin,
+        }
+        for seed, (_, status, origin) in enumerate(states)
+    ]
+    cells = pd.DataFrame(rows)
+    said = [word for word, *_ in states]
+    assert texts(figures.cells_by_status(cells)).startswith(", ".join(f"{word} (1)" for word in said))
+    table, _ = feasibility.status_matrix(dataclasses.replace(read_with(cells[:0]), cells=cells))
+    assert table.set_index("Architecture").loc["a", "cpu"] == "; ".join(f"1 {word}" for word in said)
+    (tmp_path / "tables").mkdir()
+    cells.to_csv(tmp_path / "tables/cells.csv", index=False)
+    columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
+    pd.DataFrame(columns=columns).to_csv(tmp_path / "tables/metrics.csv", index=False)
+    shown = summary(tmp_path, Path("paper.pdf"), ROOT / "data/expected_status.csv")
+    assert "1 recorded, 1 refused, 1 not run, 1 compile failed (unexpected)" in shown
+
+
+def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
+    real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
+    single = parity({Cell("nih", "a", platform, 0): real for platform in ("cpu", "cuda")}, Margins())
+    table, _ = tables.parity_of_platforms(read_with(single[single["kind"] == "platforms"]))
+    assert list(table["Metric"]) == ["all"] and "a verdict needs 3 seeds" in table["Verdict"].item()
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: figures.parity(pd.DataFrame(columns=COLUMNS)), "No pair of platforms"),
+        (lambda: figures.throughput(pd.DataFrame()), "No speed has been recorded"),
+        (
+            lambda: figures.auroc_per_label(pd.DataFrame(columns=["metric", "dataset"]), pd.DataFrame()),
+            "No cell has run",
+        ),
+        (lambda: figures.learning_curves(pd.DataFrame(columns=["status", "dataset"]), Path()), "No cell"),
+    ],
+)
+def test_what_is_missing_is_said_in_words(draw, message: str) -> None:
+    assert message in texts(draw())
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> pd.DataFrame:
+    """cells.csv of fifteen groups, all with the evidence of one recorded cell, which lies in ``tmp_path``."""
+    cells = [
+        Cell("nih128-64px", f"network{number}", platform, 0)
+        for number in range(5)
+        for platform in ("cpu", "cuda", "neuron")
+    ]
+    for cell in cells:
+        cell.folder(tmp_path).parent.mkdir(parents=True)
+        cell.folder(tmp_path).symlink_to(ROOT / "data/recorded" / CELL)
+    return pd.DataFrame([{"cell": str(cell), **vars(cell), "status": "ok"} for cell in cells])
+
+
+def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_path: Path) -> None:
+    scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
+    with plt.rc_context(figures.STYLE):
+        drawn = {
+            "auroc": (figures.auroc_per_label(scores, pd.DataFrame()), 2.0),
+            "curves": (figures.learning_curves(many, tmp_path), 1.0),
+            "roc": (figures.roc_per_label(many, tmp_path), 0.4),
+        }
+        for figure, _ in drawn.values():
+            figure.canvas.draw()
+    for name, (figure, inches) in drawn.items():
+        shown = [axes for axes in figure.axes if axes.axison]
+        assert min(axes.get_window_extent().height for axes in shown) > inches * figure.dpi, name
+        for legend in [*figure.legends, *(axes.get_legend() for axes in shown)]:
+            box = legend and legend.get_window_extent()
+            assert box is None or min(box.x0, box.y0) > -0.03 * figure.dpi, name  # its invisible frame
+        plt.close(figure)
+
+
+def test_bars_over_several_seeds_are_intervals_of_their_mean(from_evidence: Path) -> None:
+    scores = read_metrics(from_evidence / "results/tables/metrics.csv")
+    means = pd.read_csv(from_evidence / "results/tables/spread.csv")
+    group = (scores[["dataset", "architecture"]] == ["nih128-64px", "resnet18"]).all(axis=1)
+    (axes,) = figures.auroc_per_label(scores[group], means).axes
+    (bars,) = [part for part in axes.collections if len(part.get_segments()) > 1]
+    low, high = bars.get_segments()[-1][:, 0]
+    row = means[(means[["dataset", "architecture"]] == ["nih128-64px", "resnet18"]).all(axis=1)]
+    row = row[(row["label"] == "macro") & (row["metric"] == "auroc")].iloc[0]
+    assert (low, high) == pytest.approx((row["ci_low"], row["ci_high"]))

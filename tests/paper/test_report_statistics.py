@@ -1,0 +1,46 @@
+"""Which cells are compared with which."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from conftest import ROOT
+from cxrbench.analysis.cells import cells_table
+from cxrbench.analysis.evaluation import gather
+from cxrbench.analysis.statistics import write_statistics
+from cxrbench.evidence.sums import write_sums
+from cxrbench.study.config import read_study
+from cxrbench.study.files import write_csv
+
+GROUP = "phantom-32px/resnet18"
+RECORDS = "*/*/*/*/record.json"
+
+
+def kinds_of_parity(folder: Path, images_per_pass: int) -> set[str]:
+    """Kinds of parity rows of the recorded phantoms, ``xla_cpu`` with so many images in a forward pass."""
+    recorded, adopted = folder / "recorded", folder / "results/cells"
+    shutil.copytree(ROOT / "data/recorded" / GROUP, recorded / GROUP)
+    for path in (recorded / GROUP / "xla_cpu").glob("*/record.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"micro_batch": images_per_pass}))
+    write_sums(recorded)
+    shutil.copytree(recorded / GROUP, adopted / GROUP)
+    study = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    dataset, architecture = GROUP.split("/")
+    cells = {"dataset": dataset, "architectures": [architecture], "platforms": ["cpu", "xla_cpu"]}
+    cells |= {"seeds": [0, 1]}
+    (folder / "study.yaml").write_text(yaml.safe_dump(study | {"cells": [cells]}))
+    table = cells_table(read_study(folder / "study.yaml"), adopted.glob(RECORDS), recorded)
+    write_csv(folder / "results/tables/cells.csv", table)
+    gather([], folder / "results/tables/metrics.csv")
+    write_statistics(folder / "results", folder / "study.yaml", ROOT / "data/baselines.csv")
+    return set(pd.read_csv(folder / "results/tables/parity.csv")["kind"])
+
+
+def test_batchnorm_over_another_number_of_images_is_another_network(tmp_path: Path) -> None:
+    assert kinds_of_parity(tmp_path / "equal", 64) == {"platforms", "noise floor"}
+    assert kinds_of_parity(tmp_path / "halved", 32) == {"noise floor"}

@@ -1,0 +1,287 @@
+"""A build is whole or fails: what its rules read, what a kill leaves, and what a user sees of a failure."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from base64 import urlsafe_b64decode
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, clone_of_the_tree, keep_recorded
+from cxrbench.evidence.predictions import SCORES, read_predictions
+from spy import put_before
+from test_graph import CELL, OVERLAY, inputs_by_rule
+from test_terminal import shown_on_a_terminal
+
+GRAPH = (sys.executable, "-m", "snakemake")
+EVIDENCE = ("--config", "run=[]")
+MADE = (
+    "paper/paper.pdf",
+    "paper/generated/*",
+    "figures/*.pdf",
+    "results/tables/*",
+    "results/metrics/**/*.csv",
+)
+# A dry run for each path of standard input, after a line was added to it and its time set back a day.
+DRY_RUNS = """
+import os, sys
+import pandas, psutil, snakemake.cli, snakemake.logging
+for path in sys.stdin.read().splitlines():
+    content, times = open(path, "rb").read(), os.stat(path)
+    open(path, "ab").write(b"\\n")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns - 86400 * 10**9))
+    print(f"== {path}", flush=True)
+    if os.fork() == 0:
+        snakemake.cli.main(["all", "page", "-n", "--config", "run=[]"])
+    os.wait()
+    open(path, "wb").write(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+"""
+
+
+def built(folder: Path, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*GRAPH, *words, *EVIDENCE], cwd=folder, capture_output=True, text=True, **options)
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """What a reader of the paper gets from ``folder``."""
+    files = {path for pattern in MADE for path in folder.glob(pattern) if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
+
+
+def outputs(folder: Path) -> set[str]:
+    """What rules made, as Snakemake recorded it: the names of its files are encoded paths."""
+    root = folder / ".snakemake/metadata"
+    files = (str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    return {urlsafe_b64decode(name.replace("@", "").replace("/", "")).decode() for name in files}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with two recorded cells in which paper and page were built; tests leave it as it was."""
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+    folder = clone_of_the_tree(tmp_path_factory.mktemp("whole"))
+    keep_recorded(folder, "phantom-32px/resnet18/*/seed0")
+    done = built(folder, "all", "page")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def sources(folder: Path) -> dict[str, set[str]]:
+    """Each input that no rule makes, with the rules that read it."""
+    readers: dict[str, set[str]] = {}
+    for rule, known in inputs_by_rule(folder).items():
+        for name in known - outputs(folder) - {"results/study.json"}:
+            readers.setdefault(name, set()).add(rule)
+    return readers
+
+
+@pytest.mark.slow
+@pytest.mark.fault("a source of the paper changes, its time does not", "every rule that reads it runs again")
+def test_every_source_that_changes_is_seen(whole: Path) -> None:
+    readers = sources(whole)
+    assert len(readers) > 30
+    done = subprocess.run(
+        [sys.executable, "-c", DRY_RUNS],
+        cwd=whole,
+        input="\n".join(sorted(readers)),
+        capture_output=True,
+        text=True,
+    )
+    plans = dict(re.findall(r"^== (.+?)\n(.*?)(?=^== |\Z)", done.stdout, flags=re.M | re.S))
+    assert plans.keys() == readers.keys()
+    for name, rules in readers.items():
+        planned = set(re.findall(r"^(\w+) +\d+$", plans[name], flags=re.M))
+        # Recorded evidence that differs from its sum is refused, and no longer adopted.
+        assert rules - {"adopt"} <= planned and "all" in planned, (name, plans[name])
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "a source is broken, and the build repeated",
+    "both fail with the command's message; mended: the same bytes",
+)
+def test_a_broken_source_fails_again_until_it_is_mended(whole: Path) -> None:
+    before = made(whole)
+    for name in sorted(sources(whole)):
+        if name.startswith("data/recorded/") or (name.endswith((".bib", ".tex")) and "main" not in name):
+            continue  # refused at the start; and LaTeX alone reads these
+        content = (whole / name).read_bytes()
+        (whole / name).write_bytes(b"\x00 broken {\n" + content)
+        for _ in range(2):
+            done = built(whole, "all", "page")
+            assert done.returncode == 1, name
+            assert name in done.stderr or "LaTeX: " in done.stderr, done.stderr[-3000:]
+            assert not re.search("CalledProcessError|Traceback|WorkflowError", done.stderr), done.stderr
+        (whole / name).write_bytes(content)
+    assert built(whole, "all", "page").returncode == 0
+    assert made(whole) == before
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "the command of each rule is killed, between its outputs or after them",
+    "it is done again; the same bytes",
+)
+def test_a_rule_that_was_killed_is_done_again(whole: Path, tmp_path: Path) -> None:
+    before, rules = made(whole), sorted(inputs_by_rule(whole).keys() - {"evidence"})  # which is cksum
+    assert {"adopt", "evaluate", "statistics", "claims", "tables", "figures", "paper"} <= set(rules)
+    for rule in rules:
+        killing = put_before(tmp_path / rule, tmp_path / "notes", victim=rule)
+        done = built(whole, "all", "page", "--forcerun", rule, env=killing)
+        assert done.returncode == 1, rule
+        assert f"the command of rule {rule} was killed by signal 9 without a message" in done.stderr
+        planned = built(whole, "all", "page", "-n").stdout
+        assert re.search(rf"^{rule} +\d+$", planned, flags=re.M), (rule, planned)
+    assert built(whole, "all", "page").returncode == 0
+    assert made(whole) == before
+
+
+def killed_until_done(folder: Path, words: tuple[str, ...], kills: int, seed: int) -> None:
+    """Start the same command again and again, kill it ``kills`` times, and let it end."""
+    moments, log = random.Random(seed), folder / "build.log"
+    while True:
+        with log.open("w") as file:
+            build = subprocess.Popen(
+                [*GRAPH, *words], cwd=folder, stdout=file, stderr=file, start_new_session=True
+            )
+        # After so many lines, so that a slow machine is not killed at its start only; and a moment later.
+        lines, moment = moments.randint(1, 60), moments.uniform(0, 2)
+        while build.poll() is None and (not kills or log.read_text().count("\n") < lines):
+            with suppress(subprocess.TimeoutExpired):
+                build.wait(0.1)
+        try:
+            build.wait(moment)
+        except subprocess.TimeoutExpired:
+            if kills % 2:
+                os.killpg(build.pid, signal.SIGKILL)
+            else:
+                build.kill()  # its jobs go on alone
+            build.wait()
+            kills -= 1
+            continue
+        assert build.returncode == 0, log.read_text()[-3000:]
+        if not kills:
+            return
+        for place in ("results", "figures", "paper/generated"):
+            shutil.rmtree(folder / place, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("SIGKILL of a build at ten random moments", "the same command goes on; the same bytes")
+def test_killed_builds_end_in_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    ignored = shutil.ignore_patterns(
+        ".snakemake", "results", "figures", "generated", "paper.pdf", "__pycache__"
+    )
+    shutil.copytree(whole, clone, ignore=ignored)
+    killed_until_done(clone, ("all", *EVIDENCE), kills=10, seed=22)
+    after = made(clone)
+    assert after == {name: content for name, content in made(whole).items() if name in after}
+    assert not [path for path in clone.rglob(".*.part") if "data/packed" not in str(path)]
+
+
+@pytest.mark.slow
+@pytest.mark.fault("SIGKILL of a build that trains, at ten random moments", "it trains on to the same scores")
+def test_killed_builds_train_to_the_same_scores(tmp_path: Path) -> None:
+    scores = []
+    for name, kills in (("calm", 0), ("killed", 10)):
+        clone = clone_of_the_tree(tmp_path / name)
+        (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
+        words = ("results/tables/metrics.csv", "--configfile", "overlay.yaml")
+        killed_until_done(clone, words, kills, seed=7)
+        scores.append(read_predictions(clone / "results/cells" / CELL / "predictions.parquet")[SCORES])
+    assert (scores[0].to_numpy() == scores[1].to_numpy()).all()
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> Path:
+    """A clone that locks of Snakemake say to be in use; ``results/tables/splits.csv`` is quickly built."""
+    clone = clone_of_the_tree(tmp_path / "clone")
+    (clone / ".snakemake/locks").mkdir(parents=True)
+    (clone / ".snakemake/locks/0.output.lock").write_text("results/tables/splits.csv\n")
+    return clone
+
+
+@pytest.mark.fault("a build was killed and left its locks", "the next one says so, clears them and goes on")
+def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path) -> None:
+    with open(splits / ".snakemake/alive.lock", "w") as running:
+        fcntl.flock(running, fcntl.LOCK_SH)
+        done = built(splits, "results/tables/splits.csv")
+        assert done.returncode == 1 and "LockException" in done.stderr
+    done = built(splits, "results/tables/splits.csv")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the last build here was killed; this one goes on" in done.stderr
+    assert not (splits / ".snakemake/locks").exists()
+
+
+@pytest.mark.fault("a build runs on another machine of the same disk", "its locks stay; the machine is named")
+def test_locks_of_another_machine_stay(splits: Path) -> None:
+    (splits / ".snakemake/alive.lock").write_text(f"not-{socket.gethostname()}")
+    done = built(splits, "results/tables/splits.csv")
+    assert done.returncode == 1 and "LockException" in done.stderr
+    assert f"ran on not-{socket.gethostname()}" in done.stderr
+
+
+@pytest.mark.fault("a rule's command fails", "its message, once; nothing else in red")
+def test_the_reason_of_a_failure_reaches_the_terminal_once(tmp_path: Path) -> None:
+    clone = clone_of_the_tree(tmp_path)
+    with (clone / "data/claims.yaml").open("a") as file:
+        file.write("claim: [\n")
+    words = [*GRAPH, "results/tables/claims.csv", "--config", "cells=[]"]
+    shown = shown_on_a_terminal(words, clone)
+    assert len(re.findall(r"data/claims\.yaml", shown)) == 1, shown
+    assert "cxrbench:" in shown and "CalledProcessError" not in shown
+    assert "\x1b[31m" not in shown, shown
+
+
+@pytest.mark.fault("the folder of a build is read-only", "one message that names it")
+def test_a_build_in_a_read_only_folder_is_one_message(tmp_path: Path) -> None:
+    clone, disk = clone_of_the_tree(tmp_path / "clone"), tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "--bind", clone, disk], capture_output=True).returncode:
+        pytest.skip("this machine does not let one mount a folder")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", disk], check=True)
+        done = built(disk)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "this is on a read-only disk; name another place" in done.stderr
+
+
+INJECTED = ('x"; touch F; "', "x'; touch F; '", "`touch F`", "$(touch F)", "$$(touch F)", "$(shell touch F)")
+
+
+@pytest.mark.parametrize("name", ["CELL", "VENV", "PYTHON", "TESTERS"])
+@pytest.mark.fault("a shell's code in CELL, VENV, PYTHON or TESTERS of make", "a wrong name; nothing runs")
+def test_make_runs_nothing_that_a_name_contains(name: str, tmp_path: Path) -> None:
+    clone, venv = clone_of_the_tree(tmp_path / "clone"), tmp_path / "venv"
+    if name != "PYTHON":  # an environment that is complete, so that nothing is installed
+        (venv / "bin").mkdir(parents=True)
+        (venv / "bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (venv / "bin/python").chmod(0o755)
+        (venv / ".cxrbench-full").touch()
+    target = "test" if name == "TESTERS" else "cell"
+    for text in INJECTED:
+        words = ["make", target, f"VENV={venv}", f"{name}={text}"]
+        done = subprocess.run(words, cwd=clone, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert not (clone / "F").exists(), done.stdout + done.stderr
+
+
+@pytest.mark.fault("VENV of make is a path with blanks", "refused in one message")
+def test_make_refuses_an_environment_with_blanks() -> None:
+    done = subprocess.run(["make", "help", "VENV=/tmp/a b"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "make can have neither blanks" in done.stderr

@@ -1,0 +1,124 @@
+"""What a job asks for: time and memory from recorded runs, the nearest first, with stated margins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Study, parse_study
+from cxrbench.training.plan import Plan
+from cxrbench.training.resources import JobNeeds
+
+PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}
+
+
+def study(**changes: Any) -> Study:
+    """Two datasets of ten epochs, three networks, on a cluster of three platforms."""
+    cells = {"architectures": ["a", "b", "c"], "platforms": ["cpu", "cuda", "neuron"], "seeds": [0, 1]}
+    value = {
+        "datasets": {"phantom-d": PHANTOM, "phantom-e": PHANTOM},
+        "recipes": {"r": {"epochs": 10, "batch": 64, "threads": 2}},
+        "cells": [{"dataset": "phantom-d", **cells}, {"dataset": "phantom-e", **cells}],
+        "run": ["*"],
+        "limits": {"hours": 3},
+        "cluster": {"platforms": ["cpu", "cuda"], "partitions": {"cuda": "g5"}},
+    }
+    return parse_study(value | changes)
+
+
+def record(folder: Path, cell: str, epochs: int = 20, status: str = "ok", seconds: float = 1200) -> None:
+    """A run of ``seconds`` in ``epochs`` epochs after a minute of setting up and compiling."""
+    timing = {
+        "setup_seconds": 20,
+        "compile_seconds": 40,
+        "train_seconds": seconds - 60,
+        "evaluate_seconds": 60,
+    }
+    values = {"status": status, "recipe": {"epochs": epochs}, "timing": timing, "peak_memory_mib": 2048}
+    path = folder / cell / "record.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(values))
+
+
+def minutes(recorded: Path, cell: str, attempt: int = 1) -> int:
+    return JobNeeds(study(), recorded).of(Cell.parse(cell), attempt).minutes
+
+
+def test_where_nothing_is_recorded_a_job_may_take_what_its_runner_may(tmp_path: Path) -> None:
+    assert minutes(tmp_path / "none", "phantom-d/a/cpu/seed0") == 3 * 60 + 10
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (["phantom-d/a/cpu/seed1"], 10 + 2 * 11),  # a minute once and a minute per epoch, ten epochs, twice
+        (["phantom-d/b/cpu/seed0"], 10 + 4 * 11),  # another network: four times
+        (["phantom-e/a/cpu/seed0"], 10 + 4 * 11),
+        (["phantom-e/b/cpu/seed0"], 10 + 4 * 11),
+        (["phantom-d/a/cuda/seed0"], 190),  # another platform says nothing
+        (["phantom-d/a/cpu/seed1", "phantom-d/b/cpu/seed0", "phantom-e/c/cpu/seed0"], 10 + 2 * 11),
+    ],
+)
+def test_time_is_that_of_the_nearest_recorded_run_and_a_margin(runs, expected, tmp_path: Path) -> None:
+    for run in runs:
+        record(tmp_path, run)
+    assert minutes(tmp_path, "phantom-d/a/cpu/seed0") == expected
+
+
+def test_the_longest_of_equally_near_runs_counts_and_failed_or_damaged_ones_do_not(tmp_path: Path) -> None:
+    record(tmp_path, "phantom-d/a/cpu/seed1")
+    record(tmp_path, "phantom-d/a/cpu/seed2", seconds=2400)
+    record(tmp_path, "phantom-d/a/cpu/seed3", seconds=24_000, status="crashed")
+    record(tmp_path, "phantom-d/a/cpu/seed4")
+    (tmp_path / "phantom-d/a/cpu/seed4/record.json").write_text("{")
+    assert minutes(tmp_path, "phantom-d/a/cpu/seed0") == 10 + 2 * 21
+
+
+def test_each_retry_asks_for_twice_as_long_but_never_more_than_a_runner_may_take(tmp_path: Path) -> None:
+    record(tmp_path, "phantom-d/a/cpu/seed1")
+    asked = [minutes(tmp_path, "phantom-d/a/cpu/seed0", attempt) for attempt in (1, 2, 3, 4)]
+    assert asked == [32, 64, 128, 190]
+
+
+def test_memory_is_the_recorded_peak_and_a_margin_on_a_cpu_and_stated_for_an_accelerator(tmp_path) -> None:
+    record(tmp_path, "phantom-d/a/cpu/seed1")
+    record(tmp_path, "phantom-d/a/cuda/seed1")
+    needs = JobNeeds(study(), tmp_path)
+    assert needs.of(Cell("phantom-d", "a", "cpu", 0)).memory_mib == 2048 + 1.5 * 2048
+    assert needs.of(Cell("phantom-d", "b", "cpu", 0)).memory_mib == 8 * 1024
+    assert needs.of(Cell("phantom-d", "a", "cuda", 0)).memory_mib == 12 * 1024  # its peak is the GPU's memory
+    limited = JobNeeds(study(limits={"memory_gib": 3, "processes": 2}), tmp_path)
+    assert limited.of(Cell("phantom-d", "a", "cuda", 0)).memory_mib == (2 * 3 + 2) * 1024
+
+
+def test_devices_cores_and_partition_follow_platform_recipe_and_processes(tmp_path: Path) -> None:
+    needs = JobNeeds(study(limits={"processes": 4}), tmp_path).of(Cell("phantom-d", "a", "cuda", 0))
+    assert (needs.gres, needs.partition, needs.cores, needs.extra) == ("gpu:4", "g5", 8, "--exclusive")
+    needs = JobNeeds(study(), tmp_path).of(Cell("phantom-d", "a", "neuron", 0))
+    assert (needs.gres, needs.partition, needs.cores) == ("", "", 2)
+    shared = study(cluster={"platforms": ["cpu"], "exclusive": False})
+    assert JobNeeds(shared, tmp_path).of(Cell("phantom-d", "a", "cpu", 0)).extra == ""
+
+
+def test_with_a_cluster_its_nodes_platforms_count_and_not_this_machines(tmp_path: Path) -> None:
+    plan = Plan(study(), recorded=tmp_path)
+    assert plan.why_not_here(Cell("phantom-d", "a", "cuda", 0)) is None
+    assert "nodes have no platform neuron" in plan.why_not_here(Cell("phantom-d", "a", "neuron", 0))
+    alone = Plan(study(cluster=None), recorded=tmp_path)
+    assert "no Neuron device on this machine" in alone.why_not_here(Cell("phantom-d", "a", "neuron", 0))
+
+
+def test_the_overlay_of_the_slurm_profile_makes_a_valid_study_with_a_cluster() -> None:
+    config, overlay = (
+        yaml.safe_load((ROOT / f"config/{name}.yaml").read_text()) for name in ("config", "slurm")
+    )
+    study = parse_study({**config, **overlay})
+    assert study.cluster is not None and set(study.cluster.platforms) <= set(study.cluster.partitions)
+    profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/profile.yaml").read_text())
+    assert profile["configfile"] == "config/slurm.yaml" and profile["executor"] == "slurm"
