@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -38,6 +39,12 @@ LONG = (
     *("test_slurm", "test_graph", "test_xla", "test_runner", "test_same_bytes", "test_report_page"),
     *("test_degenerate", "test_adding"),
 )
+
+
+# Under nohup or in the background of a script, signals are ignored, and what tests start would inherit that.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

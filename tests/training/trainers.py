@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -29,13 +28,7 @@ def start(job, folder: Path, **environment: str) -> subprocess.Popen:
     words += ["--out", folder / "out/record.json", "--work", job.work.parents[3]]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | environment
     command = [sys.executable, "-m", "cxrbench", *map(str, words)]
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests may run under nohup
-    )
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def wait_until(there: Callable[[], object], what: str, process: subprocess.Popen) -> None:
