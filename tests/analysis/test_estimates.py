@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cxrbench.analysis.bootstrap import weight_blocks
 from sklearn.metrics import average_precision_score
 
 from cxrbench.analysis.auroc import average_precision
-from cxrbench.analysis.bootstrap import weight_blocks
 from cxrbench.analysis.estimates import IMAGE_LEVEL, PLAIN, POOLED, TUNED, estimate, estimate_cell
 from cxrbench.analysis.sample import sample_of
 from cxrbench.analysis.thresholds import REFITS

@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from cxrbench.analysis.f1 import DEFINITIONS
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
-from cxrbench.analysis.f1 import DEFINITIONS
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.predictions import LABELS, SCORES
 from cxrbench.study.errors import UserError

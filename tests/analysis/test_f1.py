@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
-
 from cxrbench.analysis.f1 import both_classes, f1, multilabel_f1, samples_f1
+from sklearn.metrics import f1_score
 
 
 @pytest.fixture

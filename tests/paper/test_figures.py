@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.analysis.evaluation import read_metrics
+from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.parity import COLUMNS, parity
 from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.paper import feasibility, figures, tables
