@@ -4,14 +4,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cxrbench.analysis.f1 import DEFINITIONS
-from cxrbench.analysis.f1_prevalence import PREVALENCES, crossing, values_by_prevalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from cxrbench.analysis.evaluate import evaluate, headline
-from cxrbench.analysis.f1_search import COLUMNS, f1_search
+from cxrbench.analysis.f1_search import COLUMNS, PREVALENCES, crossing, f1_search, values_by_prevalence
+from cxrbench.analysis.measures import DEFINITIONS
 from cxrbench.analysis.sample import Sample, sample_of
 from cxrbench.evidence.predictions import LABELS, SCORES
 

@@ -17,17 +17,20 @@ from conftest import ROOT, cxrbench
 from cxrbench.analysis.auroc import Estimate
 from cxrbench.analysis.components import between_platforms
 from cxrbench.analysis.power import (
+    DIFFERENCE,
+    PREPRINT,
+    SHARES,
     Design,
     Spread,
     answers,
     patients_needed,
     patients_to_see,
+    planned_seeds,
     power_different,
     power_equivalent,
     seeds_needed,
     smallest_margin,
 )
-from cxrbench.paper.power import DIFFERENCE, PREPRINT, SHARES, planned_seeds
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 

@@ -1,10 +1,8 @@
 """Yours against recorded: one cell that was trained here beside its recorded evidence.
 
-The tolerance of a score is what training the same cell again may change: for two runs,
-``t * sd * sqrt(2)`` over the recorded seeds (t at 97.5 % with their degrees of freedom). Both runs score the
-same images, and the seeds' spread already holds the luck that each has with these patients, so nothing is
-added for patients. With one recorded seed its spread is unknown; the half-width of the patient-clustered
-interval of the recorded score stands in, and the row says so. No tolerance depends on the fresh run.
+The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
+over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
+seed the half-width of its patient-clustered interval stands in. No tolerance depends on the fresh run.
 """
 
 from __future__ import annotations

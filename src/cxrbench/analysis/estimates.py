@@ -1,11 +1,10 @@
 """Every metric of one cell with the influence of every patient, from which all intervals follow.
 
-AUROC and average precision are linearised (:mod:`cxrbench.analysis.auroc`); all other metrics are functions
-of sums over patients, and a patient's influence is what leaving it out changes (the jackknife). Metrics
-with a threshold depend on the validation patients too: below the test patients' rows the influence has a
-row for each of ``REFITS`` draws of validation patients, with what the thresholds chosen from it would
-change on these test images. The draws are the same for all networks, so that means over seeds and
-differences need no other formula.
+AUROC and average precision are linearised (:mod:`cxrbench.analysis.auroc`); of other metrics a patient's
+influence is what leaving it out changes (the jackknife). Metrics with a threshold depend on the validation
+patients too: below the test patients' rows the influence has a row for each of ``REFITS`` draws of them, with
+what the thresholds chosen from it would change. The draws are the same for all networks, so that means over
+seeds and differences need no other formula.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
 """All metrics of a predictions table's test rows, with intervals over patients, as a tidy table.
 
 A row is named by (split, label, metric, ci_method). ``label`` is a finding, ``macro`` for the mean over
-findings (``f1_macro`` too), or ``all`` for the F1 definitions that are no such mean. AUROC has two rows,
-equal but for their interval: ``delong-patient`` is the one to report, ``delong-image`` the usual wrong
-answer; :func:`headline` keeps one row per metric. Other intervals are ``influence-patient``, or
-``influence-patient-refit`` where a threshold is chosen anew for other validation patients
-(:mod:`cxrbench.analysis.estimates`). Without a patient column only the ``-image`` methods exist. Intervals
-are 95 % for this one trained network; the spread over training seeds is in :mod:`cxrbench.analysis.spread`.
-
-Calibration error is noise made positive: each resample of calibrated scores lies above zero, so that no
-bootstrap interval can hold the truth. It has none, and stands beside ``calibration_error_by_chance``, what
-perfectly calibrated scores would show with these patients.
+findings, or ``all`` for the F1 definitions that are no such mean. AUROC has two rows, equal but for their
+interval: ``delong-patient`` is to be reported, ``delong-image`` is the usual wrong answer. Other intervals are
+``influence-patient``, or ``influence-patient-refit`` where a threshold is chosen anew for other validation
+patients. Without a patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained
+network. Calibration error has none (docs/statistics.md says why).
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """What could a published "F1 = 0.80" be? One cell's predictions under every definition.
 
 Besides the value at validation thresholds and at 0.5, each definition has its best single threshold (chosen
-on validation images) and the prevalence at which networks of this skill would reach the target, the ROC
-curves staying as they are. Labels have one common prevalence; for the definitions over images it is the share
-of images with (or without) a finding that varies. Beside them stands what needs no network at all: calling
-every finding in every image, or none in any.
-
-At each prevalence the thresholds are chosen for it, on the scored images themselves, which flatters. They are
-the best of those tried, so the answer is the most that this skill allows, but for two kinds of definition:
-both-class macro pools the threshold that is best for each label alone, and the two samples definitions have
-one threshold for all labels.
+on validation images), the prevalence at which networks of this skill would reach the target, and the value
+without skill: calling every finding in every image, or none in any. The thresholds at each prevalence are the
+best of those tried on the scored images, so the answer is the most that this skill allows; but both-class
+macro pools the best threshold of each label alone, and the two samples definitions have one for all labels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """How noisy the labels are: NIH's text-mined ones against labels that radiologists adjudicated.
 
-Reference: Majkowska et al., Radiology 2020 (doi:10.1148/radiol.2019191293), 4,376 images of ChestX-ray14,
-whose table the torchxrayvision wheel carries. They are no random sample of the whole: nearly half are in the
-official test part, which holds a quarter of all images and more findings. So what depends on prevalence
-(positive predictive value, kappa) is that of this set. Intervals are from resampling patients.
+Reference: Majkowska et al., Radiology 2020 (doi:10.1148/radiol.2019191293); the torchxrayvision wheel has its
+table. Nearly half of its images are in the official test part, which has more findings: what depends on
+prevalence (ppv, kappa) is that of this set. Intervals are from resampling patients.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,8 @@ def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.Dat
     """Return one row per cell of ``study`` in its order; ``records``: adopted record.json of those run."""
     evidence = Recorded(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
-    rows = [
-        _row(cell, study.recipe(cell.dataset).hash(), adopted.get(cell), evidence)
-        for cell in study.all_cells()
-    ]
+    recipes = {name: study.recipe(name).hash() for name in study.datasets}
+    rows = [_row(cell, recipes[cell.dataset], adopted.get(cell), evidence) for cell in study.all_cells()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -139,8 +138,7 @@ def in_words(cells: pd.DataFrame) -> dict[str, State]:
 
 def tally(entries: Iterable[Mapping[State, list[tuple[int, str]]]]) -> dict[State, int]:
     """Return how many cells are in each state over several entries of :func:`matrix`."""
-    counts: dict[State, int] = {}
+    counts: Counter[State] = Counter()
     for entry in entries:
-        for state, found in entry.items():
-            counts[state] = counts.get(state, 0) + len(found)
-    return counts
+        counts.update({state: len(found) for state, found in entry.items()})
+    return dict(counts)

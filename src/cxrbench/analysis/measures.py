@@ -1,14 +1,14 @@
 """Metrics that are functions of sums over patients: Brier, calibration error, sensitivity, every F1.
 
 Sums are taken once per patient; a metric, and its values without each patient or at other thresholds, then
-come from the same few lines, applied to other totals. Arrays have any leading shape, labels last.
+come from the same few lines, applied to other totals. Arrays have any leading shape, labels last. F1 is
 
-``f1_macro``: mean over labels of F1. ``f1_micro``: one F1 over all decisions. ``f1_weighted``: mean
-weighted by each label's positives. ``f1_samples``: mean over images of the F1 of its label set; an
-image without called or true finding counts 0 (as in scikit-learn) or, in ``f1_samples_empty_is_1``, 1.
-``f1_both_class_weighted``: per label the F1 of both classes weighted by their sizes, then the mean over
-labels. ``f1_both_class_macro``: all decisions pooled, mean of the F1 of "present" and of "absent".
-``f1_any_finding`` / ``f1_no_finding``: per image, an abnormal film against a clear one.
+- over labels: ``f1_macro`` the mean, ``f1_micro`` of all decisions, ``f1_weighted`` by labels' positives;
+- over images: ``f1_samples`` the mean of each image's set, 0 (as in scikit-learn) or in ``..._empty_is_1`` 1
+  for an image without called or true finding;
+- of both classes, present and absent: ``f1_both_class_weighted`` by their sizes, then the mean over labels,
+  ``f1_both_class_macro`` the mean of the two over all decisions;
+- per image, an abnormal film against a clear one: ``f1_any_finding``, ``f1_no_finding``.
 """
 
 from __future__ import annotations

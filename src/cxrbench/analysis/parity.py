@@ -1,23 +1,15 @@
 """Are two platforms equivalent? A verdict per pair, label and metric, against margins declared before.
 
-For every pair of platforms with the same dataset and architecture, and for every platform against
-itself (the noise floor: half of its seeds against the rest), one row per label and metric:
+One row for every pair of platforms with the same dataset and architecture, and for every platform against
+itself (the noise floor: half of its seeds against the rest). Where two platforms share two seeds or more,
+those are compared one by one and others are left out. Of the columns:
 
-- ``difference`` of seed means (a - b), ``ci_low``/``ci_high`` 95 % and ``ci90_low``/``ci90_high`` 90 %
-  intervals over patients and seeds (:mod:`cxrbench.analysis.components`), ``se_patients``, ``se_seeds``;
-  where two platforms share two seeds or more, those are compared one by one and others are left out;
-- ``p_equivalent`` of two one-sided tests (Schuirmann 1987): the 90 % interval lies inside ``margin``;
-- ``p_different`` and, for the labels of one pair, ``p_holm`` (Holm 1979, of p values with no more degrees of
-  freedom than the seeds give); elsewhere they are equal. Pairs of platforms are not corrected for each other;
-- ``p_tost_seeds``: TOST on the seeds' values alone, a check that leaves patients out: Student's t on the
-  differences of shared seeds, else Welch's;
-- ``smallest_margin``: what could have been shown with 80 % power had the true difference been zero;
-- ``verdict`` equivalent, different or inconclusive, with its ``cause`` and a ``reason`` in words. A
-  difference that is not zero and yet inside the margin is equivalent, and the reason says so. Fewer than
-  ``MIN_SEEDS`` seeds of a platform have neither interval nor verdict.
-
-The row with label ``every`` is the claim about all labels at once: equivalent when each label is
-(intersection-union, Berger 1982: no correction), different when one is after Holm's.
+- ``difference`` of seed means (a - b), ``ci_*`` 95 % and ``ci90_*`` 90 % over patients and seeds
+  (:mod:`cxrbench.analysis.components`); ``smallest_margin`` shown with 80 % power at a true difference of 0;
+- ``p_equivalent``: two one-sided tests (Schuirmann 1987); ``p_tost_seeds``: on the seeds' values alone;
+  ``p_holm``: ``p_different`` corrected over the labels of a pair (Holm 1979), not over pairs;
+- ``verdict`` equivalent (even if different from zero), different or inconclusive; ``cause``; ``reason`` in
+  words. Label ``every``: all labels at once, equivalent when each is (intersection-union, Berger 1982).
 """
 
 from __future__ import annotations

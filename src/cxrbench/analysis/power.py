@@ -1,19 +1,13 @@
 """What patients and seeds can show about two platforms: power, smallest margins, and the numbers needed.
 
-Two platforms train the same ``seeds`` and score the same ``patients``. The difference of their means, D, has
+Two platforms train the same ``seeds`` and score the same ``patients``. The difference of their means has the
+variance 2 (luck + share * skill) / seeds. ``luck``, of one network's score, comes from the choice of patients
+and falls as 1/patients; networks of one recipe do not have it in common. ``skill`` is the variance between
+seeds beyond it; ``share`` is the part of it that a platform makes anew: 1 where a shared seed helps no more
+than another one would. Luck is counted in full for every share.
 
-    Var(D) = 2 (luck + share * skill) / seeds
-
-``luck`` is the variance of one network's score that comes from the choice of patients and that the networks
-of one recipe do not have in common, so that no difference cancels it; it falls as 1/patients. ``skill`` is
-the variance between seeds beyond it. ``share`` is the part of ``skill`` that a platform makes anew: 0 where a
-seed gives both platforms the same skill, 1 where a shared seed helps no more than another one would. Luck is
-counted in full for every share, as between networks that have nothing but their recipe in common.
-
-The verdict is that of :mod:`cxrbench.analysis.components`: two one-sided tests (Schuirmann 1987), with the
-seeds' variance and n - 1 degrees of freedom where seeds differ by more than luck, else with the patients'.
-Its power is the probability of the verdict for given variances, averaged over the chi-squared distribution of
-the observed variance (Phillips 1990 for the t test; here the rule between the two errors is averaged too).
+The verdict is that of :mod:`cxrbench.analysis.parity`. Its power is averaged over the chi-squared
+distribution of the observed variance (Phillips 1990 for the t test), and so over the choice of its error.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
         f1[:, k] = best_f1_thresholds(positive, scores, drawn)
         specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
     image = _image_thresholds(val, drawn)
-    rows = zip(f1, specificity, *image.tolist(), strict=True)
-    return [Thresholds(one, strict, some, none, patients) for one, strict, some, none in rows]
+    return [Thresholds(*row, patients) for row in zip(f1, specificity, *image.tolist(), strict=True)]
 
 
 def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
@@ -120,9 +119,9 @@ class Scope:
         if self.thresholds is None or self.tuned[label]:
             return ""
         few = self.thresholds.positive_patients[label]
-        if few < MIN_PATIENTS:
-            return f"no tuned threshold: {few} positive validation {self.unit}{'s' if few != 1 else ''}"
-        return f"no tuned threshold: fewer than {MIN_PATIENTS} negative validation {self.unit}s"
+        some = f"{few} positive validation {self.unit}{'s' * (few != 1)}"
+        many = f"fewer than {MIN_PATIENTS} negative validation {self.unit}s"
+        return f"no tuned threshold: {some if few < MIN_PATIENTS else many}"
 
     def averaged(self, included: np.ndarray) -> np.ndarray:
         """Return which ``included`` labels (L,) a mean is over: those with an interval, all if none has."""

@@ -8,11 +8,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cxrbench.analysis.predictions import load_predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cxrbench.analysis.evaluate import evaluate
+from cxrbench.analysis.foreign import load_predictions
 from cxrbench.evidence.predictions import LABELS, SCORES
 from cxrbench.study.errors import UserError
 
