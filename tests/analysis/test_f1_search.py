@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 from cxrbench.analysis.evaluate import evaluate, headline
 from cxrbench.analysis.f1_search import COLUMNS, PREVALENCES, crossing, f1_search, values_by_prevalence
 from cxrbench.analysis.measures import DEFINITIONS
-from cxrbench.analysis.sample import Sample, sample_of
+from cxrbench.analysis.sample import Sample
 from cxrbench.evidence.predictions import LABELS, SCORES
 
 
@@ -77,18 +77,6 @@ def test_needed_prevalence_reaches_the_target_when_images_are_reweighted(predict
     tried = np.quantile(highest, np.linspace(0, 1, 300))
     best = max(f1_score(finding, highest >= t, sample_weight=weights) for t in tried)
     assert best == pytest.approx(0.8, abs=0.003)
-
-
-def test_curves_at_the_observed_prevalence_are_the_best_on_the_images(predictions):
-    sample = sample_of(predictions, "test")
-    curves = values_by_prevalence(sample, np.ones(14, bool))
-    finding, highest = sample.labels.any(axis=1), sample.scores.max(axis=1)
-    best = max(f1_score(finding, highest >= t) for t in np.quantile(highest, np.linspace(0, 1, 300)))
-    at = np.interp(finding.mean(), PREVALENCES, curves["f1_any_finding"])
-    assert at == pytest.approx(best, abs=0.003)
-    calls = [sample.scores >= t for t in np.quantile(sample.scores, np.linspace(0, 1, 100))]
-    best = max(f1_score(sample.labels, call, average="samples", zero_division=0) for call in calls)
-    assert np.interp(finding.mean(), PREVALENCES, curves["f1_samples"]) == pytest.approx(best, abs=0.003)
 
 
 @settings(max_examples=30, deadline=None)

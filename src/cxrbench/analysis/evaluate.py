@@ -2,7 +2,7 @@
 
 A row is named by (split, label, metric, ci_method). ``label`` is a finding, ``macro`` for the mean over
 findings, or ``all`` for the F1 definitions that are no such mean. AUROC has two rows, equal but for their
-interval: ``delong-patient`` is to be reported, ``delong-image`` is the usual wrong answer. Other intervals are
+interval: ``delong-patient`` is to be reported, ``delong-image`` the usual wrong answer. Other intervals are
 ``influence-patient``, or ``influence-patient-refit`` where a threshold is chosen anew for other validation
 patients. Without a patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained
 network. Calibration error has none (docs/statistics.md says why).
