@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 from cxrbench.analysis.evaluate import evaluate, headline
 from cxrbench.analysis.f1_search import COLUMNS, PREVALENCES, crossing, f1_search, values_by_prevalence
 from cxrbench.analysis.measures import DEFINITIONS
-from cxrbench.analysis.sample import Sample
+from cxrbench.analysis.sample import Sample, sample_of
 from cxrbench.evidence.predictions import LABELS, SCORES
 
 
@@ -77,6 +77,14 @@ def test_needed_prevalence_reaches_the_target_when_images_are_reweighted(predict
     tried = np.quantile(highest, np.linspace(0, 1, 300))
     best = max(f1_score(finding, highest >= t, sample_weight=weights) for t in tried)
     assert best == pytest.approx(0.8, abs=0.003)
+
+
+def test_samples_curve_at_the_observed_prevalence_is_the_best_on_the_images(predictions):
+    sample = sample_of(predictions)
+    curve = values_by_prevalence(sample, np.ones(14, bool))["f1_samples"]
+    calls = [sample.scores >= t for t in np.quantile(sample.scores, np.linspace(0, 1, 100))]
+    best = max(f1_score(sample.labels, call, average="samples", zero_division=0) for call in calls)
+    assert np.interp(sample.abnormal.mean(), PREVALENCES, curve) == pytest.approx(best, abs=0.003)
 
 
 @settings(max_examples=30, deadline=None)

@@ -22,12 +22,11 @@ from cxrbench.analysis.power import (
     Design,
     Spread,
     answers,
-    patients_needed,
+    fewest,
     patients_to_see,
     planned_seeds,
     power_different,
     power_equivalent,
-    seeds_needed,
     smallest_margin,
 )
 from cxrbench.study.config import read_study
@@ -83,11 +82,11 @@ def test_what_is_needed_suffices_and_less_does_not() -> None:
     def shown(design: Design) -> float:
         return power_equivalent(RECORDED, design, 0.01)
 
-    seeds = seeds_needed(shown, Design(500, 3))
+    seeds = fewest("seeds", shown, Design(500, 3))
     assert shown(Design(500, seeds - 1)) < 0.8 <= shown(Design(500, seeds))
-    patients = patients_needed(shown, Design(500, 3, 0.0))
+    patients = fewest("patients", shown, Design(500, 3, 0.0))
     assert shown(Design(int(patients * 0.99), 3, 0.0)) < 0.8 <= shown(Design(patients, 3, 0.0))
-    assert patients_needed(shown, Design(500, 3)) is None, "seeds alone hide it"
+    assert fewest("patients", shown, Design(500, 3)) is None, "seeds alone hide it"
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,7 @@ def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
     values = _measures(whole, scope)
     with np.errstate(divide="ignore", invalid="ignore"):  # nobody is left without a single patient
         without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
-    refits = {}
-    if val is not None:
-        refits = _measures(totals_at(sample, refitted(val), scope.counted), scope)
+    refits = _measures(totals_at(sample, refitted(val), scope.counted), scope) if val is not None else {}
     keys, parts, notes = [], [], []
     for metric in (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL):
         if metric in RANKED:

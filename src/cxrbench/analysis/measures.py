@@ -80,10 +80,10 @@ def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndar
 
 
 def _by_cluster(sample: Sample, images: np.ndarray) -> np.ndarray:
-    columns = [np.bincount(sample.clusters, column, sample.n_clusters) for column in images.T]
-    if not columns:
-        return np.empty((sample.n_clusters, 0), dtype=np.float32)
-    return np.column_stack([column.astype(np.float32) for column in columns])
+    sums = np.empty((sample.n_clusters, images.shape[1]), dtype=np.float32)
+    for k, column in enumerate(images.T):
+        sums[:, k] = np.bincount(sample.clusters, column, sample.n_clusters)
+    return sums
 
 
 def _bin_gaps(sample: Sample, label: int) -> np.ndarray:

@@ -146,34 +146,31 @@ def answers(
         **{"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd},
         **{**asdict(design), "margin": margin, "power_at_zero": shown(design)},
         "smallest_margin": smallest_margin(spread, design),
-        "seeds_needed": seeds_needed(shown, design),
-        "patients_needed": patients_needed(shown, design),
+        "seeds_needed": fewest("seeds", shown, design),
+        "patients_needed": fewest("patients", shown, design),
         "difference": difference,
-        "seeds_to_see": seeds_needed(seen, design) if known else None,
+        "seeds_to_see": fewest("seeds", seen, design) if known else None,
         "patients_to_see": patients_to_see(spread, design, difference or 0) if known else None,
     }
 
 
-def seeds_needed(chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest seeds with which ``chance`` reaches 80 %; None where it is out of reach."""
-    return _fewest(lambda seeds: chance(replace(design, seeds=seeds)), FEWEST_SEEDS)
+def fewest(what: str, chance: Callable[[Design], float], design: Design) -> int | None:
+    """Return the fewest ``what`` (seeds or patients) with which ``chance`` reaches 80 %.
 
+    To one in ten thousand; None where it is out of reach.
+    """
 
-def patients_needed(chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest patients with which ``chance`` reaches 80 %; None where seeds alone prevent it."""
-    return _fewest(lambda patients: chance(replace(design, patients=patients)), 2)
+    def reached(count: int) -> bool:
+        return chance(replace(design, **{what: count})) >= POWER
 
-
-def _fewest(chance: Callable[[int], float], start: int) -> int | None:
-    """Return the smallest count from ``start`` whose chance reaches ``POWER``, to one in ten thousand."""
-    low, high = start, start
-    while chance(high) < POWER:
+    low = high = FEWEST_SEEDS if what == "seeds" else 2
+    while not reached(high):
         if high >= MOST:
             return None
         low, high = high, max(high + 1, int(high * 1.3))
     while high - low > max(1, high // 10_000):
         middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= POWER else (middle, high)
+        low, high = (low, middle) if reached(middle) else (middle, high)
     return high
 
 
@@ -257,4 +254,4 @@ def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
     larger = Spread(row["patient_se"], int(row["measured_on"]), seed_sd)
     design = Design(larger.patients, FEWEST_SEEDS)
-    return seeds_needed(lambda other: power_equivalent(larger, other, margin), design)
+    return fewest("seeds", lambda other: power_equivalent(larger, other, margin), design)

@@ -119,7 +119,7 @@ class Scope:
         if self.thresholds is None or self.tuned[label]:
             return ""
         few = self.thresholds.positive_patients[label]
-        some = f"{few} positive validation {self.unit}{'s' * (few != 1)}"
+        some = f"{few} positive validation {self.unit}{'s' if few != 1 else ''}"
         many = f"fewer than {MIN_PATIENTS} negative validation {self.unit}s"
         return f"no tuned threshold: {some if few < MIN_PATIENTS else many}"
 
