@@ -60,8 +60,8 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
         positive, scores = val.labels[:, k], val.scores[:, k]
         f1[:, k] = best_f1_thresholds(positive, scores, drawn)
         specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
-    image = _image_thresholds(val, drawn)
-    return [Thresholds(*row, patients) for row in zip(f1, specificity, *image.tolist(), strict=True)]
+    rows = zip(f1, specificity, *_image_thresholds(val, drawn).tolist(), strict=True)
+    return [Thresholds(best, strict, some, none, patients) for best, strict, some, none in rows]
 
 
 def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
