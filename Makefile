@@ -89,7 +89,7 @@ bench: $(FULL) ## speed on this machine, in five minutes: training against timm 
 	@python -m cxrbench bench metrics
 
 coverage: $(FULL) ## simulate how often intervals hold the truth; records the table and renews docs/statistics.md
-	@python -m cxrbench.paper.simulated data/recorded docs/statistics.md
+	@python -m benchmarks.coverage data/recorded docs/statistics.md
 
 lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
 	@ruff check . && ruff format --check . && mypy && codespell

@@ -166,8 +166,8 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "again", "kept"),
     [
-        ("src/cxrbench/analysis/f1.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
-        ("src/cxrbench/analysis/evaluation.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/analysis/measures.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/analysis/evaluate.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
         (
             "src/cxrbench/datasets/split.py",
             ["data_tables", "tables", "paper"],

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.predictions import LABELS, SCORES
+from cxrbench.study.cells import Cell
 
 # roughly the share of images of each finding in ChestX-ray14, in the findings' order
 PREVALENCE = np.array([10, 2.5, 12, 18, 5, 5.5, 1.3, 4.7, 4.2, 2, 2.2, 1.5, 3, 0.2]) / 100
@@ -39,6 +41,11 @@ def draw_predictions(
 def _running(sizes: np.ndarray) -> np.ndarray:
     """0..size-1 for each size, joined."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+def estimated(cells: dict) -> dict[Cell, CellEstimate]:
+    """Return the estimates of predictions by cell, or by a cell's name."""
+    return {Cell.parse(str(cell)): estimate_cell(predictions) for cell, predictions in cells.items()}
 
 
 def network_of(predictions: pd.DataFrame, seed: int, noise: float = 0.3, shift: float = 0.0) -> pd.DataFrame:

@@ -34,6 +34,11 @@ def test_with_one_image_per_patient_the_interval_is_clopper_and_pearsons() -> No
     count = row["share"] * 400
     assert row["ci_low"] == pytest.approx(beta.ppf(0.025, count, 401 - count), rel=0.01)
     assert row["ci_high"] == pytest.approx(beta.ppf(0.975, count + 1, 400 - count), rel=0.01)
+    sample = drawn(np.random.default_rng(3), 200, copies=5)
+    sample.labels[:], sample.scores[:] = False, 0.1  # no positives, and equal scores: one bin
+    row = reliability(sample).iloc[0]
+    assert (row["share"], row["ci_low"], row["pairs"]) == (0, 0, 1000)
+    assert row["ci_high"] == pytest.approx(1 - 0.025 ** (1 / 200))
 
 
 def test_copies_of_an_image_tell_nothing_new() -> None:
@@ -41,20 +46,6 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
     copied = reliability(drawn(np.random.default_rng(2), 300, copies=5), 3)
     for name in ("share", "ci_low", "ci_high", "patients"):
         assert copied[name].to_numpy() == pytest.approx(single[name].to_numpy(), rel=1e-6)
-
-
-def test_a_bin_without_positives_has_an_upper_end_that_patients_set() -> None:
-    sample = drawn(np.random.default_rng(3), 200, copies=5)
-    sample.labels[:] = False
-    row = reliability(sample, 1).iloc[0]
-    assert (row["share"], row["ci_low"]) == (0, 0)
-    assert row["ci_high"] == pytest.approx(1 - 0.025 ** (1 / 200))
-
-
-def test_equal_scores_are_one_bin() -> None:
-    sample = drawn(np.random.default_rng(4), 100)
-    sample.scores[:] = 0.1
-    assert list(reliability(sample)["pairs"]) == [100]
 
 
 def test_intervals_hold_the_true_share_and_show_scores_that_are_too_low() -> None:

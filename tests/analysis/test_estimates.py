@@ -7,9 +7,9 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from cxrbench.analysis.auroc import average_precision
-from cxrbench.analysis.bootstrap import weight_blocks
-from cxrbench.analysis.estimates import IMAGE_LEVEL, PLAIN, POOLED, TUNED, estimate, estimate_cell
-from cxrbench.analysis.sample import sample_of
+from cxrbench.analysis.estimates import PLAIN, TUNED, estimate, estimate_cell
+from cxrbench.analysis.measures import IMAGE_LEVEL, POOLED
+from cxrbench.analysis.sample import sample_of, weight_blocks
 from cxrbench.analysis.thresholds import REFITS
 from cxrbench.evidence.predictions import SCORES
 

@@ -8,14 +8,13 @@ import pytest
 from scipy import stats
 
 from cxrbench.analysis.components import patient_luck
-from cxrbench.analysis.estimates import estimate_cells
 from cxrbench.analysis.parity import COLUMNS, EVERY, Cause, holm, parity
 from cxrbench.analysis.spread import COLUMNS as SPREAD_COLUMNS
 from cxrbench.analysis.spread import spread
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.config import Margins
 
-from .synthetic import draw_predictions, network_of
+from .synthetic import draw_predictions, estimated, network_of
 
 WIDE = Margins(auroc_macro=0.2, auroc_label=0.4, f1=0.3)
 
@@ -23,6 +22,10 @@ WIDE = Margins(auroc_macro=0.2, auroc_label=0.4, f1=0.3)
 @pytest.fixture(scope="module")
 def images() -> pd.DataFrame:
     return draw_predictions(5, {"val": 300, "test": 300}, np.linspace(0.08, 0.3, 14))
+
+
+def compared(cells, margins=None) -> pd.DataFrame:
+    return parity(estimated(cells), margins or Margins())
 
 
 def cells(images, noise=0.05, **shifts):
@@ -36,7 +39,7 @@ def cells(images, noise=0.05, **shifts):
 
 @pytest.fixture(scope="module")
 def table(images):
-    return parity(cells(images, cpu=0.0, cuda=0.0, neuron=-1.0), Margins())
+    return compared(cells(images, cpu=0.0, cuda=0.0, neuron=-1.0))
 
 
 def pick(table, a, b, label="macro", metric="auroc"):
@@ -66,17 +69,24 @@ def test_same_skill_is_equivalent_and_less_skill_different(table):
 
 def test_shared_seeds_are_compared_one_by_one_and_others_left_out(images):
     some = cells(images, noise=3.0, cpu=0.0, cuda=0.0)
-    whole = pick(parity(some, Margins()), "cpu", "cuda")
+    whole = pick(compared(some), "cpu", "cuda")
     more = some | {"phantom/net/cuda/seed7": network_of(images, 99, 3.0)}
-    row = pick(parity(more, Margins()), "cpu", "cuda")
+    row = pick(compared(more), "cpu", "cuda")
     assert (row["seeds_a"], row["seeds_b"]) == ("0,1,2", "0,1,2")
     assert [row[name] for name in ("mean_b", "difference", "ci_low")] == [
         whole[name] for name in ("mean_b", "difference", "ci_low")
     ]
     renamed = {name.replace("cuda/seed", "cuda/seed1"): one for name, one in some.items()}
-    apart = pick(parity(renamed, Margins()), "cpu", "cuda")
+    apart = pick(compared(renamed), "cpu", "cuda")
     assert apart["seeds_b"] == "10,11,12" and apart["difference"] == pytest.approx(whole["difference"])
     assert apart["freedom"] != whole["freedom"]
+
+
+def test_reasons_name_a_difference_inside_the_margin_and_the_smallest_margin(images):
+    row = pick(compared(cells(images, cpu=0.0, neuron=-0.5), WIDE), "cpu", "neuron")
+    assert row["verdict"] == "equivalent" and "differs from zero" in row["reason"]
+    row = pick(compared(cells(images, noise=3.0, cpu=0.0, cuda=0.0)), "cpu", "cuda")
+    assert row["verdict"] == "inconclusive" and f"{row['smallest_margin']:.3f}" in row["reason"]
 
 
 def test_verdicts_follow_from_their_numbers(table):
@@ -96,31 +106,22 @@ def test_holm_is_over_the_labels_of_a_pair(table):
     np.testing.assert_allclose(labels["p_holm"], holm(p))
     assert (labels["p_holm"] >= labels["p_different"]).all()
     assert pick(table, "cpu", "neuron")["p_holm"] == pick(table, "cpu", "neuron")["p_different"]
-
-
-def test_holm_steps_down_and_skips_nan():
     assert holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
-    adjusted = holm(np.array([0.02, np.nan, 0.5]))
-    assert adjusted[[0, 2]] == pytest.approx([0.04, 0.5]) and np.isnan(adjusted[1])
+    assert holm(np.array([0.02, np.nan, 0.5])) == pytest.approx([0.04, np.nan, 0.5], nan_ok=True)
 
 
 def test_every_label_is_equivalent_only_when_each_is(images, table):
     assert pick(table, "cpu", "neuron", EVERY)["verdict"] == "different"
-    wide = parity(cells(images, cpu=0.0, cuda=0.0), WIDE)
+    wide = compared(cells(images, cpu=0.0, cuda=0.0), WIDE)
     assert pick(wide, "cpu", "cuda", EVERY)["verdict"] == "equivalent"
     changed = {name: one.copy() for name, one in cells(images, cpu=0.0, cuda=0.0).items()}
     for one in changed.values():
         one.loc[one["split"] == "test", "label_Mass"] = 0
-    undefined = parity(changed, WIDE)
+    undefined = compared(changed, WIDE)
     row = pick(undefined, "cpu", "cuda", EVERY)
     assert (row["verdict"], row["reason"]) == ("inconclusive", "13 of 14 labels are equivalent")
     assert "only one class" in pick(undefined, "cpu", "cuda", "Mass")["reason"]
     assert pick(undefined, "cpu", "cuda")["verdict"] == "equivalent"
-
-
-def test_a_difference_inside_a_wide_margin_is_equivalent_and_says_so(images):
-    row = pick(parity(cells(images, cpu=0.0, neuron=-0.5), WIDE), "cpu", "neuron")
-    assert row["verdict"] == "equivalent" and "differs from zero" in row["reason"]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -128,64 +129,50 @@ def test_tost_on_seeds_is_students(images, shared):
     some = cells(images, cpu=0.0, cuda=0.0)
     if not shared:
         some = {name.replace("cuda/seed", "cuda/seed1"): one for name, one in some.items()}
-    estimates = list(estimate_cells(some).values())
+    estimates = list(estimated(some).values())
     a, b = (np.array([one.estimate.value[14] for one in three]) for three in (estimates[:3], estimates[3:]))
     test = stats.ttest_rel if shared else partial(stats.ttest_ind, equal_var=False)
     above = test(a + 0.01, b, alternative="greater").pvalue
     below = test(a - 0.01, b, alternative="less").pvalue
-    assert pick(parity(some, Margins()), "cpu", "cuda")["p_tost_seeds"] == pytest.approx(max(above, below))
+    assert pick(compared(some), "cpu", "cuda")["p_tost_seeds"] == pytest.approx(max(above, below))
 
 
-def test_noisy_seeds_are_inconclusive_and_the_reason_names_the_margin(images):
-    row = pick(parity(cells(images, noise=3.0, cpu=0.0, cuda=0.0), Margins()), "cpu", "cuda")
-    assert row["verdict"] == "inconclusive" and f"{row['smallest_margin']:.3f}" in row["reason"]
-
-
-def test_one_seed_says_so_and_still_shows_the_difference(images):
+def test_fewer_than_three_seeds_have_no_verdict_and_one_still_shows_the_difference(images):
     some = cells(images, cpu=0.0, cuda=0.0)
     del some["phantom/net/cuda/seed1"], some["phantom/net/cuda/seed2"]
-    table = parity(some, Margins())
+    table = compared(some)
     row = pick(table, "cpu", "cuda")
     assert row["verdict"] == "inconclusive" and row["cause"] is Cause.SEEDS
     assert row["reason"] == "3 seeds of cpu and 1 seed of cuda: a verdict needs 3 seeds of each"
     assert np.isfinite(row["difference"]) and row["se_patients"] > 0 and np.isnan(row["ci_low"])
     assert pick(table, "cuda", "cuda")["reason"].startswith("1 seed of cuda: ")
     assert pick(table, "cpu", "cuda", EVERY)["reason"] == row["reason"]
-    both = {name: one for name, one in some.items() if name.endswith("seed0")}
-    assert pick(parity(both, Margins()), "cpu", "cuda")["cause"] is Cause.SEEDS
-
-
-def test_two_seeds_of_a_platform_have_no_verdict(images):
     two = {name: cell for name, cell in cells(images, cpu=0.0, cuda=-1.0).items() if "seed2" not in name}
-    row = pick(parity(two, WIDE), "cpu", "cuda")
+    row = pick(compared(two, WIDE), "cpu", "cuda")
     assert (row["verdict"], row["cause"]) == ("inconclusive", Cause.SEEDS) and np.isnan(row["ci_low"])
     shared = cells(images, cpu=0.0, cuda=-1.0)
     shared["phantom/net/cuda/seed7"] = shared.pop("phantom/net/cuda/seed2")
-    assert "2 seeds of cpu and 2 seeds of cuda" in pick(parity(shared, WIDE), "cpu", "cuda")["reason"]
+    assert "2 seeds of cpu and 2 seeds of cuda" in pick(compared(shared, WIDE), "cpu", "cuda")["reason"]
 
 
-def test_other_images_cannot_be_paired(images):
-    some = cells(images, cpu=0.0, cuda=0.0)
-    some["phantom/net/cuda/seed1"] = some["phantom/net/cuda/seed1"].iloc[:-1]
-    row = pick(parity(some, Margins()), "cpu", "cuda")
-    assert row["verdict"] == "inconclusive" and "different images" in row["reason"]
-
-
-@pytest.mark.parametrize("column", ["image", "patient", "label_Mass"])
-def test_same_number_of_images_is_not_enough(images, column):
+@pytest.mark.parametrize("column", ["row", "image", "patient", "label_Mass"])
+def test_other_images_patients_or_labels_cannot_be_paired(images, column):
     some = cells(images, cpu=0.0, cuda=0.0)
     other = some["phantom/net/cuda/seed1"]
-    if column == "image":
+    if column == "row":
+        some["phantom/net/cuda/seed1"] = other.iloc[:-1]
+    elif column == "image":
         other[column] = "x" + other[column]
     else:  # the last test row joins its predecessor's patient, or loses or gains a finding
         other.loc[other.index[-1], column] = (
             other[column].iloc[0] if column == "patient" else 1 - other[column].iloc[-1]
         )
-    assert "different images" in pick(parity(some, Margins()), "cpu", "cuda")["reason"]
+    row = pick(compared(some), "cpu", "cuda")
+    assert row["verdict"] == "inconclusive" and "different images" in row["reason"]
 
 
 def test_networks_that_rank_alike_are_equivalent(images):
-    table = parity({f"a/b/{p}/seed{k}": images for p in ("cpu", "cuda") for k in range(3)}, Margins())
+    table = compared({f"a/b/{p}/seed{k}": images for p in ("cpu", "cuda") for k in range(3)})
     row = pick(table, "cpu", "cuda")
     assert (row["difference"], row["ci_low"], row["ci_high"]) == (0, 0, 0)
     assert (row["verdict"], row["reason"]) == ("equivalent", "the same for every seed and patient")
@@ -194,23 +181,18 @@ def test_networks_that_rank_alike_are_equivalent(images):
 
 def test_without_val_rows_f1_says_why(images):
     test_only = images[images["split"] == "test"]
-    row = pick(parity(cells(test_only, cpu=0.0, cuda=0.0), Margins()), "cpu", "cuda", "all", "f1_micro")
+    row = pick(compared(cells(test_only, cpu=0.0, cuda=0.0)), "cpu", "cuda", "all", "f1_micro")
     assert row["verdict"] == "inconclusive" and "threshold" in row["reason"]
 
 
 def test_other_datasets_and_architectures_are_not_compared(images):
     names = ("a/net/cpu/seed0", "b/net/cuda/seed0", "a/other/cuda/seed0")
-    assert set(parity(dict.fromkeys(names, images), Margins())["kind"]) == {"noise floor"}
-    assert parity({}, Margins()).empty
-
-
-def test_estimates_give_the_same_table_as_predictions(images):
-    some = cells(images, cpu=0.0, cuda=0.0)
-    pd.testing.assert_frame_equal(parity(estimate_cells(some), Margins()), parity(some, Margins()))
+    assert set(compared(dict.fromkeys(names, images))["kind"]) == {"noise floor"}
+    assert compared({}).empty
 
 
 def test_spread_keeps_seeds_and_patients_apart(images):
-    some = estimate_cells(cells(images, noise=0.5, cpu=0.0))
+    some = estimated(cells(images, noise=0.5, cpu=0.0))
     table = spread(some)
     assert list(table.columns) == SPREAD_COLUMNS
     row = table[(table["label"] == "macro") & (table["metric"] == "auroc")].iloc[0]
@@ -225,14 +207,11 @@ def test_spread_keeps_seeds_and_patients_apart(images):
 
 
 def test_the_interval_of_a_mean_is_wider_than_its_patients_alone_and_needs_three_seeds(images):
-    some = cells(images, noise=3.0, cpu=0.0)
-    row = spread(estimate_cells(some)).query("label == 'macro' and metric == 'auroc'").iloc[0]
-    assert row["ci_low"] < row["mean"] - 1.96 * row["patient_se_of_mean"] and row["note"] == ""
-    del some["phantom/net/cpu/seed2"]
-    row = spread(estimate_cells(some)).query("label == 'macro' and metric == 'auroc'").iloc[0]
-    assert np.isnan(row["ci_low"]) and row["note"].startswith("2 seeds: too few")
-
-
-def test_spread_of_one_seed_is_unknown(images):
-    row = spread(estimate_cells({"a/b/cpu/seed0": images})).iloc[0]
-    assert row["note"].startswith("one seed") and np.isnan(row["seed_sd"]) and row["patient_se"] > 0
+    some = estimated(cells(images, noise=3.0, cpu=0.0))
+    three, two, one = (
+        spread(dict(list(some.items())[:count])).query("label == 'macro' and metric == 'auroc'").iloc[0]
+        for count in (3, 2, 1)
+    )
+    assert three["ci_low"] < three["mean"] - 1.96 * three["patient_se_of_mean"] and three["note"] == ""
+    assert np.isnan(two["ci_low"]) and two["note"].startswith("2 seeds: too few")
+    assert one["note"].startswith("one seed") and np.isnan(one["seed_sd"]) and one["patient_se"] > 0

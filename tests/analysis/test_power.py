@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +16,19 @@ from conftest import ROOT, cxrbench
 from cxrbench.analysis.auroc import Estimate
 from cxrbench.analysis.components import between_platforms
 from cxrbench.analysis.power import (
+    DIFFERENCE,
+    PREPRINT,
+    SHARES,
     Design,
     Spread,
     answers,
-    patients_needed,
+    fewest,
     patients_to_see,
+    planned_seeds,
     power_different,
     power_equivalent,
-    seeds_needed,
     smallest_margin,
 )
-from cxrbench.paper.power import DIFFERENCE, PREPRINT, SHARES, planned_seeds
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 
@@ -61,24 +62,19 @@ def test_power_is_how_often_the_verdict_falls(share: float, seeds: int, differen
         assert power_different(RECORDED, design, difference) == pytest.approx(different, abs=0.03)
 
 
-def test_without_patients_it_is_the_paired_t_test() -> None:
+def test_power_is_that_of_known_formulas() -> None:
+    """The paired t test without patients, the normal formulas with many seeds and for patients at best."""
     design, spread = Design(100, 6), Spread(0, 100, 0.01)
-    shift = 0.02 / (0.01 * np.sqrt(2 / 6))
-    reach = t.ppf(0.975, 5)
+    shift, reach = 0.02 / (0.01 * np.sqrt(2 / 6)), t.ppf(0.975, 5)
     exact = nct.sf(reach, 5, shift) + nct.cdf(-reach, 5, shift)
     assert power_different(spread, design, 0.02) == pytest.approx(exact, abs=1e-3)
-
-
-def test_with_many_seeds_it_is_the_normal_formula_of_two_one_sided_tests() -> None:
-    design, spread = Design(100, 2000), Spread(0, 100, 0.01)
-    error = 0.01 * np.sqrt(2 / 2000)
-    margin = (norm.ppf(0.95) + norm.ppf(0.9)) * error
-    assert power_equivalent(spread, design, margin) == pytest.approx(0.8, abs=2e-3)
-    assert smallest_margin(spread, design) == pytest.approx(margin, rel=2e-3)
-
-
-def test_a_true_difference_of_the_margin_is_accepted_in_five_percent_at_most() -> None:
-    for share in SHARES:
+    many, margin = Design(100, 2000), (norm.ppf(0.95) + norm.ppf(0.9)) * 0.01 * np.sqrt(2 / 2000)
+    assert power_equivalent(spread, many, margin) == pytest.approx(0.8, abs=2e-3)
+    assert smallest_margin(spread, many) == pytest.approx(margin, rel=2e-3)
+    of_three_seeds = Spread(0.0036 * np.sqrt(3 / 2), 510, 0)
+    assert patients_to_see(of_three_seeds, Design(510, 3), 0.002) == pytest.approx(13_000, rel=0.01)
+    assert patients_to_see(RECORDED, Design(510, 3), 0.002) is None
+    for share in SHARES:  # a true difference of the margin
         assert power_equivalent(Spread(0.001, 500, 0.003), Design(500, 10, share), 0.01, 0.01) < 0.07
 
 
@@ -86,27 +82,11 @@ def test_what_is_needed_suffices_and_less_does_not() -> None:
     def shown(design: Design) -> float:
         return power_equivalent(RECORDED, design, 0.01)
 
-    seeds = seeds_needed(shown, Design(500, 3))
+    seeds = fewest("seeds", shown, Design(500, 3))
     assert shown(Design(500, seeds - 1)) < 0.8 <= shown(Design(500, seeds))
-    patients = patients_needed(shown, Design(500, 3, 0.0))
+    patients = fewest("patients", shown, Design(500, 3, 0.0))
     assert shown(Design(int(patients * 0.99), 3, 0.0)) < 0.8 <= shown(Design(patients, 3, 0.0))
-    assert patients_needed(shown, Design(500, 3)) is None, "seeds alone hide it"
-
-
-def test_the_patients_that_see_a_difference_follow_the_known_formula() -> None:
-    """An error of 0.0036 of the difference at 510 patients: 13,000 for a difference of 0.002."""
-    of_three_seeds = Spread(0.0036 * np.sqrt(3 / 2), 510, 0)
-    assert patients_to_see(of_three_seeds, Design(510, 3), 0.002) == pytest.approx(13_000, rel=0.01)
-    assert patients_to_see(RECORDED, Design(510, 3), 0.002) is None
-
-
-def test_more_patients_and_seeds_show_smaller_margins() -> None:
-    for designs in (
-        [Design(count, 3, 0.0) for count in (300, 600, 1200)],
-        [Design(500, n) for n in (3, 6, 12)],
-    ):
-        margins = [smallest_margin(RECORDED, design) for design in designs]
-        assert all(more < fewer for fewer, more in pairwise(margins))
+    assert fewest("patients", shown, Design(500, 3)) is None, "seeds alone hide it"
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrbench.analysis.sample import sample_of
+from cxrbench.analysis.sample import sample_of, weight_blocks
 from cxrbench.study.errors import UserError
 
 
 def test_rows_are_sorted_and_patients_numbered(predictions):
     mixed = predictions.sample(frac=1, random_state=3)
-    first, second = sample_of(predictions, "test"), sample_of(mixed, "test")
-    np.testing.assert_array_equal(first.images, second.images)
-    np.testing.assert_array_equal(first.scores, second.scores)
-    np.testing.assert_array_equal(first.clusters, second.clusters)
+    first, second = sample_of(predictions), sample_of(mixed)
+    for part in ("images", "scores", "clusters"):
+        np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
     assert first.n_clusters == 600 and first.clusters.max() == 599
-
-
-def test_without_patients_each_image_is_a_cluster(predictions):
-    sample = sample_of(predictions.drop(columns="patient"), "test")
-    assert not sample.by_patient and sample.n_clusters == sample.n_images
+    alone = sample_of(predictions.drop(columns="patient"))
+    assert not alone.by_patient and alone.n_clusters == alone.n_images
 
 
 def test_absent_split_names_those_there_are(predictions):
@@ -32,3 +28,13 @@ def test_take_renumbers_patients(predictions):
     part = sample.take(rows)
     assert part.n_images == rows.sum()
     assert part.n_clusters == len(np.unique(sample.clusters[rows])) == part.clusters.max() + 1
+
+
+def test_weights_draw_whole_patients_with_replacement_in_bounded_blocks(monkeypatch):
+    whole = np.vstack(list(weight_blocks(50, 2000, seed=1)))
+    assert whole.shape == (2000, 50) and (whole.sum(axis=1) == 50).all()
+    assert whole.var() == pytest.approx(1 - 1 / 50, rel=0.02)
+    monkeypatch.setattr("cxrbench.analysis.sample.BLOCK_BYTES", 700 * 4 * 50)
+    blocks = list(weight_blocks(50, 2000, seed=1))
+    assert [len(block) for block in blocks] == [700, 700, 600]
+    np.testing.assert_array_equal(np.vstack(blocks), whole)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.analysis.cells import cells_table
+from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.cells import cost_table, hours_of, pricing_of
 from cxrbench.cost.comparable import comparable
 from cxrbench.cost.regimes import ranking_sentences, regime_table

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.analysis.evaluation import read_metrics
+from cxrbench.analysis.estimates import estimate_cell
+from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.parity import COLUMNS, parity
 from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.paper import feasibility, figures, tables
@@ -31,7 +32,8 @@ def compared() -> pd.DataFrame:
         for seed in range(3):
             noise = real[SCORES].sample(frac=1, random_state=10 * number + seed).to_numpy() * 0.02
             for dataset in ("nih", "phantom"):
-                cells[Cell(dataset, "a", platform, seed)] = real.assign(**(real[SCORES] * 0.98 + noise))
+                scored = real.assign(**(real[SCORES] * 0.98 + noise))
+                cells[Cell(dataset, "a", platform, seed)] = estimate_cell(scored)
     return parity(cells, Margins()).assign(processors_a="AMD EPYC", processors_b="AMD EPYC")
 
 
@@ -154,7 +156,8 @@ def test_refused_evidence_is_called_refused_everywhere(tmp_path: Path) -> None:
 
 def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
     real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
-    single = parity({Cell("nih", "a", platform, 0): real for platform in ("cpu", "cuda")}, Margins())
+    cells = {Cell("nih", "a", platform, 0): estimate_cell(real) for platform in ("cpu", "cuda")}
+    single = parity(cells, Margins())
     table, _ = tables.parity_of_platforms(read_with(single[single["kind"] == "platforms"]))
     assert list(table["Metric"]) == ["all"] and "a verdict needs 3 seeds" in table["Verdict"].item()
 

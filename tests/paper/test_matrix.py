@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.analysis.cells import cells_table
+from cxrbench.analysis.matrix import cells_table
 from cxrbench.paper import feasibility, figures
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary

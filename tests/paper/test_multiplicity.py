@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from cxrbench.analysis.parity import COLUMNS
-from cxrbench.paper.multiplicity import _sentence, checks_software, family
+from cxrbench.analysis.parity import COLUMNS, checks_software, family
+from cxrbench.paper.multiplicity import _sentence
 
 
 def parity_rows(*verdicts: tuple[str, float]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from cxrbench.analysis.cells import cells_table
+from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.breakeven import break_even_table
 from cxrbench.cost.cells import cost_table, pricing_of
 from cxrbench.cost.decision import decision_table

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 import pytest
 
-from cxrbench.analysis.states import State
+from cxrbench.analysis.matrix import State
 from cxrbench.paper.feasibility import Report, Reported, Source, _words, read_reported, reported_values
 from cxrbench.paper.latex import fitted
 from cxrbench.study.errors import UserError

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import ROOT, cxrbench
-from cxrbench.analysis.cells import REFUSED
+from cxrbench.analysis.matrix import REFUSED
 from cxrbench.cli import app
 from cxrbench.evidence.predictions import SCORES, read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, Record, read_record

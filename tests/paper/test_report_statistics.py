@@ -10,8 +10,8 @@ import pandas as pd
 import yaml
 
 from conftest import ROOT
-from cxrbench.analysis.cells import cells_table
-from cxrbench.analysis.evaluation import gather
+from cxrbench.analysis.evaluate import gather
+from cxrbench.analysis.matrix import cells_table
 from cxrbench.analysis.statistics import write_statistics
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.config import read_study

@@ -1,20 +1,15 @@
 """AUROC and average precision with a variance clustered by patient.
 
-Everything about uncertainty is carried by an *influence* matrix Z (clusters x labels): the estimated
-covariance of the AUROCs is Z'Z. A mean over labels or over seeds, or a difference between two score
-sets on the same images, is the same combination of columns, so its variance is paired and clustered
-without another formula.
-
-Rows of Z are clusters; those of F1 and other metrics with a threshold continue with draws of the validation
-patients, over which the thresholds vary (:mod:`cxrbench.analysis.estimates`).
+An *influence* matrix Z (clusters x labels) has the estimated covariance of the AUROCs, Z'Z. A mean over
+labels or over seeds, or a difference between two score sets on the same images, is the same combination of
+columns, so its variance is paired and clustered without another formula.
 
 Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics
 1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. In place of
 Obuchowski's factor I/(I-1) a cluster that holds the share w of a class's images has 1/(1-w), the jackknife's
-(Bell & McCaffrey, Survey Methodology 2002, CR3): the two agree for clusters of equal size, and a patient with
-a tenth of the images no longer hides its own error. Degrees of freedom are capped by the number of patients
-that the variance rests on in effect, (sum z^2)^2 / sum z^4. Coverage chose both (docs/statistics.md). Average
-precision is linearised in the weights of images, with the same factor of its positive images.
+(Bell & McCaffrey, Survey Methodology 2002, CR3). Degrees of freedom are capped by the number of patients that
+the variance rests on in effect. Average precision is linearised in the weights of images. docs/statistics.md
+has the coverage that chose this.
 """
 
 from __future__ import annotations

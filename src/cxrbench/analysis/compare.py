@@ -1,15 +1,13 @@
 """Yours against recorded: one cell that was trained here beside its recorded evidence.
 
-The tolerance of a score is what training the same cell again may change: for two runs,
-``t * sd * sqrt(2)`` over the recorded seeds (t at 97.5 % with their degrees of freedom). Both runs score the
-same images, and the seeds' spread already holds the luck that each has with these patients, so nothing is
-added for patients. With one recorded seed its spread is unknown; the half-width of the patient-clustered
-interval of the recorded score stands in, and the row says so. No tolerance depends on the fresh run.
+The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
+over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
+seed the half-width of its patient-clustered interval stands in. No tolerance depends on the fresh run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,22 +27,22 @@ _SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
 
 @dataclass(frozen=True)
 class Line:
-    """One compared quantity; ``inside`` is None where it is not judged."""
+    """A compared quantity; ``origin`` is where the tolerance comes from, or why there is none."""
 
     name: str
     yours: float
     recorded: float
     tolerance: float | None
-    origin: str  # where the tolerance comes from, or why there is none
-    inside: bool | None
+    origin: str
+    inside: bool | None  # None where it is not judged
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is said first, and the lines that follow."""
+    """Notes to be read first, and the lines that follow."""
 
     notes: list[str]
-    lines: list[Line]
+    lines: list[Line] = field(default_factory=list)
     itself: bool = False  # the fresh run is the recorded one: nothing was trained again
 
     @property
@@ -63,20 +61,21 @@ class Comparison:
 
 
 def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
-    """The evidence of ``cell`` in its folder ``fresh`` against that under the root of recorded evidence."""
+    """Compare the evidence of ``cell`` in its folder ``fresh`` with that below the root ``recorded``."""
     mine = check_evidence(fresh, cell)
     if not (cell.folder(recorded) / RECORD).exists():
-        return _alone(mine, fresh)
+        note = f"status {mine.status}; nothing is recorded of it, so nothing is judged"
+        scores = _values(_estimate(fresh)) if mine.status == "ok" else {}
+        return Comparison([note], [_not_judged(name, value, np.nan) for name, value in scores.items()])
     theirs = check_evidence(cell.folder(recorded), cell)
     if mine == theirs:
-        return Comparison(["train the cell again to compare two runs"], [], itself=True)
+        return Comparison(["train the cell again to compare two runs"], itself=True)
     notes = [*_changes(mine, theirs), *_where(mine, theirs)]
     if mine.status != "ok" or theirs.status != "ok":
-        same = mine.status == theirs.status
         notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
+        same = mine.status == theirs.status
         return Comparison(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
-    lines = _scores(cell, _estimate(fresh), recorded)
-    return Comparison(notes, [*lines, _speed(mine, theirs, _speeds(theirs, recorded))])
+    return Comparison(notes, [*_scores(cell, _estimate(fresh), recorded), _speed(mine, theirs, recorded)])
 
 
 def tolerances(cell: Cell, recorded: Path) -> list[Line]:
@@ -86,52 +85,33 @@ def tolerances(cell: Cell, recorded: Path) -> list[Line]:
     return _scores(cell, _estimate(cell.folder(recorded)), recorded)
 
 
-def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
-    theirs = _estimate(cell.folder(recorded))
-    seeds = [_estimate(seed.folder(recorded)) for seed in _seeds(cell, recorded)]
-    return [_score(name, mine.keys.index(key), mine, theirs, seeds) for key, name in _SCORES.items()]
-
-
-def _alone(mine: Record, fresh: Path) -> Comparison:
-    """The scores of a cell that nobody has recorded."""
-    notes = [f"status {mine.status}; nothing is recorded of it, so nothing is judged"]
-    if mine.status != "ok":
-        return Comparison(notes, [])
-    a = _estimate(fresh)
-    values = {name: float(a.estimate.value[a.keys.index(key)]) for key, name in _SCORES.items()}
-    return Comparison(notes, [Line(name, value, np.nan, None, "", None) for name, value in values.items()])
-
-
 def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
     """Return what changes when the evidence in ``fresh`` replaces that of ``cell`` below ``recorded``.
 
-    Empty where both are the same run. Evidence that cannot be read is said to be so.
+    Empty where both are the same run. For evidence that cannot be read, the reason.
     """
     try:
-        theirs, mine = check_evidence(cell.folder(recorded), cell), check_evidence(fresh, cell)
+        both = check_evidence(cell.folder(recorded), cell), check_evidence(fresh, cell)
         found = compare(cell, fresh, recorded)
     except UserError as error:
         return [f"the recorded evidence is not readable: {error}"]
     if found.itself:
         return []
-    runs = [f"ended {record.ended}, status {record.status}" for record in (theirs, mine)]
-    machines = [_machine(record) for record in (theirs, mine)]
-    values = [
-        f"{line.name}: {line.recorded:.4g} -> {line.yours:.4g}"
-        for line in found.lines
-        if line.name != _STATUS
-    ]
-    loads = [load_in_words(record.timing.others_share) for record in (theirs, mine)]
-    changes = {"run": runs, "machine": machines, "load": loads}
+    changes = {
+        "run": [f"ended {record.ended}, status {record.status}" for record in both],
+        "machine": [_machine(record) for record in both],
+        "load": [load_in_words(record.timing.others_share) for record in both],
+    }
+    values = ((line.name, f"{line.recorded:.4g} -> {line.yours:.4g}") for line in found.lines)
     return [
         *(f"{what}: {' -> '.join(dict.fromkeys(pair))}" for what, pair in changes.items()),
-        *values,
-        *_changes(mine, theirs),
+        *(f"{name}: {change}" for name, change in values if name != _STATUS),
+        *_changes(both[1], both[0]),
     ]
 
 
 def readable(found: Comparison) -> str:
-    """The lines as a table for a terminal."""
+    """Return the lines as a table for a terminal."""
     rows: list[tuple[str, ...]] = [
         ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")
     ]
@@ -141,92 +121,106 @@ def readable(found: Comparison) -> str:
         numbers = (line.yours, line.recorded, line.tolerance)
         shown = ("-" if x is None or np.isnan(x) else f"{x:.{digits}f}" for x in numbers)
         rows.append((line.name, *shown, judged, line.origin))
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     texts = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(text.rstrip() for text in texts)
 
 
 def _changes(mine: Record, theirs: Record) -> list[str]:
-    """What is different before any result is looked at."""
-    said = []
+    """Return what is different before any result is looked at."""
+    notes = []
     if mine.recipe_hash != theirs.recipe_hash:
-        keys = mine.recipe.keys() | theirs.recipe.keys()
-        changed = ", ".join(sorted(key for key in keys if mine.recipe.get(key) != theirs.recipe.get(key)))
-        said.append(f"the recipe is another one ({changed}): the scores need not agree")
+        keys = sorted(mine.recipe.keys() | theirs.recipe.keys())
+        changed = ", ".join(key for key in keys if mine.recipe.get(key) != theirs.recipe.get(key))
+        notes.append(f"the recipe is another one ({changed}): the scores need not agree")
     if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
-        said.append("the packed images are others: the scores need not agree")
+        notes.append("the packed images are others: the scores need not agree")
     for name in sorted(mine.versions.keys() | theirs.versions.keys()):
         if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
-            said.append(f"{name}: {here} here, {there} recorded")
-    return said
+            notes.append(f"{name}: {here} here, {there} recorded")
+    return notes
 
 
 def _where(mine: Record, theirs: Record) -> list[str]:
-    """What is different about the machines, and which of them was busy."""
-    said = []
+    """Return what is different about the machines, and which of them was busy."""
+    notes = []
     if _machine(mine) != _machine(theirs):
-        said.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
+        notes.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
     for what, record in (("yours", mine), ("the recorded run", theirs)):
-        if is_busy(record.timing.others_share):
-            said.append(f"{what} trained beside other processes: {load_in_words(record.timing.others_share)}")
-    return said
+        if _busy(record):
+            load = load_in_words(record.timing.others_share)
+            notes.append(f"{what} trained beside other processes: {load}")
+    return notes
 
 
 def _estimate(folder: Path) -> CellEstimate:
     return estimate_cell(read_predictions(folder / PREDICTIONS))
 
 
+def _values(cell: CellEstimate) -> dict[str, float]:
+    return {name: float(cell.estimate.value[cell.keys.index(key)]) for key, name in _SCORES.items()}
+
+
 def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
-    """The recorded cells that differ from ``cell`` in their seed alone, itself included."""
+    """Return the recorded cells that differ from ``cell`` in their seed alone, itself included."""
     alike = [one for one in find_cells(recorded) if replace(one, seed=cell.seed) == cell]
     return [one for one in alike if (one.folder(recorded) / PREDICTIONS).exists()]
-
-
-def _speeds(theirs: Record, recorded: Path) -> list[float]:
-    """Of the recorded seeds that ran on the machine of ``theirs``: another machine is no spread."""
-    seeds = _seeds(Cell.parse(theirs.cell), recorded)
-    records = (check_evidence(one.folder(recorded), one) for one in seeds)
-    alike = [
-        one for one in records if _machine(one) == _machine(theirs) and not is_busy(one.timing.others_share)
-    ]
-    return [one.timing.images_per_second for one in alike if one.timing.images_per_second]
 
 
 def _machine(record: Record) -> str:
     return machine_of(record, Cell.parse(record.cell).platform)
 
 
-def _score(name: str, k: int, a: CellEstimate, b: CellEstimate, seeds: list[CellEstimate]) -> Line:
-    yours, recorded = float(a.estimate.value[k]), float(b.estimate.value[k])
-    if not a.same_images(b):
-        return Line(name, yours, recorded, None, "other images, patients or labels: not judged", None)
-    values = [float(one.estimate.value[k]) for one in seeds]
-    if len(values) > 1:
-        tolerance, origin = _of_two(values), f"spread of {len(values)} recorded seeds"
-    else:
-        tolerance = _Z * float(b.estimate.error[k])
-        origin = "one recorded seed: patient-clustered interval"
-    return Line(name, yours, recorded, tolerance, origin, abs(yours - recorded) <= tolerance)
+def _busy(record: Record) -> bool:
+    return is_busy(record.timing.others_share)
 
 
-def _speed(mine: Record, theirs: Record, speeds: list[float]) -> Line:
-    yours, recorded = mine.timing.images_per_second, theirs.timing.images_per_second
-    name, why = _SPEED, ""
-    if yours is None or recorded is None:
-        return Line(name, yours or np.nan, recorded or np.nan, None, "not reached: not judged", None)
+def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
+    theirs = _estimate(cell.folder(recorded))
+    seeds = [_values(_estimate(seed.folder(recorded))) for seed in _seeds(cell, recorded)]
+    lines = []
+    for key, name in _SCORES.items():
+        pair = _values(mine)[name], _values(theirs)[name]
+        if not mine.same_images(theirs):
+            lines.append(_not_judged(name, *pair, "other images, patients or labels: not judged"))
+        elif len(seeds) > 1:
+            origin = f"spread of {len(seeds)} recorded seeds"
+            lines.append(_judged(name, *pair, _of_two([values[name] for values in seeds]), origin))
+        else:
+            error = float(theirs.estimate.error[theirs.keys.index(key)])
+            origin = "one recorded seed: patient-clustered interval"
+            lines.append(_judged(name, *pair, _Z * error, origin))
+    return lines
+
+
+def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
+    yours, other = mine.timing.images_per_second, theirs.timing.images_per_second
+    if yours is None or other is None:
+        return _not_judged(_SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
     if _machine(mine) != _machine(theirs):
-        why = "another machine: not judged"
-    elif any(is_busy(run.timing.others_share) for run in (mine, theirs)):
-        why = "on a busy machine: not judged"
-    elif len(speeds) < 2:
+        return _not_judged(_SPEED, yours, other, "another machine: not judged")
+    if _busy(mine) or _busy(theirs):
+        return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
+    seeds = _seeds(Cell.parse(theirs.cell), recorded)
+    records = [check_evidence(one.folder(recorded), one) for one in seeds]
+    quiet = [one.timing for one in records if _machine(one) == _machine(theirs) and not _busy(one)]
+    speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
+    if len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"
-    if why:
-        return Line(name, yours, recorded, None, why, None)
-    tolerance = _of_two(speeds)
-    origin = f"spread of {len(speeds)} recorded seeds on this machine"
+        return _not_judged(_SPEED, yours, other, why)
+    return _judged(
+        _SPEED, yours, other, _of_two(speeds), f"spread of {len(speeds)} recorded seeds on this machine"
+    )
+
+
+def _judged(name: str, yours: float, recorded: float, tolerance: float, origin: str) -> Line:
     return Line(name, yours, recorded, tolerance, origin, abs(yours - recorded) <= tolerance)
+
+
+def _not_judged(name: str, yours: float, recorded: float, why: str = "") -> Line:
+    return Line(name, yours, recorded, None, why, None)
 
 
 def _of_two(values: list[float]) -> float:
-    """How far two runs may lie apart whose values spread like ``values``: t * sd * sqrt(2)."""
+    """Return how far two runs may lie apart whose values spread like ``values``: t * sd * sqrt(2)."""
     return float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) * np.sqrt(2))

@@ -1,14 +1,10 @@
 """The difference of two platforms' seed means, with its variance from patients and from seeds.
 
-By the law of total variance Var(D) = E[Var(D | networks)] + Var(E[D | networks]). The first part is the
-clustered variance of the paired influence. The second is the variance between seeds less what patients
-alone would make of it: s^2 of a platform's seeds holds, besides the networks' true differences, each
-seed's own luck with these patients, which the first part has already counted. That luck is measured from
-the influence, so it is taken off; a negative remainder counts as zero. Student's t with Satterthwaite's
-degrees of freedom, n - 1 per group of seeds.
-
-A seed starts every platform from the same weights and batches, and what that does to both is no difference
-between them: platforms with the same seeds are compared seed by seed.
+Var(D) = E[Var(D | networks)] + Var(E[D | networks]). The first part is the clustered variance of the paired
+influence. The second is the variance between seeds less each seed's own luck with these patients, which the
+first part has already counted; a negative remainder counts as zero. Student's t with Satterthwaite's degrees
+of freedom, n - 1 per group of seeds. A seed starts every platform from the same weights and batches, so
+platforms with the same seeds are compared seed by seed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Controls: what the metrics say of scores whose worth is known. A failing control stops the paper."""
+"""Controls: the metrics of scores whose worth is known. A failing control stops the paper."""
 
 from __future__ import annotations
 
@@ -18,33 +18,38 @@ LEVEL = 0.9999  # of the shuffled control: a study of a hundred sound cells shou
 
 
 class Control(NamedTuple):
-    """One control: the macro AUROC, between which bounds it must be, and whether it is."""
+    """A control: the macro AUROC, and between which bounds it must be."""
 
     name: str
     value: float
     low: float
     high: float
-    ok: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether the value is within its bounds."""
+        return self.low <= self.value <= self.high
 
 
-def check_controls(predictions: pd.DataFrame, *, split: str = "test", seed: int = 0) -> list[Control]:
-    """Macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
+def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]:
+    """Return macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
 
     Shuffled labels must give 0.5 within the patient-clustered interval at ``LEVEL``. Whole patients
     swap their label lists, so that labels stay as clustered as they are; ``seed`` fixes the swap.
     """
-    sample = sample_of(predictions, split)
-    truth = sample.labels.astype(float)
+    sample = sample_of(predictions)
+    constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)
+    shuffled, reach = _macro(_shuffled(sample, seed))
     return [
-        _exact("constant score", replace(sample, scores=np.full_like(sample.scores, 0.5)), 0.5),
-        _exact("label as score", replace(sample, scores=truth), 1.0),
-        _shuffled(sample, seed),
+        Control("constant score", _macro(replace(sample, scores=constant))[0], 0.5 - EXACT, 0.5 + EXACT),
+        Control("label as score", _macro(replace(sample, scores=perfect))[0], 1 - EXACT, 1 + EXACT),
+        Control("shuffled labels", shuffled, 0.5 - reach, 0.5 + reach),
     ]
 
 
-def require_controls(predictions: pd.DataFrame, where: str, *, split: str = "test", seed: int = 0) -> None:
+def require_controls(predictions: pd.DataFrame, where: str) -> None:
     """Raise UserError, naming ``where`` the predictions come from, when a control fails."""
-    for control in check_controls(predictions, split=split, seed=seed):
+    for control in check_controls(predictions):
         if not control.ok:
             raise UserError(
                 f"{where}: the control '{control.name}' gives a macro AUROC of {control.value:.4f}, outside "
@@ -53,29 +58,22 @@ def require_controls(predictions: pd.DataFrame, where: str, *, split: str = "tes
             )
 
 
-def _exact(name: str, sample: Sample, expected: float) -> Control:
-    value = _macro(sample)[0]
-    low, high = expected - EXACT, expected + EXACT
-    return Control(name, value, low, high, low <= value <= high)
-
-
-def _shuffled(sample: Sample, seed: int) -> Control:
+def _shuffled(sample: Sample, seed: int) -> Sample:
     """Order images by patient, in random patient order, and hand the labels on in name order."""
     rng = np.random.default_rng(seed)
     given = np.argsort(sample.clusters, kind="stable")
     taken = np.argsort(rng.permutation(sample.n_clusters)[sample.clusters], kind="stable")
     labels = np.empty_like(sample.labels)
     labels[taken] = sample.labels[given]
-    value, low, high = _macro(replace(sample, labels=labels))
-    reach = (high - low) / 2
-    return Control("shuffled labels", value, 0.5 - reach, 0.5 + reach, abs(value - 0.5) <= reach)
+    return replace(sample, labels=labels)
 
 
-def _macro(sample: Sample) -> tuple[float, float, float]:
+def _macro(sample: Sample) -> tuple[float, float]:
+    """Return the macro AUROC and half the width of its interval."""
     estimate = auroc(sample)
     # few patients leave an error too wide to catch anything; without errors at all the value still counts
     known = np.isfinite(estimate.error)
     choices = (known & (estimate.freedom >= MIN_PATIENTS - 1), known, np.isfinite(estimate.value))
     macro = estimate.mean(next((labels for labels in choices if labels.any()), known))
     low, high = interval(macro.value, macro.error, macro.degrees, LEVEL)
-    return float(macro.value[0]), float(low[0]), float(high[0])
+    return float(macro.value[0]), float(high[0] - low[0]) / 2

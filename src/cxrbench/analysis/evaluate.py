@@ -1,71 +1,115 @@
-"""All metrics of one split of one predictions table, with intervals over patients, as a tidy table.
+"""All metrics of a predictions table's test rows, with intervals over patients, as a tidy table.
 
 A row is named by (split, label, metric, ci_method). ``label`` is a finding, ``macro`` for the mean over
-findings (``f1_macro`` too), or ``all`` for the F1 definitions that are no such mean. AUROC has two rows,
-equal but for their interval: ``delong-patient`` is the one to report, ``delong-image`` the usual wrong
-answer; :func:`headline` keeps one row per metric. Other intervals are ``influence-patient``, or
-``influence-patient-refit`` where a threshold is chosen anew for other validation patients
-(:mod:`cxrbench.analysis.estimates`). Without a patient column only the ``-image`` methods exist. Intervals
-are 95 % for this one trained network; the spread over training seeds is in :mod:`cxrbench.analysis.spread`.
-
-Calibration error is noise made positive: each resample of calibrated scores lies above zero, so that no
-bootstrap interval can hold the truth. It has none, and stands beside ``calibration_error_by_chance``, what
-perfectly calibrated scores would show with these patients.
+findings, or ``all`` for the F1 definitions that are no such mean. AUROC has two rows, equal but for their
+interval: ``delong-patient`` is to be reported, ``delong-image`` the usual wrong answer. Other intervals are
+``influence-patient``, or ``influence-patient-refit`` where a threshold is chosen anew for other validation
+patients. Without a patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained
+network. Calibration error has none (docs/statistics.md says why).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cxrbench.analysis.auroc import auroc, interval
-from cxrbench.analysis.bootstrap import weight_blocks
+from cxrbench.analysis.controls import require_controls
 from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate_cell
-from cxrbench.analysis.sample import Sample
-from cxrbench.analysis.scope import Scope
-from cxrbench.analysis.sums import calibration_by_chance, patient_sums, per_label_measures, totals_of
-from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Thresholds
+from cxrbench.analysis.measures import calibration_by_chance, patient_sums, per_label_measures, totals_of
+from cxrbench.analysis.sample import Sample, weight_blocks
+from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import PREDICTIONS, read_record
+from cxrbench.study.cells import Cell
+from cxrbench.study.files import write_csv
 
 COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
     *("n_images", "n_patients", "n_positive", "note"),
 ]
+CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The tidy table (columns ``COLUMNS``), notes for the reader, and the thresholds used, if any."""
+class Evaluation(NamedTuple):
+    """The tidy table (columns ``COLUMNS``), and notes for the reader."""
 
     table: pd.DataFrame
     notes: list[str]
-    thresholds: Thresholds | None
 
 
-def evaluate(
-    predictions: pd.DataFrame, *, split: str = "test", replicates: int = 2000, seed: int = 0
-) -> Evaluation:
-    """Every metric of ``split``; thresholds come from the ``val`` rows only.
+def evaluate(predictions: pd.DataFrame, *, replicates: int = 2000) -> Evaluation:
+    """Return every metric of the test rows; thresholds come from the ``val`` rows only.
 
-    ``predictions`` as in the design, section 4 (``patient`` may be absent), already checked (see
-    :mod:`cxrbench.analysis.predictions`). ``replicates`` and ``seed`` are of the draws of patients behind
-    ``calibration_error_by_chance``. Raises UserError when the split has no rows.
+    ``predictions`` are already checked (:mod:`cxrbench.analysis.foreign`); ``patient`` may be absent.
+    ``replicates`` are draws of patients behind ``calibration_error_by_chance``. Raises UserError when there
+    are no test rows.
     """
-    cell = estimate_cell(predictions, split)
-    rows = [*_rows(cell), *_calibration_rows(cell, replicates, seed)]
+    cell = estimate_cell(predictions)
+    rows = [*_rows(cell), *_calibration_rows(cell, replicates)]
     rows.sort(key=lambda row: row[1] != "auroc")  # the rest stays in order
     table = pd.DataFrame(rows, columns=["label", "metric", "value", "ci_low", "ci_high", "ci_method", "note"])
-    return Evaluation(_with_sizes(table, cell.sample, split), _notes(cell.scope), cell.scope.thresholds)
+    return Evaluation(_with_sizes(table, cell.sample), _notes(cell.scope))
 
 
 def headline(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per metric: where AUROC has an interval over patients, without its image-level one. In a
-    table of several cells (column ``cell``) each cell is judged alone."""
+    """Return one row per metric: AUROC's interval is over patients, where its cell has one."""
     cells = table["cell"] if "cell" in table else pd.Series("", index=table.index)
     by_patient = (table["ci_method"] == "delong-patient").groupby(cells).transform("any")
     return table[~(by_patient & (table["ci_method"] == "delong-image"))].reset_index(drop=True)
+
+
+def evaluate_cell(record_path: Path, replicates: int) -> Evaluation:
+    """Return the metrics of a cell's test part (rows of metrics.csv); no rows for a failed cell.
+
+    The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
+    """
+    record = read_record(record_path)
+    if record.status != "ok":
+        note = f"{record.cell}: {record.status}, so there is nothing to score"
+        return Evaluation(pd.DataFrame(columns=CELL_COLUMNS), [note])
+    path = record_path.parent / PREDICTIONS
+    predictions = read_predictions(path)
+    require_controls(predictions, str(path))
+    table, notes = evaluate(predictions, replicates=replicates)
+    named = {"cell": record.cell, **vars(Cell.parse(record.cell))}
+    return Evaluation(table.assign(**named)[CELL_COLUMNS], [f"{record.cell}: {note}" for note in notes])
+
+
+def evaluate_file(path: Path, replicates: int) -> Evaluation:
+    """Return the metrics of a predictions file from anywhere, and notes on what it lacks."""
+    from cxrbench.analysis.foreign import load_predictions
+
+    predictions, lacking = load_predictions(path)
+    table, notes = evaluate(predictions, replicates=replicates)
+    return Evaluation(table, [*lacking, *notes])
+
+
+def gather(parts: list[Path], out: Path) -> None:
+    """Concatenate the metrics of all cells; an empty study gives a table without rows."""
+    tables = [pd.read_csv(part, dtype={"note": str}) for part in parts]
+    tables = [table for table in tables if not table.empty]
+    write_csv(out, pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=CELL_COLUMNS))
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
+    return headline(pd.read_csv(path, dtype={"note": str, "ci_method": str}))
+
+
+def readable(table: pd.DataFrame) -> str:
+    """Return the rows for a terminal: one line per label and metric, with interval."""
+    rows = []
+    for row in headline(table).to_dict("records"):
+        value = f"{row['value']:.3f}" if pd.notna(row["value"]) else "undefined"
+        ends = f"{row['ci_low']:.3f} to {row['ci_high']:.3f}" if pd.notna(row["ci_low"]) else ""
+        rows.append((row["label"], row["metric"], value, ends, row["n_positive"]))
+    shown = pd.DataFrame(rows, columns=["label", "metric", "value", "interval", "n_positive"])
+    return shown.to_string(index=False)
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:
@@ -75,11 +119,11 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         tuned = metric in WITH_THRESHOLDS
         if tuned and cell.scope.thresholds is None:
             continue
-        method = f"delong-{unit}" if metric == "auroc" else f"influence-{unit}{'-refit' * tuned}"
-        note = cell.note[k]
-        if one.error[k] == 0:
-            alike = "the scores order" if metric == "auroc" else "it is the same for"
-            note = _join(note, f"no interval: {alike} every {unit}{' alike' * (metric == 'auroc')}")
+        method, note = f"influence-{unit}{'-refit' * tuned}", cell.note[k]
+        why = f"no interval: it is the same for every {unit}"
+        if metric == "auroc":
+            method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
+        note = _join(note, why) if one.error[k] == 0 else note
         yield label, metric, one.value[k], low[k], high[k], method, note
     if cell.sample.by_patient:
         both = auroc(cell.sample.as_images()).with_mean(cell.scope.averaged(cell.scope.counted))
@@ -88,38 +132,36 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
             yield label, "auroc", both.value[k], low[k], high[k], "delong-image", cell.note[k]
 
 
-def _calibration_rows(cell: CellEstimate, replicates: int, seed: int) -> Iterator[tuple]:
-    """Calibration error, and what chance would make of it: of each finding, and the mean of those with both
-    classes."""
-    sample, scope = cell.sample, cell.scope
-    sums = patient_sums(sample, None, scope.counted)
-    blocks = weight_blocks(sample.n_clusters, replicates, seed)
+def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
+    """Yield calibration error, and what chance would make of it: of each finding, and the mean of those with
+    both classes."""
+    scope, sums = cell.scope, patient_sums(cell.sample, None, cell.scope.counted)
+    blocks = weight_blocks(cell.sample.n_clusters, replicates, seed=0)
     drawn = [{name: (block @ part).astype(np.float64) for name, part in sums.items()} for block in blocks]
     whole, totals = totals_of(sums), {name: np.vstack([one[name] for one in drawn]) for name in sums}
     averaged = scope.averaged(scope.counted)
-    values = {
-        "calibration_error": per_label_measures(whole)["calibration_error"],
-        "calibration_error_by_chance": calibration_by_chance(whole, totals),
-    }
-    notes = dict(zip(cell.keys, cell.note, strict=True))
-    beside = {"calibration_error": "biased upwards: compare with calibration_error_by_chance"}
-    for metric, value in values.items():
+    biased = "biased upwards: compare with calibration_error_by_chance"
+    reasons = [scope.reason(k) if not known else "" for k, known in enumerate(scope.counted)]
+    reasons.append(scope.mean_note(averaged))
+    for metric, value, note in (
+        ("calibration_error", per_label_measures(whole)["calibration_error"], biased),
+        ("calibration_error_by_chance", calibration_by_chance(whole, totals), ""),
+    ):
         value = np.where(scope.counted, value, np.nan)
         mean = value[averaged].mean() if averaged.any() else np.nan
-        for label, each in zip([*scope.names, "macro"], [*value, mean], strict=True):
-            note = notes[label, "auroc"].partition("no interval")[0].removesuffix("; ")
-            yield label, metric, each, np.nan, np.nan, "none", _join(note, beside.get(metric, ""))
+        for label, each, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
+            yield label, metric, each, np.nan, np.nan, "none", _join(why, note)
 
 
 def _join(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
-def _with_sizes(table: pd.DataFrame, sample: Sample, split: str) -> pd.DataFrame:
+def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
     finding = sample.abnormal
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
-    table["split"] = split
+    table["split"] = "test"
     table["n_images"] = sample.n_images
     table["n_patients"] = sample.n_clusters if sample.by_patient else pd.NA
     table["n_positive"] = table["label"].map(positive).fillna(table["metric"].map(by_metric))
@@ -128,23 +170,23 @@ def _with_sizes(table: pd.DataFrame, sample: Sample, split: str) -> pd.DataFrame
 
 
 def _notes(scope: Scope) -> list[str]:
-    notes = []
+    notes, thresholds = [], scope.thresholds
     if scope.unit == "image":
         notes.append(
             "no patient column: every image counts as its own patient, so intervals ignore clustering "
             "and are too narrow where patients have several images"
         )
-    if scope.thresholds is None:
+    if thresholds is None:
         notes.append("no val rows: metrics that need a threshold (F1, sensitivity) are left out")
     else:
         notes.append(
             "intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include "
             f"{REFITS} other draws of the validation {scope.unit}s"
         )
-    if scope.thresholds is not None and not np.isfinite(scope.thresholds.any_finding):
-        notes.append(
-            f"any-finding and no-finding F1 are left out: fewer than {MIN_PATIENTS} "
-            f"validation {scope.unit}s with, or without, a finding"
-        )
-    notes += [f"{scope.names[k]}: {why}" for k in range(len(scope.names)) if (why := scope.reason(k))]
-    return notes
+        if not np.isfinite(thresholds.any_finding):
+            notes.append(
+                f"any-finding and no-finding F1 are left out: fewer than {MIN_PATIENTS} "
+                f"validation {scope.unit}s with, or without, a finding"
+            )
+    reasons = ((name, scope.reason(k)) for k, name in enumerate(scope.names))
+    return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]

@@ -1,10 +1,10 @@
 """What could a published "F1 = 0.80" be? One cell's predictions under every definition.
 
-Besides the value at validation thresholds and at 0.5, each definition is given its best single
-threshold (chosen on validation images) and the prevalence at which networks of this skill would reach
-the target (:mod:`cxrbench.analysis.f1_prevalence`). Labels are given one common prevalence; for the
-definitions over images it is the share of images with (or without) a finding that varies. Beside them
-stands what needs no network at all: calling every finding in every image, or none in any.
+Besides the value at validation thresholds and at 0.5, each definition has its best single threshold (chosen
+on validation images), the prevalence at which networks of this skill would reach the target, and the value
+without skill: calling every finding in every image, or none in any. The thresholds at each prevalence are the
+best of those tried on the scored images, so the answer is the most that this skill allows; but both-class
+macro pools the best threshold of each label alone, and the two samples definitions have one for all labels.
 """
 
 from __future__ import annotations
@@ -12,38 +12,40 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.f1 import DEFINITIONS, IMAGE_LEVEL, f1, multilabel_f1, samples_f1
-from cxrbench.analysis.f1_prevalence import (
-    PREVALENCES,
-    STEPS,
-    Curves,
-    calls_at,
-    crossing,
-    values_by_prevalence,
+from cxrbench.analysis.measures import (
+    DEFINITIONS,
+    IMAGE_LEVEL,
+    both_classes,
+    f1,
+    f1_measures,
+    multilabel_f1,
+    patient_sums,
+    samples_f1,
+    totals_of,
 )
-from cxrbench.analysis.sample import Sample, has_split, sample_of
-from cxrbench.analysis.scope import scope_of
-from cxrbench.analysis.sums import f1_measures, patient_sums, totals_of
-from cxrbench.analysis.thresholds import choose_thresholds
+from cxrbench.analysis.sample import Sample, sample_of, validation_of
+from cxrbench.analysis.thresholds import choose_thresholds, scope_of
 
 TARGET = 0.80
+STEPS = 200  # thresholds, and prevalences, that are tried
+PREVALENCES = 1 / (1 + np.exp(-np.linspace(-7, 7, STEPS)))  # even in log-odds, 0.001 to 0.999
 COLUMNS = [
     *("definition", "value", "value_at_half", "best_threshold", "value_at_best", "value_no_skill"),
-    "prevalence_of",
-    *("prevalence", "prevalence_needed", "target", "reached", "note"),
+    *("prevalence_of", "prevalence", "prevalence_needed", "target", "reached", "note"),
 ]
 
+Curves = dict[str, np.ndarray]
 
-def f1_search(predictions: pd.DataFrame, *, target: float = TARGET, split: str = "test") -> pd.DataFrame:
-    """One row per definition of :mod:`cxrbench.analysis.f1` (columns ``COLUMNS``).
 
-    ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``target``;
+def f1_search(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per definition of :mod:`cxrbench.analysis.measures` (columns ``COLUMNS``).
+
+    ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``TARGET``;
     ``value_no_skill`` is the higher of the values when everything and when nothing is called;
     ``prevalence_needed`` is NaN where no prevalence gives the target and 0 where each does. Without val
-    rows ``value`` and the best threshold are NaN. Raises UserError when the split has no rows.
+    rows ``value`` and the best threshold are NaN. Raises UserError when there are no test rows.
     """
-    sample = sample_of(predictions, split)
-    val = sample_of(predictions, "val") if has_split(predictions, "val") else None
+    sample, val = sample_of(predictions), validation_of(predictions)
     counted = scope_of(sample, None).counted
     tuned, note = _at_validation_thresholds(sample, val)
     half = _at_shared(sample, np.array([0.5]), counted)
@@ -56,11 +58,11 @@ def f1_search(predictions: pd.DataFrame, *, target: float = TARGET, split: str =
         threshold, at_best = best.get(name, (np.nan, np.nan))
         values = [tuned.get(name, np.nan), float(half[name][0]), at_best]
         alike = float(np.fmax.reduce(no_skill[name]))
-        needed = crossing(PREVALENCES, curves[name], target, observed)
-        reached = any(value >= target for value in values)
+        needed = crossing(PREVALENCES, curves[name], TARGET, observed)
+        reached = any(value >= TARGET for value in values)
         about = "" if name in IMAGE_LEVEL and val is not None else note
         found = (name, *values[:2], threshold, at_best, alike)
-        rows.append((*found, of, observed, needed, target, reached, about))
+        rows.append((*found, of, observed, needed, TARGET, reached, about))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -69,22 +71,21 @@ def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[
         return {}, "no val rows: no thresholds"
     thresholds = choose_thresholds(val)
     scope = scope_of(sample, thresholds)
-    sums = patient_sums(sample, thresholds, scope.counted)
-    measures = f1_measures(totals_of(sums))
+    measures = f1_measures(totals_of(patient_sums(sample, thresholds, scope.counted)))
     return {name: float(value) for name, value in measures.items()}, scope.mean_note(scope.tuned)
 
 
 def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> Curves:
-    """Every definition with one threshold for all labels: name -> values (T,) for ``thresholds`` (T,)."""
+    """Return every definition, (T,), at ``thresholds`` (T,), each the same for all labels."""
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
     total = np.full(len(thresholds), sample.n_images)
-    hits, called = calls_at(truth, scores, thresholds), calls_at(np.ones_like(truth), scores, thresholds)
+    hits, called = _calls_at(truth, scores, thresholds), _calls_at(np.ones_like(truth), scores, thresholds)
     values = multilabel_f1(hits, called, np.broadcast_to(truth.sum(axis=0), hits.shape), total)
     per_image = [samples_f1(truth, scores >= threshold) for threshold in thresholds]
-    values["f1_samples"] = np.array([one.mean() for one, _ in per_image])
-    values["f1_samples_empty_is_1"] = np.array([(one + empty).mean() for one, empty in per_image])
+    values["f1_samples"] = np.array([value.mean() for value, _ in per_image])
+    values["f1_samples_empty_is_1"] = np.array([(value + empty).mean() for value, empty in per_image])
     abnormal, highest = sample.abnormal[:, None], sample.scores.max(axis=1)[:, None]
-    found, flagged = (calls_at(which, highest, thresholds)[:, 0] for which in (abnormal, abnormal | True))
+    found, flagged = (_calls_at(which, highest, thresholds)[:, 0] for which in (abnormal, abnormal | True))
     clear = sample.n_images - abnormal.sum()
     values["f1_any_finding"] = f1(found, flagged, abnormal.sum())
     values["f1_no_finding"] = f1(clear - (flagged - found), total - flagged, clear)
@@ -92,23 +93,120 @@ def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> C
 
 
 def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Per definition the threshold that is best on validation images, and the value there on the test's."""
-    if val is None:
+    """Return, per definition, the threshold that is best on validation images and the value it gives."""
+    seen = counted & scope_of(val, None).counted if val is not None else np.zeros_like(counted)
+    if val is None or not seen.any():
         return {}
     tried = np.unique(np.quantile(val.scores, np.linspace(0, 1, STEPS)))
-    seen = counted & scope_of(val, None).counted
-    if not seen.any():
-        return {}
     on_val, on_test = _at_shared(val, tried, seen), _at_shared(sample, tried, counted)
     at = {name: int(np.nanargmax(on_val[name])) for name in DEFINITIONS if np.isfinite(on_val[name]).any()}
     return {name: (float(tried[k]), float(on_test[name][k])) for name, k in at.items()}
 
 
 def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, float]:
-    """Which prevalence matters to a definition, and what it is among these images."""
+    """Return which prevalence matters to a definition, and what it is among these images."""
     abnormal = float(sample.abnormal.mean())
     if name == "f1_no_finding":
         return "images without a finding", 1 - abnormal
-    if name == "f1_any_finding" or name.startswith("f1_samples"):
+    if name in ("f1_any_finding", "f1_samples", "f1_samples_empty_is_1"):
         return "images with a finding", abnormal
     return "each label, on average", float(sample.labels[:, counted].mean())
+
+
+def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
+    """Return each definition at ``PREVALENCES``, at thresholds chosen for it."""
+    abnormal, highest = sample.abnormal, sample.scores.max(axis=1)
+    parts = [_parts(sample.labels[:, k], sample.scores[:, k]) for k in np.flatnonzero(counted)]
+    by_f1 = [_pick(part, f1(*part[:3])) for part in parts]
+    by_mean = [_pick(part, np.mean(both_classes(*part), axis=0)) for part in parts]
+    by_weight = [_pick(part, _weighted(part)) for part in parts]
+    macro = np.mean([f1(*part[:3]) for part in by_f1], axis=0)
+    return {
+        "f1_macro": macro,
+        "f1_micro": _highest_pooled(parts),
+        "f1_weighted": macro,  # with one prevalence for all labels their weights are equal
+        "f1_both_class_weighted": np.mean([_weighted(part) for part in by_weight], axis=0),
+        "f1_both_class_macro": np.mean(both_classes(*np.sum(by_mean, axis=0)), axis=0),
+        **_samples_by_prevalence(sample, counted),
+        "f1_any_finding": f1(*_parts(abnormal, highest)[:3]).max(axis=0),
+        "f1_no_finding": f1(*_parts(~abnormal, -highest)[:3]).max(axis=0),
+    }
+
+
+def _parts(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return hits, called, positive and total, as shares (4, T, P) at every threshold and prevalence.
+
+    The thresholds are spread over both classes; NaN if one is empty.
+    """
+    tried = np.unique(np.quantile(scores, np.linspace(0, 1, STEPS)))
+    if positive.any():
+        tried = np.unique(np.append(tried, np.quantile(scores[positive], np.linspace(0, 1, STEPS))))
+    found, alarms = (_calls_at(which[:, None], scores[:, None], tried) for which in (positive, ~positive))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hits = found / positive.sum() * PREVALENCES
+        called = hits + alarms / (~positive).sum() * (1 - PREVALENCES)
+    return np.array([hits, called, np.broadcast_to(PREVALENCES, hits.shape), np.ones_like(hits)])
+
+
+def _weighted(part: np.ndarray) -> np.ndarray:
+    present, absent = both_classes(*part)
+    return (part[2] * present + (part[3] - part[2]) * absent) / part[3]
+
+
+def _pick(part: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Return the parts (4, P) at each prevalence's best threshold."""
+    best = np.argmax(value, axis=0)
+    return part[:, best, np.arange(part.shape[2])]
+
+
+def _highest_pooled(parts: list[np.ndarray]) -> np.ndarray:
+    """Return the highest F1 (P,) of all labels' decisions together, each label at its own threshold.
+
+    Dinkelbach (Management Science 13, 1967): the thresholds that maximise 2 hits - F (called + positive)
+    raise F until it is the maximum. No label's choice depends on another's, F being given.
+    """
+    reached, before = np.zeros(len(PREVALENCES)), np.full(len(PREVALENCES), -1.0)
+    while (reached > before).any():
+        before = reached
+        best = [_pick(part, 2 * part[0] - before * (part[1] + part[2])) for part in parts]
+        reached = np.fmax(before, f1(*np.sum(best, axis=0)[:3]))
+    return reached
+
+
+def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
+    """Return the two samples definitions: a mixture of the means over images with and without a finding."""
+    truth, scores, abnormal = sample.labels[:, counted], sample.scores[:, counted], sample.abnormal
+    means = []  # per threshold, kind of image and definition
+    for threshold in np.unique(np.quantile(scores, np.linspace(0, 1, STEPS))):
+        value, empty = samples_f1(truth, scores >= threshold)
+        pair = np.array([value, value + empty])
+        kinds = (abnormal, ~abnormal)
+        means.append([pair[:, rows].mean(axis=1) if rows.any() else [np.nan] * 2 for rows in kinds])
+    present, absent = np.array(means).swapaxes(0, 1)[..., None]
+    mixed = (present * PREVALENCES + absent * (1 - PREVALENCES)).max(axis=0)
+    return {"f1_samples": mixed[0], "f1_samples_empty_is_1": mixed[1]}
+
+
+def crossing(prevalences: np.ndarray, values: np.ndarray, target: float, observed: float) -> float:
+    """Return where ``values`` (P,) meet ``target``, nearest in log-odds to ``observed``.
+
+    0 if all of them reach it, NaN if none does.
+    """
+    above = values >= target
+    steps = np.flatnonzero(above[1:] != above[:-1])
+    if not len(steps):
+        return 0.0 if above.all() else np.nan
+    share = (target - values[steps]) / (values[steps + 1] - values[steps])
+    odds = np.log(prevalences / (1 - prevalences))
+    met = odds[steps] + share * (odds[steps + 1] - odds[steps])
+    start = np.log(observed / (1 - observed))
+    return float(1 / (1 + np.exp(-met[np.argmin(np.abs(met - start))])))
+
+
+def _calls_at(which: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return how many of ``which`` (n, K) score at least each threshold: (T, K)."""
+    columns = []
+    for chosen, column in zip(which.T, scores.T, strict=True):
+        ordered = np.sort(column[chosen])
+        columns.append(len(ordered) - np.searchsorted(ordered, thresholds, side="left"))
+    return np.column_stack(columns)

@@ -12,6 +12,16 @@ from pydantic import Field
 from cxrbench.study.readers import OR_NONE, Row, Text, read_rows
 
 _Count = Annotated[Annotated[int, Field(gt=0, le=10**9)] | None, OR_NONE]
+COUNTS = {  # column -> the same of the published network, and what it counts
+    "n_train_images": ("n_train_published", "training images"),
+    "n_test_images": ("n_test_published", "test images"),
+    "pixels": ("pixels_published", "pixels a side"),
+}
+COLUMNS = [
+    *("label", "source", "split", "published", "value", "ci_low", "ci_high", "difference", "verdict"),
+    *(name for ours, (theirs, _) in COUNTS.items() for name in (ours, theirs)),
+    *("note", "citation"),
+]
 
 
 class Baseline(Row):
@@ -28,50 +38,26 @@ class Baseline(Row):
     citation: Text
 
 
-COLUMNS = [
-    *("label", "source", "split", "published", "value", "ci_low", "ci_high", "difference", "verdict"),
-    *(
-        "n_train_images",
-        "n_train_published",
-        "n_test_images",
-        "n_test_published",
-        "pixels",
-        "pixels_published",
-    ),
-    *("note", "citation"),
-]
-
-
 def read_baselines(path: Path | str) -> pd.DataFrame:
-    """Published values (a row per :class:`Baseline`), an unknown count as NA; UserError with the place."""
-    table = pd.DataFrame(
-        [row.model_dump() for row in read_rows(path, Baseline).values()], columns=Baseline.columns()
-    )
-    return table.astype(dict.fromkeys(["n_train_images", "n_test_images", "pixels"], "Int64"))
+    """Return published values (a row per :class:`Baseline`), an unknown count as NA."""
+    rows = [row.model_dump() for row in read_rows(path, Baseline).values()]
+    return pd.DataFrame(rows, columns=Baseline.columns()).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
 def compare_with_literature(
     table: pd.DataFrame, baselines: pd.DataFrame, *, split_name: str, n_train_images: int, pixels: int
 ) -> pd.DataFrame:
-    """One row per label and source of the split called ``split_name`` (columns ``COLUMNS``).
+    """Return one row per label and source of the split called ``split_name`` (columns ``COLUMNS``).
 
     ``table`` is one cell's tidy table (:func:`cxrbench.analysis.evaluate.evaluate`). ``verdict`` says
     where the published value lies against this cell's interval, which is of test patients only; the
     published value's own uncertainty is mostly unknown. Empty when nothing was published on this split.
     """
-    ours = table[(table["metric"] == "auroc") & table["ci_method"].isin(["delong-patient"])]
-    ours = ours[["label", "value", "ci_low", "ci_high", "n_images"]].rename(
-        columns={"n_images": "n_test_images"}
-    )
-    theirs = baselines[baselines["split"] == split_name].rename(
-        columns={
-            "value": "published",
-            "n_train_images": "n_train_published",
-            "n_test_images": "n_test_published",
-            "pixels": "pixels_published",
-        }
-    )
-    both = theirs.merge(ours, on="label", how="inner")
+    ours = table[(table["metric"] == "auroc") & (table["ci_method"] == "delong-patient")]
+    ours = ours[["label", "value", "ci_low", "ci_high", "n_images"]]
+    published = {"value": "published"} | {name: theirs for name, (theirs, _) in COUNTS.items()}
+    theirs = baselines[baselines["split"] == split_name].rename(columns=published)
+    both = theirs.merge(ours.rename(columns={"n_images": "n_test_images"}), on="label", how="inner")
     both = both.assign(n_train_images=n_train_images, pixels=pixels)
     both["difference"] = both["value"] - both["published"]
     both["verdict"] = np.select(
@@ -84,14 +70,9 @@ def compare_with_literature(
 
 
 def _note(row: dict) -> str:
-    """What else differs, in words."""
+    """Return what else differs, in words."""
     words = []
-    pairs = (
-        ("n_train_images", "n_train_published", "training images"),
-        ("n_test_images", "n_test_published", "test images"),
-        ("pixels", "pixels_published", "pixels a side"),
-    )
-    for ours, theirs, what in pairs:
+    for ours, (theirs, what) in COUNTS.items():
         if pd.isna(row[theirs]):
             words.append(f"{what}: {row[ours]:,} here, published number unknown")
         elif row[ours] != row[theirs]:

@@ -1,43 +1,46 @@
 """What patients and seeds can show about two platforms: power, smallest margins, and the numbers needed.
 
-Two platforms train the same ``seeds`` and score the same ``patients``. The difference of their means, D, has
+Two platforms train the same ``seeds`` and score the same ``patients``. The difference of their means has the
+variance 2 (luck + share * skill) / seeds. ``luck``, of one network's score, comes from the choice of patients
+and falls as 1/patients; networks of one recipe do not have it in common. ``skill`` is the variance between
+seeds beyond it; ``share`` is the part of it that a platform makes anew: 1 where a shared seed helps no more
+than another one would. Luck is counted in full for every share.
 
-    Var(D) = 2 (luck + share * skill) / seeds
-
-``luck`` is the variance of one network's score that comes from the choice of patients and that the networks
-of one recipe do not have in common, so that no difference cancels it; it falls as 1/patients. ``skill`` is
-the variance between seeds beyond it. ``share`` is the part of ``skill`` that a platform makes anew: 0 where a
-seed gives both platforms the same skill, 1 where a shared seed helps no more than another one would. Luck is
-counted in full for every share, as between networks that have nothing but their recipe in common.
-
-The verdict is that of :mod:`cxrbench.analysis.components`: two one-sided tests (Schuirmann 1987), with the
-seeds' variance and n - 1 degrees of freedom where seeds differ by more than luck, else with the patients'.
-Its power is the probability of the verdict for given variances, averaged over the chi-squared distribution of
-the observed variance (Phillips 1990 for the t test; here the rule between the two errors is averaged too).
+The verdict is that of :mod:`cxrbench.analysis.parity`. Its power is averaged over the chi-squared
+distribution of the observed variance (Phillips 1990 for the t test), and so over the choice of its error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtrit
 from scipy.stats import chi2
 
 from cxrbench.analysis.components import ALPHA, POWER
+from cxrbench.study.config import Margins
 from cxrbench.study.errors import UserError
 
+GROUP = ["dataset", "architecture", "platform", "metric"]
 COLUMNS = [
     *("patient_se", "measured_on", "seed_sd", "patients", "seeds", "share", "margin", "power_at_zero"),
     *("smallest_margin", "seeds_needed", "patients_needed", "difference", "seeds_to_see", "patients_to_see"),
 ]
+METRICS = ("auroc", "f1_macro", "f1_micro")  # whose spread is sized
+PREPRINT = {"cuda": 0.8027, "trainium": 0.8007}  # its F1 of ConvNeXt-Pico (claim P02)
+DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
+SHARES = (0.0, 0.2, 0.5, 1.0)
 FEWEST_SEEDS = 3  # with fewer the spread between seeds is known too badly for a verdict
 MOST = 10_000_000  # patients or seeds; what needs more is out of reach
 _NODES = 1000  # of the average over observed variances: an error of power below 0.001
+_ACCURACY = 0.2  # one minus the level of the upper limit of a seed spread (Browne 1995 uses 80 %)
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,18 @@ class Design:
             raise UserError(f"a share of {self.share:g}: the platforms' part of the seed variance is 0 to 1")
 
     def parts(self, spread: Spread) -> tuple[float, float]:
-        """The variance of the difference from patients' luck and from the networks' skill."""
+        """Return the variance of the difference from patients' luck and from the networks' skill."""
         luck = 2 * spread.patient_se**2 * spread.patients / self.patients / self.seeds
         return luck, 2 * self.share * spread.seed_sd**2 / self.seeds
+
+    def deviation(self, spread: Spread) -> float:
+        """Return the standard deviation of the difference."""
+        return float(np.sqrt(sum(self.parts(spread))))
+
+
+def _at_least(value: float, fewest: int, what: str) -> None:
+    if not value >= fewest:
+        raise UserError(f"{what}: {value:g} is too few; give {fewest} or more")
 
 
 def power_equivalent(spread: Spread, design: Design, margin: float, difference: float = 0.0) -> float:
@@ -83,7 +95,7 @@ def power_equivalent(spread: Spread, design: Design, margin: float, difference: 
         raise UserError(f"a margin of {margin:g}: nothing can be shown within it; give one above zero")
     error, freedom = _observed(spread, design)
     room = margin - stdtrit(freedom, 1 - ALPHA) * error  # how far from zero D may be observed
-    deviation = np.sqrt(sum(design.parts(spread)))
+    deviation = design.deviation(spread)
     inside = ndtr((room - difference) / deviation) - ndtr((-room - difference) / deviation)
     return float(np.maximum(inside, 0).mean())
 
@@ -93,16 +105,14 @@ def power_different(spread: Spread, design: Design, difference: float) -> float:
     if not difference > 0:
         raise UserError(f"a difference of {difference:g}: it cannot be seen; give one above zero")
     error, freedom = _observed(spread, design)
-    reach = stdtrit(freedom, 1 - ALPHA / 2) * error
-    deviation = np.sqrt(sum(design.parts(spread)))
+    reach, deviation = stdtrit(freedom, 1 - ALPHA / 2) * error, design.deviation(spread)
     return float((ndtr((difference - reach) / deviation) + ndtr((-difference - reach) / deviation)).mean())
 
 
 def smallest_margin(spread: Spread, design: Design) -> float:
     """Return the margin that is shown four times in five when the true difference is zero."""
-    deviation = np.sqrt(sum(design.parts(spread)))
-    low, high = 1e-3 * deviation, 1e3 * deviation
-    return float(brentq(lambda margin: power_equivalent(spread, design, margin) - POWER, low, high))
+    ends = 1e-3 * design.deviation(spread), 1e3 * design.deviation(spread)
+    return float(brentq(lambda margin: power_equivalent(spread, design, margin) - POWER, *ends))
 
 
 def patients_to_see(spread: Spread, design: Design, difference: float) -> int | None:
@@ -131,42 +141,41 @@ def answers(
     def seen(other: Design) -> float:
         return power_different(spread, other, difference or 0)
 
-    row: dict[str, float | None]
-    row = {"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd}
-    row |= {**asdict(design), "margin": margin, "power_at_zero": shown(design)}
-    row |= {"smallest_margin": smallest_margin(spread, design), "seeds_needed": seeds_needed(shown, design)}
-    row |= {"patients_needed": patients_needed(shown, design), "difference": difference}
-    if difference is None:
-        return row | {"seeds_to_see": None, "patients_to_see": None}
-    row["seeds_to_see"] = seeds_needed(seen, design)
-    return row | {"patients_to_see": patients_to_see(spread, design, difference)}
+    known = difference is not None
+    return {
+        **{"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd},
+        **{**asdict(design), "margin": margin, "power_at_zero": shown(design)},
+        "smallest_margin": smallest_margin(spread, design),
+        "seeds_needed": fewest("seeds", shown, design),
+        "patients_needed": fewest("patients", shown, design),
+        "difference": difference,
+        "seeds_to_see": fewest("seeds", seen, design) if known else None,
+        "patients_to_see": patients_to_see(spread, design, difference or 0) if known else None,
+    }
 
 
-def seeds_needed(chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest seeds with which ``chance`` reaches 80 %; None where it is out of reach."""
-    return _fewest(lambda seeds: chance(replace(design, seeds=seeds)), FEWEST_SEEDS)
+def fewest(what: str, chance: Callable[[Design], float], design: Design) -> int | None:
+    """Return the fewest ``what`` (seeds or patients) with which ``chance`` reaches 80 %.
 
+    To one in ten thousand; None where it is out of reach.
+    """
 
-def patients_needed(chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest patients with which ``chance`` reaches 80 %; None where seeds alone prevent it."""
-    return _fewest(lambda patients: chance(replace(design, patients=patients)), 2)
+    def reached(count: int) -> bool:
+        return chance(replace(design, **{what: count})) >= POWER
 
-
-def _fewest(chance: Callable[[int], float], start: int) -> int | None:
-    """The smallest count from ``start`` whose chance reaches ``POWER``, to one part in ten thousand."""
-    low, high = start, start
-    while chance(high) < POWER:
+    low = high = FEWEST_SEEDS if what == "seeds" else 2
+    while not reached(high):
         if high >= MOST:
             return None
         low, high = high, max(high + 1, int(high * 1.3))
     while high - low > max(1, high // 10_000):
         middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= POWER else (middle, high)
+        low, high = (low, middle) if reached(middle) else (middle, high)
     return high
 
 
 def _observed(spread: Spread, design: Design) -> tuple[np.ndarray, np.ndarray]:
-    """Standard errors and degrees of freedom that the verdict may use, each of equal probability."""
+    """Return standard errors and degrees of freedom that the verdict may use, each of equal probability."""
     luck, skill = design.parts(spread)
     seen = (luck + skill) * _chi_squared(design.seeds - 1)
     seeds_count = seen > luck
@@ -176,11 +185,73 @@ def _observed(spread: Spread, design: Design) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _chi_squared(freedom: int) -> np.ndarray:
-    """Quantiles of chi-squared over its degrees of freedom, each of equal probability."""
-    nodes: np.ndarray = chi2.ppf((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom
-    return nodes
+    """Return quantiles of chi-squared over its degrees of freedom, each of equal probability."""
+    return np.asarray(chi2.ppf((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom)
 
 
-def _at_least(value: float, fewest: int, what: str) -> None:
-    if not value >= fewest:
-        raise UserError(f"{what}: {value:g} is too few; give {fewest} or more")
+def recorded_spreads(
+    spread: pd.DataFrame, fixed: bool = False
+) -> Iterator[tuple[dict[str, str], Spread, int]]:
+    """Yield the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
+
+    A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
+    which they have in common, is taken off (:func:`cxrbench.analysis.components.patient_luck`). ``fixed``:
+    with the thresholds of F1 taken as fixed.
+    """
+    end = "_fixed" if fixed else ""
+    wanted = spread["label"].isin(["macro", "all"]) & spread["metric"].isin(METRICS)
+    for row in spread[wanted & (spread["n_seeds"] > 1)].to_dict("records"):
+        seeds, common = row["n_seeds"], row[f"patient_se_of_mean{end}"]
+        luck = seeds / (seeds - 1) * (row[f"patient_se{end}"] ** 2 - common**2)
+        if luck > 0 and np.isfinite(row["seed_sd_beyond_patients"]):
+            known = Spread(luck**0.5, row["n_patients"], row["seed_sd_beyond_patients"])
+            yield {name: str(row[name]) for name in GROUP}, known, seeds
+
+
+def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
+    """Return one row per group of spread.csv, metric and share of the seed variance that is made anew."""
+    rows = []
+    for named, known, seeds in recorded_spreads(spread):
+        of_auroc = named["metric"] == "auroc"
+        asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
+        for share in SHARES:
+            design = Design(known.patients, max(seeds, FEWEST_SEEDS), share)
+            rows.append(named | answers(known, design, *asked))
+    return pd.DataFrame(rows, columns=[*GROUP, *COLUMNS]).convert_dtypes()
+
+
+def patients_at_fixed_thresholds(
+    spread: pd.DataFrame, margins: Margins, dataset: str | None, architecture: str
+) -> pd.Series:
+    """Return the patients at best that show ``DIFFERENCE`` in F1 with thresholds as they are."""
+    found = []
+    for named, known, seeds in recorded_spreads(spread, fixed=True):
+        network = named["dataset"], named["architecture"]
+        if named["metric"] != "auroc" and network == (dataset, architecture):
+            design = Design(known.patients, max(seeds, FEWEST_SEEDS), SHARES[0])
+            found.append(answers(known, design, margins.f1, DIFFERENCE)["patients_to_see"])
+    return pd.Series(found, dtype=float)
+
+
+def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
+    """Return, by architecture, the seeds on each platform that a verdict on macro AUROC needs.
+
+    With them equal platforms are shown to be equivalent four times in five, though seeds have nothing in
+    common on the two.
+    """
+    whole = table[(table["dataset"] == dataset) & (table["metric"] == "auroc")]
+    needed = whole[whole["share"] == SHARES[-1]].groupby("architecture")["seeds_needed"].max()
+    return {str(name): int(count) for name, count in needed.items()}
+
+
+def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
+    """Return the seeds needed where the variance between networks is at its upper limit.
+
+    ``row`` of power.csv gives the spread and the ``seeds`` that it was measured on.
+    """
+    seeds = int(row["seeds"])
+    luck, factor = row["patient_se"] ** 2, (seeds - 1) / chi2.ppf(_ACCURACY, seeds - 1)
+    seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
+    larger = Spread(row["patient_se"], int(row["measured_on"]), seed_sd)
+    design = Design(larger.patients, FEWEST_SEEDS)
+    return fewest("seeds", lambda other: power_equivalent(larger, other, margin), design)

@@ -1,7 +1,8 @@
-"""One split of a predictions table as arrays: what every metric of this room starts from."""
+"""One split of a predictions table as arrays, and draws of its patients: what every metric starts from."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,9 @@ import pandas as pd
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.predictions import LABELS, SCORES
 from cxrbench.study.errors import UserError
+
+BLOCK_BYTES = 32 << 20  # of weights held at a time
+BLOCK_LEAST = 16  # replicates in a block, however many clusters
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Sample:
 
     @property
     def n_images(self) -> int:
-        """How many images there are."""
+        """Number of images."""
         return len(self.images)
 
     @property
@@ -40,49 +44,52 @@ class Sample:
         return np.asarray(self.labels.any(axis=1))
 
     def as_images(self) -> Sample:
-        """The same images, each its own cluster: the assumption that patients do not matter."""
+        """Return the same images, each its own cluster: the assumption that patients do not matter."""
         own = np.arange(self.n_images, dtype=np.int32)
         return replace(self, clusters=own, n_clusters=self.n_images, by_patient=False)
 
     def take(self, rows: np.ndarray) -> Sample:
-        """The images chosen by the boolean mask ``rows`` (n,), their patients renumbered."""
-        codes, clusters = np.unique(self.clusters[rows], return_inverse=True)
-        return replace(
-            self,
-            images=self.images[rows],
-            labels=self.labels[rows],
-            scores=self.scores[rows],
-            clusters=clusters.astype(np.int32),
-            n_clusters=len(codes),
-        )
+        """Return the images of the boolean mask ``rows`` (n,), their patients renumbered."""
+        images, labels, scores = (part[rows] for part in (self.images, self.labels, self.scores))
+        clusters, count = _numbered(self.clusters[rows])
+        return replace(self, images=images, labels=labels, scores=scores, clusters=clusters, n_clusters=count)
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
-        """How many clusters have at least one true image in each column of ``positive`` (n, K)."""
+        """Return how many clusters have a true image in each column of ``positive`` (n, K)."""
         return np.array([len(np.unique(self.clusters[column])) for column in positive.T])
 
 
-def sample_of(predictions: pd.DataFrame, split: str) -> Sample:
-    """The rows of ``split`` in a predictions table (design, section 4; ``patient`` may be absent).
-
-    Raises UserError when the table has no row of that split.
-    """
+def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
+    """Return the rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none."""
     rows = predictions[predictions["split"] == split].sort_values("image", kind="stable")
     if rows.empty:
         found = ", ".join(sorted(predictions["split"].astype(str).unique()))
         raise UserError(f"the predictions have no '{split}' rows, only: {found}; name one of these")
     by_patient = "patient" in rows
-    keys = rows["patient"] if by_patient else rows["image"]
-    codes, clusters = np.unique(keys.to_numpy(), return_inverse=True)
-    return Sample(
-        images=rows["image"].to_numpy(),
-        labels=rows[LABELS].to_numpy().astype(bool),
-        scores=rows[SCORES].to_numpy(dtype=np.float64),
-        clusters=clusters.astype(np.int32),
-        n_clusters=len(codes),
-        by_patient=by_patient,
-    )
+    clusters, count = _numbered(rows["patient" if by_patient else "image"].to_numpy())
+    labels, scores = rows[LABELS].to_numpy().astype(bool), rows[SCORES].to_numpy(dtype=np.float64)
+    return Sample(rows["image"].to_numpy(), labels, scores, clusters, count, by_patient)
 
 
-def has_split(predictions: pd.DataFrame, split: str) -> bool:
-    """Whether the table has at least one row of ``split``."""
-    return bool((predictions["split"] == split).any())
+def validation_of(predictions: pd.DataFrame) -> Sample | None:
+    """Return the validation images of a predictions table; None where there are none."""
+    return sample_of(predictions, "val") if (predictions["split"] == "val").any() else None
+
+
+def _numbered(keys: np.ndarray) -> tuple[np.ndarray, int]:
+    codes, numbers = np.unique(keys, return_inverse=True)
+    return numbers.astype(np.int32), len(codes)
+
+
+def weight_blocks(n_clusters: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, n_clusters) float32 of how often each cluster is drawn with replacement.
+
+    The same for the same arguments. Source: Field & Welsh, J. R. Statist. Soc. B 2007 (cluster bootstrap).
+    """
+    rng = np.random.default_rng(seed)
+    size = max(BLOCK_LEAST, BLOCK_BYTES // (4 * n_clusters))
+    for start in range(0, replicates, size):
+        block = np.empty((min(size, replicates - start), n_clusters), dtype=np.float32)
+        for row in block:
+            row[:] = np.bincount(rng.integers(0, n_clusters, n_clusters), minlength=n_clusters)
+        yield block

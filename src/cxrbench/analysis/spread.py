@@ -14,49 +14,28 @@ from cxrbench.analysis.parity import MIN_SEEDS
 from cxrbench.study.cells import Cell
 
 COLUMNS = [
-    *(
-        "dataset",
-        "architecture",
-        "platform",
-        "label",
-        "metric",
-        "seeds",
-        "n_seeds",
-        "mean",
-        "ci_low",
-        "ci_high",
-        "lowest",
-        "highest",
-    ),
-    *(
-        "seed_sd",
-        "seed_sd_beyond_patients",
-        "patient_se",
-        "patient_se_of_mean",
-        "patient_se_fixed",
-        "patient_se_of_mean_fixed",
-    ),
-    *("n_images", "n_patients", "note"),
+    *("dataset", "architecture", "platform", "label", "metric", "seeds", "n_seeds", "mean", "ci_low"),
+    *("ci_high", "lowest", "highest", "seed_sd", "seed_sd_beyond_patients", "patient_se"),
+    *("patient_se_of_mean", "patient_se_fixed", "patient_se_of_mean_fixed", "n_images", "n_patients", "note"),
 ]
 
 
 def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
-    """One row per dataset, architecture, platform, label and metric (columns ``COLUMNS``).
+    """Return one row per dataset, architecture, platform, label and metric (columns ``COLUMNS``).
 
     ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
     there is none with fewer than ``MIN_SEEDS`` seeds. The other columns keep the two apart: ``seed_sd`` is
     the standard deviation over seeds on these test images, and ``seed_sd_beyond_patients`` takes off what the
     choice of patients alone adds to it; ``patient_se`` is one network's clustered standard error (root mean
     square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds; ``..._fixed``: the
-    same with the thresholds of F1 taken as fixed. With one seed the seed columns are empty and the note says
-    so.
+    same with the thresholds of F1 taken as fixed. With one seed the seed columns are empty.
     """
     rows: list[dict] = []
-    for (dataset, architecture, platform), group in groupby(
+    for named, group in groupby(
         sorted(cells), key=lambda cell: (cell.dataset, cell.architecture, cell.platform)
     ):
-        named = {"dataset": dataset, "architecture": architecture, "platform": platform}
-        rows += [named | row for row in _rows({cell.seed: cells[cell] for cell in group})]
+        place = dict(zip(COLUMNS, named, strict=False))
+        rows += [place | row for row in _rows({cell.seed: cells[cell] for cell in group})]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -65,11 +44,7 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
     estimates = [each.estimate for each in seeds.values()]
     values = np.array([each.value for each in estimates])
     paired = all(first.same_images(other) for other in others)
-    columns = {
-        "mean": mean_value(estimates),
-        "lowest": values.min(axis=0),
-        "highest": values.max(axis=0),
-    }
+    columns = {"mean": mean_value(estimates), "lowest": values.min(axis=0), "highest": values.max(axis=0)}
     tested = first.sample.n_clusters  # rows of influence; those below are of validation patients
     for name, rows in (("", slice(None)), ("_fixed", slice(tested))):
         squares = [(each.influence[rows] ** 2).sum(axis=0) for each in estimates]
@@ -85,14 +60,20 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
         columns["seed_sd"] = np.sqrt(variance)
         if paired:
             columns["seed_sd_beyond_patients"] = np.sqrt(np.maximum(variance - patient_luck(estimates), 0))
-    few = f"{len(seeds)} seeds: too few for an interval of their mean" if len(seeds) < MIN_SEEDS else ""
-    note = "one seed: the spread over seeds is unknown" if len(seeds) == 1 else few
-    note = note if paired else "the seeds scored different images: their spreads are not separated"
+    note = _note(len(seeds), paired)
     for k, (label, metric) in enumerate(first.keys):
         why = next((each.why[k] for each in seeds.values() if each.why[k]), "")
         yield {
             **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
             **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
-            **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
+            **{"n_images": first.sample.n_images, "n_patients": tested},
             **{name: float(column[k]) for name, column in columns.items()},
         }
+
+
+def _note(seeds: int, paired: bool) -> str:
+    if not paired:
+        return "the seeds scored different images: their spreads are not separated"
+    if seeds == 1:
+        return "one seed: the spread over seeds is unknown"
+    return f"{seeds} seeds: too few for an interval of their mean" if seeds < MIN_SEEDS else ""

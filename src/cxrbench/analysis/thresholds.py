@@ -1,4 +1,7 @@
-"""Thresholds, chosen from validation images only. An image is called positive at score >= threshold."""
+"""Thresholds, chosen from validation images only, and which labels count in which metric.
+
+An image is called positive at score >= threshold.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cxrbench.analysis.bootstrap import weight_blocks
-from cxrbench.analysis.sample import Sample
+from cxrbench.analysis.sample import Sample, weight_blocks
 
 MIN_PATIENTS = 10  # a label with fewer positive (or negative) validation patients gets no threshold
 SPECIFICITY = 0.9  # at which sensitivity is reported
@@ -36,12 +38,12 @@ class Thresholds:
 
 
 def choose_thresholds(val: Sample) -> Thresholds:
-    """The thresholds that the validation part supports (see ``MIN_PATIENTS``)."""
+    """Return the thresholds that the validation part supports (see ``MIN_PATIENTS``)."""
     return _chosen(val, np.ones((1, val.n_clusters)))[0]
 
 
 def refitted(val: Sample) -> list[Thresholds]:
-    """The thresholds that ``REFITS`` other draws of the validation patients would give, for the same labels.
+    """Return the thresholds of ``REFITS`` other draws of the validation patients, for the same labels.
 
     The draws are the same for every network that scored these patients.
     """
@@ -49,7 +51,7 @@ def refitted(val: Sample) -> list[Thresholds]:
 
 
 def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
-    """Thresholds for each row of ``weights`` (R, clusters), how often each patient is drawn."""
+    """Return thresholds for each row of ``weights`` (R, clusters), how often each patient is drawn."""
     patients = val.positive_clusters(val.labels)
     enough = (patients >= MIN_PATIENTS) & (val.positive_clusters(~val.labels) >= MIN_PATIENTS)
     drawn = weights[:, val.clusters]
@@ -58,9 +60,8 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
         positive, scores = val.labels[:, k], val.scores[:, k]
         f1[:, k] = best_f1_thresholds(positive, scores, drawn)
         specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
-    image = _image_thresholds(val, drawn)
-    rows = zip(f1, specificity, *image.tolist(), strict=True)
-    return [Thresholds(one, strict, some, none, patients) for one, strict, some, none in rows]
+    rows = zip(f1, specificity, *_image_thresholds(val, drawn).tolist(), strict=True)
+    return [Thresholds(best, strict, some, none, patients) for best, strict, some, none in rows]
 
 
 def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
@@ -74,16 +75,13 @@ def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
 
 
 def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The scores (R,) at which calling ``scores >= threshold`` positive gives the highest F1; the highest
-    such.
+    """Return the highest scores (R,) at which calling ``scores >= threshold`` positive gives the best F1.
 
     ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts.
     """
     order = np.argsort(-scores, kind="stable")
     ordered, hit = scores[order], positive[order]
-    ends = np.flatnonzero(
-        np.append(ordered[1:] != ordered[:-1], True)
-    )  # a threshold cannot part equal scores
+    ends = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # a threshold cannot part equal scores
     found = np.cumsum(hit)[ends]
     ends, found = (part[np.diff(found, prepend=0) > 0] for part in (ends, found))  # the best calls one more
     counts = weights[:, order]
@@ -91,14 +89,63 @@ def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.nda
     return np.asarray(ordered[ends][np.argmax(2 * hits / np.maximum(called + hits[:, -1:], 1), axis=1)])
 
 
-def specificity_thresholds(
-    negative_scores: np.ndarray, weights: np.ndarray, specificity: float = SPECIFICITY
-) -> np.ndarray:
-    """The lowest thresholds (R,) above which at most ``1 - specificity`` of ``negative_scores`` (n,) lie.
+def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the lowest thresholds (R,) that keep ``SPECIFICITY`` of ``negative_scores`` (n,) below them.
 
     ``weights`` (R, n) is how often each counts.
     """
     order = np.argsort(negative_scores, kind="stable")
     kept = np.cumsum(weights[:, order], axis=1)
-    enough = kept >= np.ceil(specificity * kept[:, -1:] - 1e-9)
+    enough = kept >= np.ceil(SPECIFICITY * kept[:, -1:] - 1e-9)
     return np.asarray(np.nextafter(negative_scores[order][np.argmax(enough, axis=1)], np.inf))
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Masks over labels (L,): ``counted`` have both classes, ``estimable`` at least two clusters of each
+    class, ``tuned`` are counted and have a threshold. ``unit`` is what is drawn: patient or image."""
+
+    counted: np.ndarray
+    estimable: np.ndarray
+    tuned: np.ndarray
+    unit: str
+    names: tuple[str, ...]
+    thresholds: Thresholds | None
+
+    def reason(self, label: int) -> str:
+        """Return why a label (by number) has no value or no threshold; empty if it has both."""
+        if not self.counted[label]:
+            return "undefined: only one class among the images"
+        if self.thresholds is None or self.tuned[label]:
+            return ""
+        few = self.thresholds.positive_patients[label]
+        some = f"{few} positive validation {self.unit}{'s' if few != 1 else ''}"
+        many = f"fewer than {MIN_PATIENTS} negative validation {self.unit}s"
+        return f"no tuned threshold: {some if few < MIN_PATIENTS else many}"
+
+    def averaged(self, included: np.ndarray) -> np.ndarray:
+        """Return which ``included`` labels (L,) a mean is over: those with an interval, all if none has."""
+        kept = included & self.estimable
+        return kept if kept.any() else included
+
+    def mean_note(self, included: np.ndarray) -> str:
+        """Return what a figure over the ``included`` labels (L,) leaves out, and why."""
+        single = f"one class has a single {self.unit}"
+        left_out = np.flatnonzero(~included).tolist()
+        missing = [f"{self.names[k]} ({self.reason(k) or single})" for k in left_out]
+        return f"{included.sum()} labels, without {', '.join(missing)}" if missing else ""
+
+
+def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:
+    """Return the scope of ``sample`` when scored with ``thresholds``."""
+    positive = sample.labels.sum(axis=0)
+    counted = (positive > 0) & (positive < sample.n_images)
+    fewest = np.minimum(sample.positive_clusters(sample.labels), sample.positive_clusters(~sample.labels))
+    return Scope(
+        counted=counted,
+        estimable=counted & (fewest > 1),
+        tuned=counted & thresholds.tuned if thresholds else np.zeros_like(counted),
+        unit="patient" if sample.by_patient else "image",
+        names=sample.names,
+        thresholds=thresholds,
+    )

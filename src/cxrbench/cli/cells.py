@@ -178,7 +178,7 @@ def expected(
     """Compare every cell's status with the reviewed one; worse and better both fail."""
     import pandas as pd
 
-    from cxrbench.analysis.cells import NOT_RUN, REFUSED
+    from cxrbench.analysis.matrix import NOT_RUN, REFUSED
     from cxrbench.evidence import expected as reviewed
 
     cells = pd.read_csv(table, keep_default_na=False)

@@ -169,11 +169,12 @@ def data_tables(
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
 ) -> None:
     """Splits with their hashes, and label noise against adjudicated labels: splits.csv, label_noise.csv."""
-    from cxrbench.paper import label_noise, splits
+    from cxrbench.analysis.label_noise import label_noise
+    from cxrbench.analysis.splits import splits
     from cxrbench.study.files import write_csv
 
-    write_csv(out / f"{splits.NAME}.csv", splits.splits())
-    write_csv(out / f"{label_noise.NAME}.csv", label_noise.label_noise())
+    write_csv(out / "splits.csv", splits())
+    write_csv(out / "label_noise.csv", label_noise())
 
 
 @app.command("card")

@@ -44,8 +44,7 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.analysis.power import Design, Spread, answers
-    from cxrbench.paper.power import SHARES
+    from cxrbench.analysis.power import SHARES, Design, Spread, answers
     from cxrbench.study.errors import UserError
 
     if patient_se is None:
@@ -72,7 +71,7 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     """The spreads of spread.csv that a person asked for."""
     import pandas as pd
 
-    from cxrbench.paper.power import METRICS, recorded_spreads
+    from cxrbench.analysis.power import METRICS, recorded_spreads
     from cxrbench.study.errors import UserError, suggestion
 
     if metric not in METRICS:

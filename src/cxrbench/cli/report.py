@@ -21,7 +21,7 @@ def report_metrics(
     parts: Annotated[list[Path] | None, typer.Argument(help="The CSV of each cell.")] = None,
 ) -> None:
     """Put the metrics of all cells into one tidy table."""
-    from cxrbench.analysis.evaluation import gather
+    from cxrbench.analysis.evaluate import gather
 
     gather(parts or [], out)
 
@@ -36,7 +36,7 @@ def report_cells(
     out: Annotated[Path, typer.Option(help="CSV to write.")] = RESULTS / "tables/cells.csv",
 ) -> None:
     """One row per cell of the study: status, origin, when, on what, at which commit."""
-    from cxrbench.analysis.cells import cells_table
+    from cxrbench.analysis.matrix import cells_table
     from cxrbench.study.config import read_study
     from cxrbench.study.files import write_csv
 

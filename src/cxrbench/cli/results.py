@@ -22,7 +22,7 @@ def evaluate(
     replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,
 ) -> None:
     """Score predictions: AUROC, F1 in every definition and more, with intervals clustered by patient."""
-    from cxrbench.analysis.evaluation import evaluate_cell, evaluate_file, readable
+    from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
 
     cell_record = source.name == "record.json"
     table, notes = (evaluate_cell if cell_record else evaluate_file)(source, replicates)

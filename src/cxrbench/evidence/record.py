@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,13 @@ RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
 
 Status = Literal["ok", "compile_failed", "load_failed", "out_of_memory", "timed_out", "diverged", "crashed"]
 Phase = Literal["setup", "compile", "train", "evaluate", "done"]
+
+
+class NormStatistics(StrEnum):
+    """Over what a network's BatchNorm takes its statistics (``platform["batchnorm_statistics"]``)."""
+
+    PER_PROCESS = "per process"
+    NONE = "no BatchNorm"
 
 
 class Part(BaseModel):
@@ -124,6 +132,12 @@ class Record(Part):
     history: list[EpochStats] = []
     predictions_sha256: str | None = None
     log_sha256: str | None = None
+
+    @property
+    def norm_images(self) -> int:
+        """Images behind each BatchNorm statistic; 0 for a network without, or where no network was built."""
+        per_process = self.platform.get("batchnorm_statistics") == NormStatistics.PER_PROCESS
+        return (self.micro_batch or 0) if per_process else 0
 
     def to_json(self) -> str:
         """The bytes of record.json as text."""

@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar
 
 import pandas as pd
 
-from cxrbench.analysis.cells import NOT_RUN
 from cxrbench.analysis.compare import tolerances
+from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims import Claim, Claims, Experiment, read_claims
 from cxrbench.claims.model import OURS
 from cxrbench.cost.cells import cost_table, pricing_of

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.analysis.label_noise import label_noise
+from cxrbench.analysis.splits import splits
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.registry import read_registry
 from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
 from cxrbench.paper.blocks import renewed
-from cxrbench.paper.label_noise import label_noise
 from cxrbench.paper.label_noise import shown as shown_noise
 from cxrbench.paper.splits import shown as shown_splits
-from cxrbench.paper.splits import splits
 from cxrbench.study.files import write_text
 
 

@@ -9,8 +9,7 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from pydantic import Field
 
-from cxrbench.analysis.cells import NOT_RUN
-from cxrbench.analysis.states import State, in_words, matrix, tally
+from cxrbench.analysis.matrix import NOT_RUN, State, in_words, matrix, tally
 from cxrbench.paper.provenance import COLUMN, of_cells
 from cxrbench.paper.results import Results, Table
 from cxrbench.study.readers import OR_NONE, Row, Text, one_of, read_rows

@@ -17,9 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from cxrbench.analysis.cells import NOT_RUN
-from cxrbench.analysis.evaluation import read_metrics
-from cxrbench.analysis.states import State, in_words, matrix, tally
+from cxrbench.analysis.evaluate import read_metrics
+from cxrbench.analysis.matrix import NOT_RUN, State, in_words, matrix, tally
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cxrbench.analysis.cells import NOT_RUN
+from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import VIEWS, examples

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pandas as pd
 
-from cxrbench.analysis.cells import NOT_RUN, REFUSED
 from cxrbench.analysis.f1_search import TARGET
+from cxrbench.analysis.matrix import NOT_RUN, REFUSED
+from cxrbench.analysis.parity import checks_software
 from cxrbench.claims.evidence import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.claims.model import OURS
@@ -19,7 +20,6 @@ from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.feasibility import reported_values
 from cxrbench.paper.latex import escape
 from cxrbench.paper.measurements import measurement_values
-from cxrbench.paper.multiplicity import checks_software
 from cxrbench.paper.results import PHANTOM, Group, Results, counted, listed, processors_differ
 from cxrbench.study.platform_names import ACCELERATED
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.analysis.cells import NOT_RUN
+from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.evidence.machine import short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper.items import Item, figures, tables

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from cxrbench.analysis.evaluation import read_metrics
+from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.paper.artifact import Artifact, map_of_claims
 from cxrbench.paper.blocks import renewed
 from cxrbench.paper.figures import STYLE, auroc_per_label

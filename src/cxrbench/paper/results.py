@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.evaluation import read_metrics
+from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
 from cxrbench.study.config import Study, read_study

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.analysis.evaluation import read_metrics
-from cxrbench.analysis.states import State, matrix, state_of, tally
+from cxrbench.analysis.evaluate import read_metrics
+from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
 
 

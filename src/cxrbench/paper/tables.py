@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.parity import Cause
+from cxrbench.analysis.parity import Cause, checks_software
 from cxrbench.claims.ledger import VERDICTS, findings
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.paper import provenance
-from cxrbench.paper.multiplicity import checks_software
 from cxrbench.paper.results import (
     INTERVAL_OF,
     PHANTOM,

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.datasets.packed import Packed
-from cxrbench.evidence.record import EpochStats
+from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 from cxrbench.training import augment, checkpoint
@@ -227,7 +227,7 @@ class Trainer:
         return {
             "resident_input": self.batches.resident,
             "processes": self.platform.size,
-            "batchnorm_statistics": "per process" if statistics else "no BatchNorm",
+            "batchnorm_statistics": NormStatistics.PER_PROCESS if statistics else NormStatistics.NONE,
         }
 
     def _end_epoch(self) -> None:

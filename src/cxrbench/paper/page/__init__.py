@@ -18,8 +18,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cxrbench.analysis.cells import NOT_RUN, REFUSED
-from cxrbench.analysis.states import State, matrix, state_of
+from cxrbench.analysis.matrix import NOT_RUN, REFUSED, State, matrix, state_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor

@@ -14,10 +14,11 @@ from cxrbench.study.errors import UserError, nearest
 
 IDENTITY = ("image", "patient", "split")
 SHOWN = 3  # bad rows named in a message
+_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
 
 
 def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
-    """Checked predictions of a Parquet file, and notes on what is missing but not needed.
+    """Return checked predictions of a Parquet file, and notes on what is missing but not needed.
 
     Needed: ``image`` and fourteen ``label_`` (0 or 1) and ``score_`` (0 to 1) columns. Without ``split``
     all rows are ``test``; without ``patient`` each image is its own cluster (the metrics say so); ``train``
@@ -26,12 +27,12 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; name a Parquet file of predictions")
-    table = _read(path)
-    notes = []
+    table, notes = _read(path), []
     if "split" not in table:
         table = table.assign(split="test")
         notes.append("no split column: all rows count as test")
-    check_foreign(table, path)
+    for complaint in _complaints(table):
+        raise UserError(f"{path}: {complaint}")
     for name in (*LABELS, *SCORES):  # numbers may have come as text
         table[name] = pd.to_numeric(table[name]).astype("uint8" if name in LABELS else "float64")
     trained_on = table["split"] == "train"
@@ -43,68 +44,51 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     return table, notes
 
 
-_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
-
-
 def _read(path: Path) -> pd.DataFrame:
-    """The table without what pandas may have noted about it; columns in need are texts or numbers."""
+    """Return the table without the notes of pandas in it; the needed columns are texts or numbers."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         table = parquet.read_table(path).replace_schema_metadata(None)
-        for field in table.schema:
+        for k, field in enumerate(table.schema):
             kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             if field.name not in (*IDENTITY, *LABELS, *SCORES):
                 continue
             if not any(getattr(pa.types, f"is_{plain}")(kind) for plain in _PLAIN):
                 raise UserError(f"{path}: {field.name} has the type {kind}; write texts or numbers")
             if kind != field.type:
-                table = table.set_column(
-                    table.column_names.index(field.name), field.name, table[field.name].cast(kind)
-                )
+                table = table.set_column(k, field.name, table[field.name].cast(kind))
         return table.to_pandas()
     except (OSError, ValueError, NotImplementedError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({reason}); write it again") from None
 
 
-def check_foreign(table: pd.DataFrame, where: Path | str) -> None:
-    """Raise UserError, beginning with ``where``, for the first thing wrong in a predictions table."""
-    for complaint in _complaints(table):
-        raise UserError(f"{where}: {complaint}")
-
-
 def _complaints(table: pd.DataFrame) -> Iterator[str]:
+    """Yield what is wrong in a predictions table, the first thing first."""
     if missing := [name for name in ("image", *LABELS, *SCORES) if name not in table]:
         hint = nearest(missing[0], [str(name) for name in table.columns], 1)
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if table.empty:
         yield "there are no rows; write at least one prediction"
-    identity = [name for name in IDENTITY if name in table]
-    for name in identity:
-        if (bad := table[name].isna()).any():
-            yield f"{name} is empty in {_rows(table, bad)}; fill it in" + (
-                ", or leave the column out" if name == "patient" else ""
-            )
+    for name in IDENTITY:
+        if name in table and (bad := table[name].isna()).any():
+            or_not = ", or leave the column out" if name == "patient" else ""
+            yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
     if (bad := ~table["split"].isin(SPLITS)).any():
-        yield f"split is {_values(table, 'split', bad)}; use one of {', '.join(SPLITS)}"
+        yield f"split is {_rows(table, bad, 'split')}; use one of {', '.join(SPLITS)}"
     if (bad := table["image"].duplicated(keep=False)).any():
         yield f"image occurs more than once in {_rows(table, bad)}; keep one row per image"
-    yield from _bad_numbers(table)
-    if "patient" in table:
-        yield from _patients_in_two_splits(table)
-
-
-def _bad_numbers(table: pd.DataFrame) -> Iterator[str]:
     for name in (*LABELS, *SCORES):
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        good, rule = (values >= 0) & (values <= 1), "scores are probabilities between 0 and 1"
         if name in LABELS:
-            bad, rule = ~np.isin(values, (0, 1)), "labels are 0 or 1"
-        else:
-            bad, rule = ~((values >= 0) & (values <= 1)), "scores are probabilities between 0 and 1"
-        if bad.any():
-            yield f"{name} is {_values(table, name, pd.Series(bad, table.index))}; {rule}"
+            good, rule = np.isin(values, (0, 1)), "labels are 0 or 1"
+        if not good.all():
+            yield f"{name} is {_rows(table, ~good, name)}; {rule}"
+    if "patient" in table:
+        yield from _patients_in_two_splits(table)
 
 
 def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
@@ -119,15 +103,11 @@ def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _rows(table: pd.DataFrame, bad: pd.Series) -> str:
-    numbers = np.flatnonzero(bad.to_numpy())
-    named = ", ".join(f"row {k} (image {table['image'].iloc[k]})" for k in numbers[:SHOWN])
-    return named + (f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else "")
-
-
-def _values(table: pd.DataFrame, column: str, bad: pd.Series) -> str:
-    numbers = np.flatnonzero(bad.to_numpy())
-    named = ", ".join(
-        f"'{table[column].iloc[k]}' in row {k} (image {table['image'].iloc[k]})" for k in numbers[:SHOWN]
-    )
-    return named + (f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else "")
+def _rows(table: pd.DataFrame, bad: pd.Series | np.ndarray, column: str | None = None) -> str:
+    """Return the first bad rows by number and image, with their value in ``column``, and how many follow."""
+    numbers = np.flatnonzero(bad)
+    named = []
+    for k in numbers[:SHOWN]:
+        value = f"'{table[column].iloc[k]}' in " if column else ""
+        named.append(f"{value}row {k} (image {table['image'].iloc[k]})")
+    return ", ".join(named) + (f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else "")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cxrbench.analysis.evaluate import evaluate
-from cxrbench.analysis.predictions import load_predictions
+from cxrbench.analysis.foreign import load_predictions
 from cxrbench.evidence.predictions import LABELS, SCORES
 from cxrbench.study.errors import UserError
 
@@ -33,12 +33,6 @@ def load(tmp_path):
     return write_and_load
 
 
-def arrow(table, column, values):
-    """The table with one column of odd type."""
-    whole = pa.Table.from_pandas(table, preserve_index=False)
-    return whole.set_column(whole.column_names.index(column), column, pa.array(values))
-
-
 ODD = [
     ("patient", [[1]], "patient has the type list<"),
     ("split", [["test"]], "split has the type list<"),
@@ -54,7 +48,9 @@ ODD = [
 @pytest.mark.fault("predictions with columns of odd types", "file, column and type in one message")
 @pytest.mark.parametrize(("column", "value", "message"), ODD)
 def test_a_column_of_an_odd_type_is_named(table, tmp_path, column, value, message):
-    pq.write_table(arrow(table, column, value * len(table)), tmp_path / "odd.parquet")
+    whole = pa.Table.from_pandas(table, preserve_index=False)
+    odd = whole.set_column(whole.column_names.index(column), column, pa.array(value * len(table)))
+    pq.write_table(odd, tmp_path / "odd.parquet")
     with pytest.raises(UserError, match=rf"odd\.parquet: .*{message}"):
         load_predictions(tmp_path / "odd.parquet")
 
@@ -121,14 +117,13 @@ def test_bad_input_names_column_and_first_rows(load, table, spoil, message):
 
 
 def test_absent_and_unreadable_files(tmp_path):
+    path = tmp_path / "foreign.parquet"
     with pytest.raises(UserError, match="no such file"):
-        load_predictions(tmp_path / "absent.parquet")
-    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(UserError, match="not a readable Parquet file"):
-        load_predictions(tmp_path / "damaged.parquet")
-    (tmp_path / "empty.parquet").write_bytes(b"")
-    with pytest.raises(UserError, match="not a readable Parquet file"):
-        load_predictions(tmp_path / "empty.parquet")
+        load_predictions(path)
+    for content in (b"PAR1 not really", b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="not a readable Parquet file"):
+            load_predictions(path)
 
 
 def test_missing_split_is_test_and_train_rows_are_left_out(load, table):
@@ -141,9 +136,10 @@ def test_missing_split_is_test_and_train_rows_are_left_out(load, table):
 
 def test_other_types_are_read_right(load, table):
     before = evaluate(table, replicates=2).table
-    loaded, _ = load(table.astype({**dict.fromkeys(LABELS, bool), "patient": str}))
-    assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])
-    loaded, _ = load(table.astype(dict.fromkeys(LABELS, str)))  # "0" is not true
-    assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])
-    loaded, _ = load(table.astype(dict.fromkeys(SCORES, "float64")))
-    assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])
+    for types in (
+        {**dict.fromkeys(LABELS, bool), "patient": str},
+        dict.fromkeys(LABELS, str),  # "0" is not true
+        dict.fromkeys(SCORES, "float64"),
+    ):
+        loaded, _ = load(table.astype(types))
+        assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])

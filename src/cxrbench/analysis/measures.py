@@ -1,48 +1,93 @@
 """Metrics that are functions of sums over patients: Brier, calibration error, sensitivity, every F1.
 
 Sums are taken once per patient; a metric, and its values without each patient or at other thresholds, then
-come from the same few lines, applied to other totals.
+come from the same few lines, applied to other totals. Arrays have any leading shape, labels last. F1 is
+
+- over labels: ``f1_macro`` the mean, ``f1_micro`` of all decisions, ``f1_weighted`` by labels' positives;
+- over images: ``f1_samples`` the mean of each image's set, 0 (as in scikit-learn) or in ``..._empty_is_1`` 1
+  for an image without called or true finding;
+- of both classes, present and absent: ``f1_both_class_weighted`` by their sizes, then the mean over labels,
+  ``f1_both_class_macro`` the mean of the two over all decisions;
+- per image, an abnormal film against a clear one: ``f1_any_finding``, ``f1_no_finding``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from cxrbench.analysis.f1 import f1, multilabel_f1, samples_f1
 from cxrbench.analysis.sample import Sample
 from cxrbench.analysis.thresholds import Thresholds
 
+POOLED = (
+    *("f1_micro", "f1_weighted", "f1_samples", "f1_samples_empty_is_1"),
+    *("f1_both_class_weighted", "f1_both_class_macro"),
+)
+IMAGE_LEVEL = ("f1_any_finding", "f1_no_finding")
+DEFINITIONS = ("f1_macro", *POOLED, *IMAGE_LEVEL)
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
 
 Sums = dict[str, np.ndarray]
 
 
+def f1(hits: np.ndarray, called: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Return 2 TP / (called + positive); NaN where nothing is positive."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(positive > 0, 2 * hits / (called + positive), np.nan)
+
+
+def both_classes(
+    hits: np.ndarray, called: np.ndarray, positive: np.ndarray, total: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return F1 of the positive and of the negative class out of ``total`` decisions."""
+    true_negatives = total - called - positive + hits
+    return f1(hits, called, positive), f1(true_negatives, total - called, total - positive)
+
+
+def multilabel_f1(
+    hits: np.ndarray, called: np.ndarray, positive: np.ndarray, total: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the definitions that need only counts per label (..., L) and the ``total`` of images (...)."""
+    total = np.asarray(total)[..., None]
+    per_label, absent = both_classes(hits, called, positive, total)
+    weighted = (positive * per_label + (total - positive) * absent) / total
+    all_hits, all_called, all_positive = (part.sum(axis=-1) for part in (hits, called, positive))
+    decisions = total[..., 0] * hits.shape[-1]
+    return {
+        "f1_macro": per_label.mean(axis=-1),
+        "f1_micro": f1(all_hits, all_called, all_positive),
+        "f1_weighted": np.nansum(positive * per_label, axis=-1) / all_positive,
+        "f1_both_class_weighted": weighted.mean(axis=-1),
+        "f1_both_class_macro": np.mean(both_classes(all_hits, all_called, all_positive, decisions), axis=0),
+    }
+
+
+def samples_f1(truth: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, per image (n,), F1 of its set of labels (0 if empty), and whether both sets are empty."""
+    size = truth.sum(axis=1) + calls.sum(axis=1)
+    return 2 * (truth & calls).sum(axis=1) / np.maximum(size, 1), size == 0
+
+
 def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndarray) -> Sums:
-    """Per quantity an array (clusters, k) float32 of sums; ``counted`` (L,) have both classes.
+    """Return per quantity an array (clusters, k) float32 of sums; ``counted`` (L,) have both classes.
 
     Without ``thresholds`` only what needs none.
     """
-    quantities = {
-        "total": np.ones((sample.n_images, 1)),
-        "squares": (sample.scores - sample.labels) ** 2,
-    }
-    sums = {name: _by_cluster(sample, images) for name, images in quantities.items()}
-    sums["gaps"] = np.hstack([_bin_gaps(sample, k) for k in range(sample.labels.shape[1])])
+    images = {"total": np.ones((sample.n_images, 1)), "squares": (sample.scores - sample.labels) ** 2}
     if thresholds is not None:
-        called = _called(sample, thresholds, counted & thresholds.tuned)
-        sums |= {name: _by_cluster(sample, images) for name, images in called.items()}
-    return sums
+        images |= _called(sample, thresholds, counted & thresholds.tuned)
+    sums = {name: _by_cluster(sample, values) for name, values in images.items()}
+    return sums | {"gaps": np.hstack([_bin_gaps(sample, k) for k in range(sample.labels.shape[1])])}
 
 
 def _by_cluster(sample: Sample, images: np.ndarray) -> np.ndarray:
-    columns = [np.bincount(sample.clusters, column, sample.n_clusters) for column in images.T]
-    if not columns:
-        return np.empty((sample.n_clusters, 0), dtype=np.float32)
-    return np.column_stack([column.astype(np.float32) for column in columns])
+    sums = np.empty((sample.n_clusters, images.shape[1]), dtype=np.float32)
+    for k, column in enumerate(images.T):
+        sums[:, k] = np.bincount(sample.clusters, column, sample.n_clusters)
+    return sums
 
 
 def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
-    """Sums (clusters, BINS) of label minus score; the bins are those of the whole sample."""
+    """Return sums (clusters, BINS) of label minus score; the bins are those of the whole sample."""
     scores = sample.scores[:, label]
     edges = np.quantile(scores, np.arange(1, BINS) / BINS)
     cells = sample.clusters.astype(np.int64) * BINS + np.searchsorted(edges, scores, side="right")
@@ -70,12 +115,12 @@ def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict
 
 
 def totals_of(sums: Sums) -> Sums:
-    """Totals (k,) over all clusters, in float64."""
+    """Return totals (k,) over all clusters, in float64."""
     return {name: part.sum(axis=0, dtype=np.float64) for name, part in sums.items()}
 
 
 def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray) -> Sums:
-    """Totals (T, k) of what needs a threshold, at each of the ``thresholds`` of the same labels."""
+    """Return totals (T, k) of what needs a threshold, at each of the ``thresholds`` of the same labels."""
     called = [_called(sample, one, counted & one.tuned) for one in thresholds]
     once = np.ones(sample.n_images)  # a product is five times as fast as a sum over images
     sums = {name: np.array([once @ one[name].astype(np.float64) for one in called]) for name in called[0]}
@@ -83,7 +128,7 @@ def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray)
 
 
 def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """Metrics (..., L) of sums (..., k); calibration in the large is mean score less prevalence."""
+    """Return metrics (..., L) of sums (..., k); calibration in the large is mean score less prevalence."""
     gaps = _gaps(sums)
     return {
         "brier": sums["squares"] / sums["total"],
@@ -93,7 +138,7 @@ def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:
 
 
 def calibration_by_chance(whole: Sums, replicates: Sums) -> np.ndarray:
-    """The calibration error (L,) that sampling patients alone would give to perfectly calibrated scores.
+    """Return the calibration error (L,) that perfectly calibrated scores have from sampling patients.
 
     ``whole`` holds sums (k,), ``replicates`` (R, k): the mean absolute noise of the bins' gaps.
     """
@@ -101,13 +146,13 @@ def calibration_by_chance(whole: Sums, replicates: Sums) -> np.ndarray:
 
 
 def _gaps(sums: Sums) -> np.ndarray:
-    """Label minus score per bin (..., L, BINS), as shares of all images."""
+    """Return label minus score per bin (..., L, BINS), as shares of all images."""
     total = sums["total"]
     return sums["gaps"].reshape(*total.shape[:-1], -1, BINS) / total[..., None]
 
 
 def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """Metrics (..., counted labels) that need a threshold per label."""
+    """Return metrics (..., counted labels) that need a threshold per label."""
     positive, negative = sums["positive"], sums["total"] - sums["positive"]
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
@@ -118,7 +163,7 @@ def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:
 
 
 def f1_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """F1 over all counted labels in every definition of :mod:`cxrbench.analysis.f1`, each (...)."""
+    """Return F1 over all counted labels in every definition, each (...)."""
     total = sums["total"][..., 0]
     measures = {}
     if sums["positive"].shape[-1]:

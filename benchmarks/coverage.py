@@ -1,0 +1,212 @@
+"""Simulated studies: how often intervals hold the truth, and how often verdicts on platforms err.
+
+``python -m benchmarks.coverage data/recorded docs/statistics.md`` (`make coverage`) records the tables and
+renews the document. Patients are drawn with replacement from NIH's label table, with their images and
+findings. Scores are drawn: normal, alike within a patient, higher by the network's skill where a finding is.
+The networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from cxrbench.analysis import simulated
+from cxrbench.analysis.auroc import Estimate, auroc, interval
+from cxrbench.analysis.components import ALPHA, between_platforms, over_seeds
+from cxrbench.analysis.parity import holm
+from cxrbench.analysis.sample import Sample
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.evidence.sums import updated_sums
+from cxrbench.paper.blocks import renewed
+from cxrbench.paper.simulated import blocks
+from cxrbench.study.cores import cores
+from cxrbench.study.files import write_csv, write_text
+
+PATIENTS = 510  # of nih128's test part
+PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
+BANDS = ((2, 4), (5, 9), (10, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
+AUROCS = (0.7, 0.9)  # the skill of all findings
+TRUTH, MARGIN = 0.8, 0.1  # mean AUROC of each finding; what the first finding lacks on the third platform
+SKILL_SD, OWN = 0.15, 0.1  # over seeds; a network's own share of the variance of its scores
+SHARES, SEEDS = (0.2, 0.5, 1.0), (3, 5)  # of both variances, what a platform changes in a seed
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Findings (images, L) by patient; where each patient's images begin, and how many they are."""
+
+    labels: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+
+    def draw(self, rng: np.random.Generator, patients: int) -> Sample:
+        """Return a study of so many ``patients``, without scores."""
+        drawn = rng.integers(0, len(self.starts), patients)
+        sizes = self.sizes[drawn]
+        clusters = np.repeat(np.arange(patients), sizes).astype(np.int32)
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        labels = self.labels[np.repeat(self.starts[drawn], sizes) + within]
+        return Sample(np.arange(len(labels)), labels, np.empty(0), clusters, patients, by_patient=True)
+
+
+@cache
+def archive() -> Archive:
+    """Return all patients of NIH's label table."""
+    table = read_nih_table().sort_values(["patient", "image"])
+    _, starts, sizes = np.unique(table["patient"], return_index=True, return_counts=True)
+    return Archive(table[list(FINDINGS)].to_numpy(dtype=bool), starts, sizes)
+
+
+def noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
+    """Return standard normal noise (images, L), alike within a patient."""
+    patients = rng.normal(size=(study.n_clusters, study.labels.shape[1]))[study.clusters]
+    images = rng.normal(size=study.labels.shape)
+    return np.sqrt(PATIENT_SHARE) * patients + np.sqrt(1 - PATIENT_SHARE) * images
+
+
+def skill_noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
+    """Return standard normal noise (L,), half of its variance common to all findings."""
+    return np.sqrt(0.5) * (rng.normal() + rng.normal(size=study.labels.shape[1]))
+
+
+def skill_of(auroc: float | np.ndarray, seed_sd: float = 0.0) -> np.ndarray:
+    """Return the mean skill of networks of that mean ``auroc`` whose skill has the deviation ``seed_sd``."""
+    return np.asarray(np.sqrt(2 + seed_sd**2) * ndtri(auroc))
+
+
+def scored(study: Sample, skill: float | np.ndarray, unexplained: np.ndarray) -> Sample:
+    """Return the study as scored by a network of that ``skill`` (L,), with ``unexplained`` (images, L)."""
+    return replace(study, scores=skill * study.labels + unexplained)
+
+
+def rate_of(hits: np.ndarray) -> tuple[int, float, float]:
+    """Return the number of cases, the share of ``hits`` (cases,) and its Monte-Carlo error."""
+    rate = float(np.mean(hits))
+    error = float(np.sqrt(rate * (1 - rate) / len(hits)))
+    return len(hits), round(rate, 4), round(error, 4)
+
+
+def bands(patients: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
+    """Yield the least number, the name and the members of each band of positive ``patients``."""
+    for low, high in BANDS:
+        name = f"{low} or more" if high == PATIENTS else f"{low} to {high}"
+        yield low, name, (patients >= low) & (patients <= high)
+
+
+def simulate_intervals(studies: int = 2000) -> pd.DataFrame:
+    """Return one row per kind of interval, skill and band of positive patients."""
+    return pd.DataFrame(_interval_rows(studies), columns=simulated.COVERAGE.columns)
+
+
+def _interval_rows(studies: int) -> Iterator[tuple]:
+    for number, truth in enumerate(AUROCS):
+        positive, hits, by_image, macro = [], [], [], []
+        for study in range(studies):
+            rng = np.random.default_rng([number, study])
+            drawn = archive().draw(rng, PATIENTS)
+            sample = scored(drawn, skill_of(truth), noise(rng, drawn))
+            areas = auroc(sample)
+            positive.append(sample.positive_clusters(sample.labels))
+            hits.append(_covers(areas, truth))
+            by_image.append(_covers(auroc(sample.as_images()), truth))
+            macro.append(_covers(areas.mean(np.isfinite(areas.error)), truth)[0])
+        for _, band, inside in bands(np.concatenate(positive)):
+            for what, each in ((simulated.FINDING, hits), (simulated.FINDING_BY_IMAGE, by_image)):
+                yield what, truth, band, *rate_of(np.concatenate(each)[inside])
+        yield simulated.MACRO, truth, "", *rate_of(np.array(macro))
+
+
+def _covers(areas: Estimate, truth: float) -> np.ndarray:
+    """Return whether each 95 % interval holds ``truth``; an interval that does not exist holds nothing."""
+    low, high = interval(areas.value, areas.error, areas.degrees)
+    return np.asarray((low <= truth) & (truth <= high))
+
+
+def simulate_verdicts(studies: int = 1000) -> pd.DataFrame:
+    """Return one row per kind of statement, share and number of seeds."""
+    rows = []
+    with ProcessPoolExecutor(cores()) as pool:
+        for share in SHARES:
+            found = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
+            for what, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
+                rows.append((what, share, seeds, *rate_of(np.array([study[what, seeds] for study in found]))))
+    return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
+
+
+def _compared(share: float, number: int) -> dict[tuple[str, int], bool]:
+    """Return whether each statement is made in a study of three platforms; the first two are equal."""
+    rng = np.random.default_rng([2, round(10 * share), number])
+    study = archive().draw(rng, PATIENTS)
+    truth = np.full((2, study.labels.shape[1]), TRUTH)
+    truth[1, 0] -= MARGIN
+    same, worse = skill_of(truth, SKILL_SD)
+    areas = _trained(rng, study, share, [same, same, worse])
+    known = np.isfinite(areas[0][0].error)
+    platforms = [[each.with_mean(known) for each in platform] for platform in areas]
+    return {
+        (what, seeds): made
+        for seeds in SEEDS
+        for what, made in _statements([dict(enumerate(each[:seeds])) for each in platforms], known)
+    }
+
+
+def _trained(
+    rng: np.random.Generator, study: Sample, share: float, means: list[np.ndarray]
+) -> list[list[Estimate]]:
+    """Return, for each platform of mean skills (L,), the AUROC of its networks of all seeds."""
+    common = np.sqrt(1 - OWN) * noise(rng, study)
+    platforms: list[list[Estimate]] = [[] for _ in means]
+    for _ in range(max(SEEDS)):
+        start = skill_noise(rng, study), noise(rng, study)
+        for networks, mean in zip(platforms, means, strict=True):
+            change = skill_noise(rng, study), noise(rng, study)
+            skill, own = (
+                np.sqrt(1 - share) * first + np.sqrt(share) * second
+                for first, second in zip(start, change, strict=True)
+            )
+            unexplained = common + np.sqrt(OWN) * own
+            networks.append(auroc(scored(study, mean + SKILL_SD * skill, unexplained)))
+    return platforms
+
+
+def _statements(platforms: list[dict[int, Estimate]], known: np.ndarray) -> Iterator[tuple[str, bool]]:
+    first, second, third = platforms
+    null = between_platforms(first, second)
+    yield simulated.DIFFERENT, bool(null.p_different()[-1] < ALPHA)
+    some = holm(null.p_among_many(len(first))[:-1][known]) < ALPHA
+    yield simulated.SOME_DIFFERENT, bool(some.any())
+    apart = between_platforms(first, third)
+    margin = np.append(np.full(len(known), MARGIN), MARGIN / known.sum())
+    equivalent = apart.p_equivalent(margin) < ALPHA
+    yield simulated.EQUIVALENT, bool(equivalent[0])
+    yield simulated.EVERY_EQUIVALENT, bool(equivalent[:-1][known].all())
+    yield simulated.MACRO_EQUIVALENT, bool(equivalent[-1])
+    mean = over_seeds(list(first.values()))
+    low, high = interval(mean.value, mean.error, mean.freedom)
+    yield simulated.MEAN_HOLDS, bool(low[-1] <= TRUTH <= high[-1])
+
+
+def main(recorded: Path, docs: Path) -> None:
+    """Simulate, write the tables below ``recorded``, list them in SHA256SUMS and renew ``docs``."""
+    from benchmarks.mean_coverage import simulate_means
+
+    with updated_sums(recorded):
+        write_csv(recorded / simulated.COVERAGE.file, simulate_intervals())
+        write_csv(recorded / simulated.VERDICTS.file, simulate_verdicts())
+        write_csv(recorded / simulated.MEANS.file, simulate_means())
+    write_text(docs, renewed(docs.read_text(encoding="utf-8"), blocks(recorded), str(docs)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

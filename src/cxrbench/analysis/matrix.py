@@ -1,0 +1,144 @@
+"""cells.csv, every cell of the study with where, when and at which commit it ran, and its state in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.evidence.expected import expected_status
+from cxrbench.evidence.machine import is_busy, machine_of, processor_of
+from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.store import Recorded
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Study
+from cxrbench.study.platform_names import ACCELERATED
+
+NOT_RUN = "not run"
+REFUSED = "refused"  # an origin: recorded evidence that is not used (status 'not run', why in `failure`)
+COLUMNS = [
+    *("cell", "dataset", "architecture", "platform", "seed", "status", "origin", "failure", "ended"),
+    *("device", "instance", "cores_used", "commit", "dirty", "attempts", "parameters"),
+    *("images_per_second", "train_seconds", "total_seconds", "recipe_hash", "packed", "torch"),
+    *("train_images", "norm_images", "machine", "processor", "others_share", "busy"),
+]
+
+Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_expected
+
+
+def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.DataFrame:
+    """Return one row per cell of ``study`` in its order; ``records``: adopted record.json of those run."""
+    evidence = Recorded(recorded)
+    adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
+    recipes = {name: study.recipe(name).hash() for name in study.datasets}
+    rows = [_row(cell, recipes[cell.dataset], adopted.get(cell), evidence) for cell in study.all_cells()]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict[str, Any]:
+    row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
+    trained_here = path is not None and _same(path, cell.folder(path.parents[5] / "runs") / RECORD)
+    refusal = evidence.refused(cell)
+    if refusal and not trained_here:
+        return row | {"origin": REFUSED, "failure": refusal}
+    if path is None:
+        return row
+    record = read_record(path)
+    if record.recipe_hash != recipe:  # adopted before the study's recipe changed
+        return row
+    same = _same(path, cell.folder(evidence.root) / RECORD) and not refusal
+    return row | _of_record(record, cell) | {"origin": "recorded" if same else "fresh"}
+
+
+def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
+    timing, host, dataset = record.timing, record.host, record.dataset
+    seconds = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
+    kept = ("status", "ended", "commit", "dirty", "attempts", "parameters", "recipe_hash")
+    return {name: getattr(record, name) for name in kept} | {
+        "failure": record.failure.fingerprint if record.failure else None,
+        "device": host.device if cell.platform in ACCELERATED else host.cpu,
+        "instance": host.instance,
+        "cores_used": host.cores_used,
+        "images_per_second": timing.images_per_second,
+        "train_seconds": timing.train_seconds,
+        "total_seconds": seconds,
+        "packed": dataset.packed if dataset else None,
+        "torch": record.versions.get("torch"),
+        "train_images": dataset.images["train"] if dataset else None,
+        "norm_images": record.norm_images,
+        "machine": machine_of(record, cell.platform),
+        "processor": processor_of(record),
+        "others_share": timing.others_share,
+        "busy": is_busy(timing.others_share),
+    }
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.read_bytes() == other.read_bytes()
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a cell stands: fresh, recorded, a failure, refused or not run; and whether that was expected."""
+
+    word: str
+    expected: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether the cell was run and has no scores."""
+        return self.word not in ("fresh", "recorded", REFUSED, NOT_RUN)
+
+    def __str__(self) -> str:
+        return self.word if self.expected else f"{self.word} (unexpected)"
+
+
+def state_of(row: Any, reviewed: Reviewed | None = None) -> State:
+    """Return the state of a row of cells.csv, judged by the lines of expected_status.csv if given.
+
+    They say nothing of what did not run.
+    """
+    if row.status == NOT_RUN:
+        return State(REFUSED if row.origin == REFUSED else NOT_RUN)
+    word = str(row.origin) if row.status == "ok" else str(row.status).replace("_", " ")
+    return State(word, reviewed is None or expected_status(row.cell, reviewed) == row.status)
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """A dataset and architecture; per platform its states, each with (seed, cell) of the cells in it."""
+
+    dataset: str
+    architecture: str
+    platforms: dict[str, dict[State, list[tuple[int, str]]]]
+
+
+def matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> list[MatrixRow]:
+    """Return one row per dataset and architecture in the study's order; every row has every platform.
+
+    Every matrix that is printed or drawn is made from this one. It looks each cell up by name: pandas 2.3
+    scrambles values when it unstacks unsorted (pandas issue 62213).
+    """
+    rows: dict[tuple[str, str], MatrixRow] = {}
+    for row in cells.itertuples():
+        empty = MatrixRow(row.dataset, row.architecture, {name: {} for name in cells["platform"].unique()})
+        found = rows.setdefault((row.dataset, row.architecture), empty).platforms[row.platform]
+        found.setdefault(states[row.cell], []).append((row.seed, row.cell))
+    return list(rows.values())
+
+
+def in_words(cells: pd.DataFrame) -> dict[str, State]:
+    """Return the state of each cell without the review: what a reader of the paper sees."""
+    return {row.cell: state_of(row) for row in cells.itertuples()}
+
+
+def tally(entries: Iterable[Mapping[State, list[tuple[int, str]]]]) -> dict[State, int]:
+    """Return how many cells are in each state over several entries of :func:`matrix`."""
+    counts: Counter[State] = Counter()
+    for entry in entries:
+        counts.update({state: len(found) for state, found in entry.items()})
+    return dict(counts)

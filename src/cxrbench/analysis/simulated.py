@@ -1,0 +1,57 @@
+"""The recorded simulations of intervals and verdicts: files, columns and labels.
+
+:mod:`benchmarks.coverage` writes them (`make coverage`); the paper and docs/statistics.md quote them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+
+class Table(NamedTuple):
+    """A recorded table: its file below the folder of recorded evidence, and its columns."""
+
+    file: str
+    columns: list[str]
+
+    def read(self, recorded: Path) -> pd.DataFrame:
+        """Return the table below ``recorded``; empty where nothing is recorded."""
+        path = recorded / self.file
+        return (
+            pd.read_csv(path, keep_default_na=False) if path.is_file() else pd.DataFrame(columns=self.columns)
+        )
+
+
+_RATE = ["cases", "rate", "monte_carlo_error"]
+COVERAGE = Table("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE])
+VERDICTS = Table("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
+MEANS = Table("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE])
+
+# labels in the column ``what``: of COVERAGE
+FINDING, FINDING_BY_IMAGE, MACRO = "finding", "finding, images as patients", "macro"
+# of VERDICTS: false statements, and an interval
+DIFFERENT, SOME_DIFFERENT = "macro different, none is", "some finding different, none is"
+EQUIVALENT = "finding equivalent, at the margin"
+EVERY_EQUIVALENT = "every finding equivalent, one at the margin"
+MACRO_EQUIVALENT = "macro equivalent, at the margin"
+ERRORS = (DIFFERENT, SOME_DIFFERENT, EQUIVALENT, EVERY_EQUIVALENT, MACRO_EQUIVALENT)
+MEAN_HOLDS = "interval of the mean over seeds holds the truth"
+# of MEANS: each kind also with FIXED behind it, for thresholds taken as fixed
+ONE, MEAN, FIXED = "one network", "mean of three", ", thresholds fixed"
+# labels in the column ``metric`` of MEANS, by (label, metric) of a cell's table; no label: of each finding
+F1_WHOLE = {
+    ("macro", "f1_macro"): "F1, macro",
+    ("all", "f1_weighted"): "F1, weighted",
+    ("all", "f1_micro"): "F1, micro",
+    ("all", "f1_samples"): "F1, samples",
+}
+PRECISION_WHOLE = {("macro", "average_precision"): "average precision, macro"}
+CALIBRATION_WHOLE = {
+    ("macro", "brier"): "Brier score, macro",
+    ("macro", "calibration_in_the_large"): "calibration in the large, macro",
+}
+BY_FINDING = {("", "average_precision"): "average precision", ("", "f1"): "F1"}
+METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING
