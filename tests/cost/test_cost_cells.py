@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from cxrbench.cost.cells import COST_COLUMNS, cost_of, cost_table, hours_of
+from cxrbench.cost.costs import COST_COLUMNS, cost_of, cost_table, hours_of
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.regimes import regime_table
 from cxrbench.evidence.record import RECORD, Timing

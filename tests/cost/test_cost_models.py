@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.cost.breakeven import break_even_runs
-from cxrbench.cost.cells import hours_of
-from cxrbench.cost.decision import decide, ratio_of_cells
+from cxrbench.cost.costs import hours_of
 from cxrbench.cost.devices import device, device_of_host
+from cxrbench.cost.porting import break_even_runs, decide, ratio_of_cells
 from cxrbench.cost.projection import (
     PUBLISHED,
     SPREAD,

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from cxrbench.cost.cells import EXCLUDED
+from cxrbench.cost.costs import EXCLUDED
 from cxrbench.paper.cost_tables import machine_names, runs_in_words
 
 _COSTS = (
