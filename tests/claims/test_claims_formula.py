@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.claims import Formula, FormulaError
+from cxrbench.claims.formula import Formula, FormulaError
 
 
 def value(text, **inputs):

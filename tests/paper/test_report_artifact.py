@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.claims import check_claims, read_claims, read_context
+from cxrbench.claims.file import read_claims
+from cxrbench.claims.inputs import read_context
+from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.artifact import CRITERIA, Artifact, read_criteria, write_artifact
 from cxrbench.paper.blocks import as_markdown, renewed

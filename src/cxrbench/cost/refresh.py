@@ -88,16 +88,15 @@ def refresh(
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
     if region not in REGIONS:
         raise UserError(f"unknown region '{region}'{nearest(region, REGIONS)}")
-    known = prices[~prices["instance"].str.startswith("ml.")]
+    on_ec2 = prices[~prices["instance"].str.startswith("ml.")]
     if instances is None:
-        return sorted(set(known.loc[known["region"] == region, "instance"]))
-    wanted = list(dict.fromkeys(instances))
+        return sorted(set(on_ec2.loc[on_ec2["region"] == region, "instance"]))
+    known, wanted = sorted(set(on_ec2["instance"])), list(dict.fromkeys(instances))
     for name in wanted:
-        if name not in set(known["instance"]):
+        if name not in known:
             raise UserError(
-                f"instance '{name}' is not in the price table{nearest(name, sorted(set(known['instance'])))}: "
-                "add a first row with its accelerators, memory and cores, which AWS's price list does not "
-                "give reliably"
+                f"instance '{name}' is not in the price table{nearest(name, known)}: add a first row with "
+                "its accelerators, memory and cores, which AWS's price list does not give reliably"
             )
     return wanted
 

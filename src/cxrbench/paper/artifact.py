@@ -15,8 +15,7 @@ import pandas as pd
 
 from cxrbench.analysis.cells import NOT_RUN
 from cxrbench.analysis.compare import tolerances
-from cxrbench.claims import Claim, Claims, Experiment, read_claims
-from cxrbench.claims.model import OURS
+from cxrbench.claims.file import OURS, Claim, Claims, Experiment, read_claims
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.evidence.record import RECORD, read_record
 from cxrbench.evidence.store import Recorded
