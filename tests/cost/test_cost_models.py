@@ -178,16 +178,13 @@ def test_a_decision_against_and_one_that_depends():
 
 @settings(deadline=None)
 @given(
-    spend=st.integers(0, 10**7),
-    porting=st.integers(0, 10**7),
-    months=st.integers(0, 60),
+    spend=st.integers(0, 10**7), porting=st.integers(0, 10**7), months=st.integers(0, 60),
     capacity=st.floats(0, 1),
-)
+)  # fmt: skip
 def test_more_porting_cost_never_makes_porting_better(spend, porting, months, capacity):
     order = ["stay", "depends", "port"]
-    cheap, dear = (
-        decide(RATIOS["transformer"], spend, usd, months, capacity) for usd in (porting, porting * 2 + 1)
-    )
+    amounts = (porting, porting * 2 + 1)
+    cheap, dear = (decide(RATIOS["transformer"], spend, usd, months, capacity) for usd in amounts)
     assert order.index(dear.verdict) <= order.index(cheap.verdict)
 
 
@@ -204,11 +201,8 @@ def test_the_ratio_of_our_own_cells(priced, make_record):
 
 def shares(*some, on=("T4", "V100"), kind="cnn", precision="fp32"):
     """Speeds of which only the share of the peak is known."""
-    devices = [DEVICES[name] for name in on]
-    return [
-        Speed(at, Work(kind, math.nan), share, "x", precision)
-        for at, share in zip(devices, some, strict=False)
-    ]
+    work = Work(kind, math.nan)
+    return [Speed(DEVICES[at], work, share, "x", precision) for at, share in zip(on, some, strict=False)]
 
 
 def test_one_neuroncore_from_the_published_efficiency():
@@ -247,12 +241,10 @@ def test_a_projection_is_a_range_under_the_bandwidth(gmac, moved, cores):
 
 
 def test_a_device_alone_is_known_to_a_factor_only_however_many_of_its_runs_agree():
-    low, high = (shares(*some, on=("T4", "T4")) for some in ((0.30, 0.31), (0.9,)))
-    assert project(Work("cnn", 1.0), DEVICES["A100-40GB"], 1, low)["low"] == pytest.approx(
-        0.30 / SPREAD * 19.5e12 / 6e9
-    )
-    ends = [project(Work("cnn", 1.0), DEVICES["A100-40GB"], 1, known)["high"] for known in (low, high)]
-    assert ends == pytest.approx([19.5e12 / 6e9] * 2), "never above the peak"
+    some = (shares(*some, on=("T4", "T4")) for some in ((0.30, 0.31), (0.9,)))
+    low, high = (project(Work("cnn", 1.0), DEVICES["A100-40GB"], 1, known) for known in some)
+    assert low["low"] == pytest.approx(0.30 / SPREAD * 19.5e12 / 6e9)
+    assert (low["high"], high["high"]) == pytest.approx([19.5e12 / 6e9] * 2), "never above the peak"
 
 
 def test_a_share_does_not_cross_from_one_family_of_devices_to_another():
@@ -265,14 +257,10 @@ def test_a_share_does_not_cross_from_one_family_of_devices_to_another():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("resnet18", "cnn"),
-        ("convnext_pico", "depthwise"),
-        ("convnextv2_huge", "depthwise"),
-        ("vit_tiny_patch16_224", "transformer"),
-        ("vitamin_small_224", None),
-        ("test_resnet", None),
+        ("resnet18", "cnn"), ("convnext_pico", "depthwise"), ("convnextv2_huge", "depthwise"),
+        ("vit_tiny_patch16_224", "transformer"), ("vitamin_small_224", None), ("test_resnet", None),
     ],
-)
+)  # fmt: skip
 def test_the_kind_of_a_network_by_its_name(name, kind):
     assert kind_of(name) == kind
 
@@ -313,19 +301,12 @@ def test_the_assumed_factor_covers_what_our_own_cells_show():
 @pytest.mark.parametrize(
     ("named", "name"),
     [
-        ("NVIDIA H200", "H200"),
-        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
-        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
-        ("Tesla T4", "T4"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA L40S", "L40S"),
-        ("NVIDIA A10G", "A10G"),
-        ("NC_v2", "Trainium"),
-        ("NC_v3d", "Trainium2"),
-        ("NVIDIA L40", None),
+        ("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-40GB", "A100-40GB"), ("Tesla T4", "T4"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA L4", "L4"), ("NVIDIA L40S", "L40S"),
+        ("NVIDIA A10G", "A10G"), ("NC_v2", "Trainium"), ("NC_v3d", "Trainium2"), ("NVIDIA L40", None),
         ("cpu", None),
     ],
-)
+)  # fmt: skip
 def test_a_device_is_known_by_what_its_driver_calls_it(named, name):
     found = device_of_host(named)
     assert (found and found.name) == name
