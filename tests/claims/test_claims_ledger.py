@@ -11,7 +11,6 @@ import yaml
 
 from conftest import cxrbench
 from cxrbench.claims.file import read_claims
-from cxrbench.claims.formula import Formula
 from cxrbench.claims.inputs import Context, PriceOf, read_context
 from cxrbench.claims.ledger import AGAINST, LEDGER_COLUMNS, VERDICTS, check_claims, drifted, findings
 from cxrbench.cost.prices import COLUMNS, read_prices
@@ -273,11 +272,6 @@ def test_a_bad_experiment_is_named_with_file_line_and_column(write, changes, mes
         read_claims(write(claim(), experiments={"E1": kept}))
 
 
-def test_a_claim_names_an_experiment_that_exists(write):
-    with pytest.raises(UserError, match=r"claims\.yaml:\d+:\d+: claim T1: unknown experiment 'E7'"):
-        read_claims(write(claim(experiment="E7")))
-
-
 @pytest.fixture
 def compared(context):
     """The context with a function's parity.csv: one pair of platforms with this 90 % interval."""
@@ -380,6 +374,7 @@ def where(path, text):
         ({"inputs": {"a": {"value": "x", "from": "y"}}}, None, "'x' is neither a number"),
         ({"inputs": {1: 2}}, None, "claim T1: input '1': "),
         ({"rests_on": "weather"}, "weather", "claim T1: unknown rests_on 'weather'"),
+        ({"experiment": "E7"}, "E7", "claim T1: unknown experiment 'E7'"),
         ({"inputs": {"a": P4D | {"as_of": "spring"}, "b": 1}}, None, "'spring' is not a date such as"),
         ({"source": "ours", "inputs": {"a": {"price": P4D["price"]}, "b": 1}}, "price:", "needs its date"),
     ],
@@ -449,30 +444,17 @@ def test_a_table_without_a_column_that_a_claim_needs_is_named_at_the_input(
     assert next(iter(entry)) in line, "the place is that of the input"
 
 
-def test_the_same_id_or_key_twice(write, tmp_path):
+def test_the_same_id_twice(write):
     with pytest.raises(UserError, match=r"id T1 is taken \(.*claims\.yaml:\d+:\d+\)"):
         read_claims(write(claim(), claim()))
-    path = tmp_path / "twice.yaml"
-    path.write_text("sources: {}\nclaims:\n  - id: A\n    id: B\n")
-    with pytest.raises(UserError, match=r"twice\.yaml:4:5: key 'id' is given twice"):
-        read_claims(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("claims: [", r":1:10: not YAML|:2:1: not YAML"),
-        ("", ":1:1: a claims file has the keys"),
-        ("[1]", "the keys"),
-    ],
-)
-def test_not_a_claims_file(tmp_path, text, message):
+@pytest.mark.parametrize("text", ["", "[1]"])
+def test_not_a_claims_file(tmp_path, text):
     path = tmp_path / "claims.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=":1:1: a claims file has the keys"):
         read_claims(path)
-    with pytest.raises(UserError, match="there is no such file"):
-        read_claims(tmp_path / "absent.yaml")
 
 
 # ------------------------------------------------------------------ the shipped claims
@@ -557,14 +539,6 @@ def test_a_cell_that_crashed_shows_neither_that_it_compiles_nor_that_it_does_not
 def test_what_a_review_of_the_ledger_corrected_stays_corrected(ledger, verdict, under, names):
     for name in names.split():
         assert (ledger.loc[name, "verdict"], ledger.loc[name, "if_assumed"]) == (verdict, under), name
-
-
-def test_no_text_is_credited_with_what_it_does_not_say(ledger):
-    assert "as many tokens" in ledger.loc["K31", "assumes"] and "tokens." not in ledger.loc["K31", "says"]
-    assert "even with correct instance sizing" in ledger.loc["P08", "says"]
-    assert "4 to 6 times" in ledger.loc["P08", "note"]
-    assert "only worked example" not in ledger.loc["K35", "note"] and "over 50 %" in ledger.loc["K35", "note"]
-    assert "0 layers" not in ledger.loc["P11", "why"]
 
 
 def test_nothing_is_confirmed_by_the_texts_own_numbers_alone(ledger):
@@ -656,23 +630,6 @@ def expected_of(row):
     """The two ends that a known answer states: one number twice, or a range with two dots."""
     ends = [float(one) for one in row["expected"].split("..")]
     return ends[0], ends[-1]
-
-
-def computed_of(row):
-    """The known answer's own arithmetic, read by the calculator that the claims use."""
-    parts = re.split(r"\.\.| ; ", row["inputs"])
-    if match := re.search(r"\((\d+)\.\.(\d+)\)", row["inputs"]):
-        parts = [row["inputs"].replace(match[0], end) for end in match.groups()]
-    values = [Formula(part.strip(), ()).value({})[0] for part in parts]
-    return values[0], values[-1]
-
-
-@pytest.mark.parametrize(
-    "row", [r for r in KNOWN_ROWS if r["expected"] != "formula"], ids=lambda row: row["id"]
-)
-def test_known_arithmetic(row):
-    for computed, expected in zip(computed_of(row), expected_of(row), strict=True):
-        assert computed == pytest.approx(expected, rel=5e-3)
 
 
 def test_claims_compute_the_known_answers(ledger):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
@@ -30,17 +30,11 @@ class Stated:
     yes_no: bool = False  # 1 is yes, 0 is no, and people are shown the words
 
     @property
-    def is_range(self) -> bool:
-        """Whether two finite ends were stated, so that both must be met."""
-        return self.low != self.high and self.is_finite
-
-    @property
     def is_finite(self) -> bool:
         return max(abs(self.low), abs(self.high)) < float("inf")
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """How a claim is tested: the formula agrees with what is stated up to an absolute ``tolerance``."""
 
     computation: Formula

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -48,8 +48,7 @@ class NotHere(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """What claims are tested against: prices, and metrics.csv (one row per cell, label and metric), cost.csv,
-    cells.csv and parity.csv where they exist."""
+    """What claims are tested against: the price table, and result tables where they exist."""
 
     prices: pd.DataFrame
     metrics: pd.DataFrame | None = None
@@ -77,8 +76,7 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
     return Context(read_prices(prices), metrics, *map(table, ("cost.csv", "cells.csv", "parity.csv")))
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """An input's value when the claim was made and today (equal if it has no date), and what it rests on."""
 
     then: Number

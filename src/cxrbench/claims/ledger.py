@@ -147,9 +147,9 @@ def _verdict(ours: bool, check: Check, basis: Basis, then: Range, now: Range) ->
 def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
     low, high = computed
     slack = tolerance + 1e-9 * max(abs(low), abs(high))  # decimal fractions are not exact in binary
-    if stated.is_range and low != high:
+    if stated.low != stated.high and stated.is_finite and low != high:
         return abs(low - stated.low) <= slack and abs(high - stated.high) <= slack
-    if stated.low == stated.high and low != high:  # one number stated, a range computed: does it hold it?
+    if stated.low == stated.high and low != high:  # one number stated, a range computed
         return low - slack <= stated.low <= high + slack
     return stated.low - slack <= low and high <= stated.high + slack
 

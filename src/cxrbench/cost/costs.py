@@ -155,7 +155,14 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
         return pd.DataFrame(columns=list(COST_COLUMNS))
     instances = priced_as(hours, prices, pricing)
     if instances.isna().any():
-        raise _no_instance(hours[instances.isna()].iloc[0], pricing)
+        run = hours[instances.isna()].iloc[0]
+        where = f"{run['host_instance']} ({pricing.region}, {pricing.basis})"
+        unpriced = f", and prices.csv has no price of {where}, which it ran on: add a row there, or"
+        raise UserError(
+            f"config: prices.instances names no instance for platform '{run['platform']}' ({run['cell']})"
+            f"{unpriced if run['host_instance'] else ':'} add one to the config, for example "
+            f"'{run['platform']}: trn1.2xlarge'"
+        )
     where = (pricing.region, pricing.basis, pricing.as_of)
     rates = pd.DataFrame([price(prices, instance, *where) for instance in instances.unique()])
     order = ["dataset", "architecture", "platform", "seed", "instance", "origin"]
@@ -164,25 +171,13 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 
 def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
-    """Return the instance that each row of ``hours`` is priced as: the one it ran on, where the region and
-    basis of ``pricing`` have a price of it. Else a proxy: the EC2 instance of a SageMaker one (ml.*), then
-    the study's for its platform, or NaN."""
+    """Return the instance that each row of ``hours`` is priced as: the one it ran on where that has a price,
+    else a proxy: the EC2 instance of a SageMaker one (ml.*), then the study's for its platform, or NaN."""
     there = (prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)
     priced, ran_on = prices.loc[there, "instance"], hours["host_instance"]
     on_ec2 = ran_on.str.removeprefix("ml.")
     proxy = on_ec2.where(on_ec2.isin(priced), hours["platform"].map(dict(pricing.instances)))
     return ran_on.where(ran_on.isin(priced), proxy)
-
-
-def _no_instance(run: pd.Series, pricing: Pricing) -> UserError:
-    own, platform, unpriced = run["host_instance"], run["platform"], ":"
-    if own:
-        where = f"{own} ({pricing.region}, {pricing.basis})"
-        unpriced = f", and prices.csv has no price of {where}, which it ran on: add a row there, or"
-    return UserError(
-        f"config: prices.instances names no instance for platform '{platform}' ({run['cell']}){unpriced} "
-        f"add one to the config, for example '{platform}: trn1.2xlarge'"
-    )
 
 
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
@@ -227,10 +222,9 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     """Add what each group spent on a success: ``cost_to_usable``, ``cost_to_auroc``; and ``seeds``, its
     usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
 
-    A group is one dataset, architecture and platform at one price on one machine, over all seeds. A usable
-    model costs all that was spent over the number of usable models. A model of the target AUROC costs what
-    was spent until each seed reached it, and all that was spent on other seeds, over the number that did.
-    NaN where every attempt failed.
+    A group is the seeds of one network and platform at one price on one machine. A usable model costs all
+    that was spent over the number of usable models. A model of the target AUROC costs what was spent until
+    each seed reached it, and all that was spent on other seeds, over the number that did.
     """
     ok = costs["status"] == "ok"
     reached = ok & costs["usd_to_auroc"].notna()

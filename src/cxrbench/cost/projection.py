@@ -12,10 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -52,8 +51,7 @@ class NotProjected(UserError):
         super().__init__(f"not projected: {reason}")
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """One training image of a network: its kind, forward GMAC, and bytes moved per image (none: unknown)."""
 
     kind: str
@@ -66,8 +64,7 @@ class Work:
         return 6e9 * self.gmac
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """The share of the peak of a device in ``precision`` that some work reached, and its source.
 
     Of our own runs also the cores of the device that did it, and images per second.
@@ -205,32 +202,28 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
     more of a family each is left out of its own projection; with fewer, each network and size is left out of
     what its own device reached, because a run's own share only gives back what was measured.
     """
-    rows = []
     groups: dict[tuple[str, str, str], list[Speed]] = {}
     for run in measured:
         groups.setdefault((run.work.kind, run.device.family, run.precision), []).append(run)
-    for (kind, family, precision), group in groups.items():
-        for run in group:
-            others, method = _without(run, group)
-            made = {"low": math.nan, "high": math.nan}
-            if others:
-                made = project(run.work, run.device, run.cores, others, precision)
-            error = math.sqrt(made["low"] * made["high"]) / run.images_per_second - 1
-            rows.append(
-                {
-                    "device": run.device.name, "family": family, "kind": kind, "precision": precision,
-                    "measured": run.images_per_second, "share": run.share, "low": made["low"],
-                    "high": made["high"], "error": error, "method": method, "source": run.source,
-                }
-            )  # fmt: skip
+    rows = []
+    for run, alike in ((run, group) for group in groups.values() for run in group):
+        others, method = _without(run, alike)
+        made = {"low": math.nan, "high": math.nan}
+        if others:
+            made = project(run.work, run.device, run.cores, others, run.precision)
+        row = {"low": made["low"], "high": made["high"], "kind": run.work.kind, "method": method}
+        row |= {"device": run.device.name, "family": run.device.family, "precision": run.precision}
+        row |= {"measured": run.images_per_second, "share": run.share, "source": run.source}
+        error = math.sqrt(made["low"] * made["high"]) / run.images_per_second - 1
+        rows.append(row | {"error": error})
     return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
 
 def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
     """Return which of ``group`` may stand in the projection of ``run``, and by which rule."""
-    if len({other.device.name for other in group}) >= MIN_DEVICES:
-        return [other for other in group if other.device.name != run.device.name], "leave one device out"
     same = [other for other in group if other.device.name == run.device.name]
+    if len({other.device.name for other in group}) >= MIN_DEVICES:
+        return [other for other in group if other not in same], "leave one device out"
     if others := [other for other in same if other.work.gmac != run.work.gmac]:
         return others, "leave one network and size out, same device"
     return [], "no error: nothing else of this kind measured on this device"
