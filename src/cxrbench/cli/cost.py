@@ -112,7 +112,7 @@ def cost_regimes(
         rows = (some.to_json(orient="records") for some in (costs, pairs))
         print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
     else:
-        print(cost_text.regimes(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
+        print(cost_text.costs(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
         print(*turning_sentences(table, pricing), *ranking_sentences(costs), sep="\n")
 
 

@@ -28,7 +28,7 @@ _LEASES = {"reserved_1y": "1yr", "reserved_3y": "3yr"}
 
 
 class Clients(NamedTuple):
-    """boto3 clients: Price List (``pricing``) and EC2 in the region asked about."""
+    """boto3 clients: Price List and EC2."""
 
     pricing: Any
     ec2: Any
@@ -67,10 +67,8 @@ def refresh(
     is not understood, or for an instance whose hardware is not in the table yet.
     """
     prices = read_prices(path)
-    now = now or datetime.now(UTC)
-    wanted = _wanted(prices, region, instances)
+    now, wanted, found = now or datetime.now(UTC), _wanted(prices, region, instances), []
     blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
-    found: list[Quote] = []
     with _one_line(path):
         clients = clients or _clients(region)
         for instance in wanted:
@@ -81,8 +79,12 @@ def refresh(
     quotes = pd.DataFrame(found, columns=list(Quote._fields)).assign(region=region)
     if write and found:
         _write(Path(path), quotes.assign(as_of=now.date().isoformat()))
+    names = {"usd_per_hour": "old_usd", "as_of": "old_as_of"}
+    known = newest(prices)[[*KEY, *names]].rename(columns=names)
+    both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(known, how="left", on=KEY)
+    both["change_percent"] = (both["new_usd"] / both["old_usd"] - 1) * 100
     not_offered = tuple(name for name in wanted if name not in set(quotes["instance"]))
-    return Refreshed(_difference(prices, quotes), write and bool(found), not_offered)
+    return Refreshed(both.fillna({"old_as_of": ""})[DIFFERENCE], write and bool(found), not_offered)
 
 
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
@@ -147,7 +149,7 @@ def _list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
     }  # fmt: skip
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
     texts = _pages(pricing, "get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
-    products, what = [json.loads(text) for text in texts], f"{instance} in {region}"
+    products, what = list(map(json.loads, texts)), f"{instance} in {region}"
     if products and not any(product.get("terms", {}).get("OnDemand") for product in products):
         skus = ", ".join(str(product.get("product", {}).get("sku")) for product in products)
         raise UserError(
@@ -215,15 +217,6 @@ def _block_quotes(ec2: Any, instance: str) -> Iterator[Quote]:
         usd, name = min(offers)
         note = f"cheapest of {len(offers)} offers of {_BLOCK_HOURS} hours; operating system fee not included"
         yield Quote(instance, "capacity_block", usd, f"AWS EC2 capacity block offering {name}", note)
-
-
-def _difference(prices: pd.DataFrame, quotes: pd.DataFrame) -> pd.DataFrame:
-    """Return each quote beside the newest price in the table."""
-    names = {"usd_per_hour": "old_usd", "as_of": "old_as_of"}
-    known = newest(prices)[[*KEY, *names]].rename(columns=names)
-    both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(known, how="left", on=KEY)
-    both["change_percent"] = (both["new_usd"] / both["old_usd"] - 1) * 100
-    return both.fillna({"old_as_of": ""})[DIFFERENCE]
 
 
 def _write(path: Path, quotes: pd.DataFrame) -> None:
