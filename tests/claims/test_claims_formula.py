@@ -8,7 +8,8 @@ from cxrbench.claims.formula import Formula, FormulaError
 
 
 def value(text, **inputs):
-    return Formula(text, inputs).value(inputs)
+    ends = {name: given if isinstance(given, tuple) else (given, given) for name, given in inputs.items()}
+    return Formula(text, inputs).value(ends)
 
 
 @pytest.mark.parametrize(

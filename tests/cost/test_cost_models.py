@@ -110,14 +110,6 @@ def test_equal_hours_rank_by_price_and_the_ranking_turns_on_spot(prices, make_re
     assert "neuron (trn1.2xlarge) < cuda (g5.xlarge) under spot" in sentence
 
 
-def test_a_missing_price_is_left_out_and_is_not_a_cheap_one(prices, make_record):
-    instances = {"neuron": "trn1.2xlarge", "cuda": "p3.2xlarge"}  # p3 has no spot price in the table
-    table = regimes(make_record, prices, instances)
-    assert set(table.loc[table["basis"] == "spot", "platform"]) == {"neuron"}
-    (sentence,) = ranking_sentences(table)
-    assert "spot" not in sentence
-
-
 def test_a_cpu_with_one_price_does_not_hide_how_the_accelerators_rank(prices, make_record):
     instances = PAIR.instances | {"cpu": "c7a.large"}  # no spot price in the table
     everyone, accelerators = ranking_sentences(regimes(make_record, prices, instances))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
 from cxrbench.claims.formula import Formula, FormulaError
-from cxrbench.claims.inputs import Plain, PriceOf, number_or_range, read_input, show
+from cxrbench.claims.inputs import Plain, PriceOf, read_input, read_number, show
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Strict
 from cxrbench.study.errors import UserError, suggestion
@@ -51,17 +51,15 @@ def _cell(value: Any) -> Cell:
 
 def _stated(value: Any) -> Stated:
     if isinstance(value, bool):
-        return Stated(float(value), float(value), show(float(value), yes_no=True), yes_no=True)
+        return Stated(float(value), float(value), "yes" if value else "no", yes_no=True)
     if isinstance(value, Mapping):
         side, bound = next(iter(value.items()), ("", None))
-        limit = number_or_range(bound)
-        if len(value) > 1 or side not in ("above", "below") or isinstance(limit, tuple):
+        low, high = read_number(bound)
+        if len(value) > 1 or side not in ("above", "below") or low != high:
             raise ValueError(f"'{value}': write a number, [low, high], {{above: x}}, {{below: x}} or yes")
-        low, high = (limit, float("inf")) if side == "above" else (float("-inf"), limit)
-        return Stated(low, high, f"{side} {show(limit)}")
-    limit = number_or_range(value)
-    low, high = limit if isinstance(limit, tuple) else (limit, limit)
-    return Stated(low, high, show(limit))
+        ends = (low, float("inf")) if side == "above" else (float("-inf"), high)
+        return Stated(*ends, f"{side} {show((low, high))}")
+    return Stated(*read_number(value), show(read_number(value)))
 
 
 def _name(name: str) -> str:

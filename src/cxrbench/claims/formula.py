@@ -94,15 +94,14 @@ class Formula:
         self.names.add(name)
         return lambda inputs: float(inputs[name])
 
-    def value(self, inputs: Mapping[str, float | Range]) -> Range:
+    def value(self, inputs: Mapping[str, Range]) -> Range:
         """Return the lowest and highest value over the corners of the inputs that are ranges.
 
         Exact where the formula is monotone in each range, as sums, products and ratios are.
         """
         used = sorted(self.names)
-        ends = [value if isinstance(value, tuple) else (value,) for value in map(inputs.__getitem__, used)]
         values = []
-        for corner in itertools.product(*ends):
+        for corner in itertools.product(*(dict.fromkeys(inputs[name]) for name in used)):
             try:
                 result = self._evaluate(dict(zip(used, corner, strict=True)))
             except ZeroDivisionError:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import pandas as pd
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from cxrbench.claims.formula import Range
 from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
 from cxrbench.study.config import Strict
 from cxrbench.study.errors import UserError, nearest, suggestion
@@ -33,7 +34,6 @@ class Basis(StrEnum):
 
 
 Wanted = Mapping[str, list[Any]]  # rows of a table by the values of columns
-Number = float | tuple[float, float]  # a number or a range
 _TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
 _AGGREGATES: dict[str, Callable[[pd.Series], float]] = {
     "mean": pd.Series.mean,
@@ -79,34 +79,28 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
 class Value(NamedTuple):
     """An input's value when the claim was made and today (equal if it has no date), and what it rests on."""
 
-    then: Number
-    now: Number
+    then: Range
+    now: Range
     basis: Basis
     shown: str
 
 
-def number_or_range(value: Any) -> Number:
-    """Return a YAML number as a float, or two as a sorted range; ValueError for anything else."""
-    if isinstance(value, list) and len(value) == 2 and all(_is_number(end) for end in value):
-        low, high = sorted(float(end) for end in value)
-        return low, high
-    if _is_number(value):
-        return float(value)
-    raise ValueError(f"'{value}' is neither a number nor a range of two")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def read_number(value: Any) -> Range:
+    """Return the ends of a YAML number or of a range of two; ValueError for anything else."""
+    ends = value if isinstance(value, list) and len(value) == 2 else [value]
+    for end in ends:
+        if not isinstance(end, int | float) or isinstance(end, bool) or not math.isfinite(end):
+            raise ValueError(f"'{value}' is neither a number nor a range of two")
+    return float(min(ends)), float(max(ends))
 
 
 def _answer_or_number(value: Any) -> Any:
     """Check ``yes`` or ``no`` of a claim that is true or not, or a number or range."""
-    return value if isinstance(value, bool) else number_or_range(value)
+    return value if isinstance(value, bool) else read_number(value)
 
 
-def show(value: Number, yes_no: bool = False) -> str:
+def show(ends: Range, yes_no: bool = False) -> str:
     """Return a number or range for people: six digits, thousands apart, equal ends once; or yes and no."""
-    ends = value if isinstance(value, tuple) else (value,)
     if yes_no:
         texts = ["yes" if end else "no" for end in ends]
     else:
@@ -179,7 +173,7 @@ class Input(Strict):
 class Own(Input):
     """A number or range of the claim's own text."""
 
-    own: Number
+    own: Range
 
     def find(self, context: Context) -> Value:
         return Value(self.own, self.own, Basis.OWN, show(self.own))
@@ -194,7 +188,7 @@ class Cited(Input):
 
     def find(self, context: Context) -> Value:
         given = (self.value, self.value if self.now is None else self.now)
-        then, now = (float(value) if isinstance(value, bool) else value for value in given)
+        then, now = ((float(value),) * 2 if isinstance(value, bool) else value for value in given)
         return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})")
 
 
@@ -220,7 +214,8 @@ class PriceOf(Input):
         then = rows.iloc[0]
         now = then if self.history else price(context.prices, **key)
         shown = f"{then['usd_per_hour']:g} USD/h ({' '.join(key.values())}, {then['as_of'] or UNDATED})"
-        return Value(float(then["usd_per_hour"]), float(now["usd_per_hour"]), Basis.PRICES, shown)
+        old, new = float(then["usd_per_hour"]), float(now["usd_per_hour"])
+        return Value((old, old), (new, new), Basis.PRICES, shown)
 
 
 class _Averaged(Input):
@@ -237,7 +232,7 @@ class _Averaged(Input):
             raise NotHere(f"{_cells(wanted)}: {table}.csv has no {column} for it")
         value = float(_AGGREGATES[self.aggregate](values))
         counted = f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})"
-        return Value(value, value, Basis.EVIDENCE, counted)
+        return _found(value, counted)
 
 
 class Metric(_Averaged):
@@ -307,7 +302,7 @@ class Share(Input):
             found = ", ".join(sorted(set(rows["status"])))
             raise NotHere(f"{_cells(self.share)}: {found}; neither ok nor {' or '.join(self.of)}")
         share = float(judged["status"].isin(self.of).mean())
-        return Value(share, share, Basis.EVIDENCE, f"{share:g} of {len(judged)} cells")
+        return _found(share, f"{share:g} of {len(judged)} cells")
 
 
 class Count(Input):
@@ -320,7 +315,7 @@ class Count(Input):
             raise NotHere("cost.csv has not been made yet")
         _need(context.cost, "cost.csv", ("cell", *self.cells))
         count = float(_filtered(context.cost, self.cells)["cell"].nunique())
-        return Value(count, count, Basis.EVIDENCE, f"{count:g} cells")
+        return _found(count, f"{count:g} cells")
 
 
 KINDS: dict[str, type[Input]] = {
@@ -332,7 +327,7 @@ KINDS: dict[str, type[Input]] = {
 def read_input(value: Any) -> Input:
     """Return the input that ``value`` of a claims file describes; ValueError says what is wrong with it."""
     if not isinstance(value, Mapping):
-        return Own(own=number_or_range(value))
+        return Own(own=read_number(value))
     kinds = [key for key in value if key in KINDS]
     if len(kinds) != 1:
         raise ValueError(f"give exactly one of {', '.join(KINDS)}")
@@ -358,6 +353,10 @@ def _rows(context: Context, of: str, wanted: Wanted, columns: Iterable[str]) -> 
         raise NotHere(_no_such_cell(context.cells, wanted) or not_run)
     _need(table, name, columns)
     return rows
+
+
+def _found(value: float, shown: str) -> Value:
+    return Value((value, value), (value, value), Basis.EVIDENCE, shown)
 
 
 def _need(table: pd.DataFrame, name: str, columns: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import FormulaError, Range
-from cxrbench.claims.inputs import Basis, Context, NotHere, Number, Value, show
+from cxrbench.claims.inputs import Basis, Context, NotHere, Value, show
 from cxrbench.study.errors import UserError
 
 
@@ -117,7 +117,7 @@ def _find(claim: Claim, name: str, context: Context) -> Value:
         raise claim.wrong(f"input '{name}': {error}", "inputs", name) from None
 
 
-def _value(claim: Claim, check: Check, inputs: Mapping[str, Number]) -> Range:
+def _value(claim: Claim, check: Check, inputs: Mapping[str, Range]) -> Range:
     try:
         return check.computation.value(inputs)
     except FormulaError as error:

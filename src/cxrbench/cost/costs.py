@@ -156,8 +156,8 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
     instances = priced_as(hours, prices, pricing)
     if instances.isna().any():
         run = hours[instances.isna()].iloc[0]
-        where = f"{run['host_instance']} ({pricing.region}, {pricing.basis})"
-        unpriced = f", and prices.csv has no price of {where}, which it ran on: add a row there, or"
+        own = f"{run['host_instance']} ({pricing.region}, {pricing.basis})"
+        unpriced = f", and prices.csv has no price of {own}, which it ran on: add a row there, or"
         raise UserError(
             f"config: prices.instances names no instance for platform '{run['platform']}' ({run['cell']})"
             f"{unpriced if run['host_instance'] else ':'} add one to the config, for example "

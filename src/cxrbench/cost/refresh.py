@@ -67,7 +67,8 @@ def refresh(
     is not understood, or for an instance whose hardware is not in the table yet.
     """
     prices = read_prices(path)
-    now, wanted, found = now or datetime.now(UTC), _wanted(prices, region, instances), []
+    now, wanted = now or datetime.now(UTC), _wanted(prices, region, instances)
+    found: list[Quote] = []
     blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
     with _one_line(path):
         clients = clients or _clients(region)
