@@ -213,7 +213,7 @@ class PriceOf(Input):
             raise NotHere(f"no price for {where}{until}")
         then = rows.iloc[0]
         now = then if self.history else price(context.prices, **key)
-        shown = f"{then['usd_per_hour']:g} USD/h ({' '.join(key.values())}, {then['as_of'] or UNDATED})"
+        shown = f"{then['usd_per_hour']:g} USD/h ({' '.join(key.values())}, {then['as_of']})"
         old, new = float(then["usd_per_hour"]), float(now["usd_per_hour"])
         return Value((old, old), (new, new), Basis.PRICES, shown)
 

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
 RegionOption = Annotated[str | None, typer.Option(help="AWS region; none: the study's.")]
-BasisOption = Annotated[
-    str | None, typer.Option(help="on_demand, spot, reserved_1y, ...; none: the study's.")
-]
+BasisOption = Annotated[str | None, typer.Option(help="on_demand, spot, ...; none: the study's.")]
 DateOption = Annotated[str | None, typer.Option("--as-of", help="Newest prices up to this date.")]
 OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
@@ -68,14 +66,12 @@ def cost_of_records(
     basis: BasisOption = None,
     as_of: DateOption = None,
     target_auroc: Annotated[
-        float | None, typer.Option(help="Also the cost until this macro AUROC on validation is reached.")
+        float | None, typer.Option(help="Also the cost until this validation AUROC.")
     ] = None,
     runs: Annotated[float | None, typer.Option(help="Share compilation between so many runs.")] = None,
-    exactly: Annotated[
-        bool, typer.Option("--exactly", help="Only what is named, even when that is nothing.")
-    ] = False,
+    exactly: Annotated[bool, typer.Option("--exactly", help="Only what is named, even if nothing.")] = False,
     recorded: Annotated[
-        Path | None, typer.Option(help="Root of recorded evidence: its runs stand beside fresh ones.")
+        Path | None, typer.Option(help="Recorded evidence to show beside fresh runs.")
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -224,14 +220,9 @@ def cost_decide(
     capacity: Annotated[
         float, typer.Option(prompt="share of it that Trainium capacity can take, 0 to 1", help="0 to 1.")
     ],
-    ongoing: Annotated[
-        float, typer.Option(help="USD per month of engineering for a second platform; assumed to be none.")
-    ] = 0.0,
+    ongoing: Annotated[float, typer.Option(help="USD a month of work on the second platform.")] = 0.0,
     ratio: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            help="Your own cost ratio, Trainium over GPU, low and high; instead of a published one."
-        ),
+        tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
     ] = None,
     basis: Annotated[
         str | None, typer.Option(help="Put the preprint's ratio (cnn) at the newest prices of this basis.")

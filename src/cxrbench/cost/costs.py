@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, REGIONS, UNDATED, price, read_prices
+from cxrbench.cost.prices import BASES, REGIONS, price, read_prices
 from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import Recorded
@@ -201,7 +201,6 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
     table["usd_to_auroc"] = table["hours_to_auroc"] * rate
     table["kind"] = np.where(table["instance"] == table["host_instance"], "measured", "proxy")
-    table["as_of"] = table["as_of"].replace("", UNDATED)
     table["note"] = [_note(run) for run in table.itertuples()]
     table["headline"] = headline(table)
     return _charge_failures(table)[list(COST_COLUMNS)]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cost.costs import both_sides, comparable, cost_table, pricing_of
-from cxrbench.cost.prices import UNDATED, newest, read_prices
+from cxrbench.cost.prices import newest, read_prices
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError, nearest
@@ -150,15 +150,15 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
     A reservation is paid for every hour of its term, an on-demand instance for the hours it runs.
     """
     latest = newest(prices)
-    latest["as_of"] = latest["as_of"].replace("", UNDATED)
     reserved = latest[latest["basis"].str.startswith("reserved")]
     demand = latest[latest["basis"] == "on_demand"]
     both = reserved.merge(demand, on=["instance", "region"], suffixes=("", "_on_demand"))
-    table = both[["instance", "region", "basis"]].assign(
-        usd_reserved=both["usd_per_hour"], usd_on_demand=both["usd_per_hour_on_demand"]
+    return both[["instance", "region", "basis"]].assign(
+        usd_reserved=both["usd_per_hour"],
+        usd_on_demand=both["usd_per_hour_on_demand"],
+        as_of=both["as_of"] + " and " + both["as_of_on_demand"],
+        utilisation=both["usd_per_hour"] / both["usd_per_hour_on_demand"],
     )
-    table["as_of"] = both["as_of"] + " and " + both["as_of_on_demand"]
-    return table.assign(utilisation=table["usd_reserved"] / table["usd_on_demand"])
 
 
 class Scenario(NamedTuple):
@@ -247,7 +247,7 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     The preprint's ratio stands as stated, and at every price of the study's pair that changes it.
     """
     not_stated = dict.fromkeys(("region", "basis", "as_of"), "not stated")
-    ratios = [(name, PUBLISHED[name], not_stated) for name in ("transformer", "cnn")]
+    ratios = [(name, ratio, not_stated) for name, ratio in PUBLISHED.items()]
     if pair := study_pair(pricing):
         rows = preprint_at(prices, pair, pricing.region).dropna()
         for row in rows[~np.isclose(rows["ratio_low"], PREPRINT.low, rtol=1e-9)].to_dict("records"):
@@ -278,17 +278,18 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
     A name with a slash: that of the recorded cells of that data set and network, priced as ``basis``.
     Otherwise a published one, the preprint's put at ``basis``. UserError when neither exists.
     """
-    pricing = pricing_of(study, basis=basis)
-    if "/" in architecture:
-        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
-    if architecture not in PUBLISHED:
+    ratio = PUBLISHED.get(architecture)
+    if ratio is None and "/" not in architecture:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
             f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
         )
-    ratio, pair = PUBLISHED[architecture], study_pair(pricing)
-    if basis is None:
+    if ratio and basis is None:
         return ratio
+    pricing = pricing_of(study, basis=basis)
+    if ratio is None:
+        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
+    pair = study_pair(pricing)
     if ratio is not PREPRINT or pair is None:
         raise UserError(
             f"the published ratio of '{architecture}' names no instances: it cannot be put at other prices; "

@@ -89,14 +89,14 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
     """Return one row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
 
     ``where``: values of columns that the rows must have. An undated price is taken only where no dated one
-    qualifies, and keeps its empty ``as_of``; ``as_of`` = :data:`UNDATED` takes undated prices alone.
+    qualifies, and has the ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
     """
     if as_of is not None:
         prices = prices[prices["as_of"] <= _last_date(as_of)]
     for column, value in where.items():
         prices = prices[prices[column] == value]
-    rows = prices.sort_values([*KEY, "as_of"], kind="stable")
-    return rows.drop_duplicates(KEY, keep="last").reset_index(drop=True)
+    rows = prices.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
+    return rows.assign(as_of=rows["as_of"].replace("", UNDATED)).reset_index(drop=True)
 
 
 def _last_date(as_of: str) -> str:

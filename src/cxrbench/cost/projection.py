@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
-from cxrbench.cost.prices import UNDATED, newest
+from cxrbench.cost.prices import newest
 from cxrbench.evidence.machine import is_busy, machine_of
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.study.config import Study
@@ -155,7 +155,6 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> pd.D
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
     known, tested, where = [*measured, *PUBLISHED], backtest(measured), study.prices
     rates = newest(prices, where.as_of, region=where.region, basis=where.basis)
-    rates["as_of"] = rates["as_of"].replace("", UNDATED)
     wanted = dict.fromkeys(
         (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
         for cell in study.all_cells()

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import UNDATED, NoPrice, price
+from cxrbench.cost.prices import NoPrice, price
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 
@@ -64,7 +64,7 @@ def spot_table(
         row |= {"instance": instance, "region": pricing.region, "as_of": "", "usd_per_hour": math.nan}
         try:
             found = price(prices, instance, pricing.region, "spot", pricing.as_of)
-            row |= {"as_of": found["as_of"] or UNDATED, "usd_per_hour": found["usd_per_hour"]}
+            row |= {"as_of": found["as_of"], "usd_per_hour": found["usd_per_hour"]}
         except NoPrice as missing:
             row["note"] = missing.reason
         for rate in rates:
