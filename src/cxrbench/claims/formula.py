@@ -18,14 +18,10 @@ Range = tuple[float, float]
 Inputs = Mapping[str, float]
 LONGEST = 400  # characters: deeper nesting than a formula needs would only exhaust the parser
 
-_BINARY: dict[type[ast.operator], Callable[..., float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-_UNARY: dict[type[ast.unaryop], Callable[..., float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., float]] = {
     "min": min,
     "max": max,
@@ -70,10 +66,10 @@ class Formula:
                 return lambda _: float(number)
             case ast.Name(id=name):
                 return self._input(name, node.col_offset)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                function, ends = _BINARY[type(op)], [left, right]
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-                function, ends = _UNARY[type(op)], [operand]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                function, ends = _OPERATORS[type(op)], [left, right]
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+                function, ends = _OPERATORS[type(op)], [operand]
             case ast.Call(func=ast.Name(id=name), args=ends, keywords=[]) if name in _FUNCTIONS:
                 if not ends or (name in _ONE_ARGUMENT and len(ends) != 1):
                     raise FormulaError(f"{name} with {len(ends)} arguments", node.col_offset)

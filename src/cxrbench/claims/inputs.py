@@ -6,7 +6,7 @@ Each class is an input as it is written in ``data/claims.yaml``; its ``find`` re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -35,11 +35,7 @@ class Basis(StrEnum):
 
 Wanted = Mapping[str, list[Any]]  # rows of a table by the values of columns
 _TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
-_AGGREGATES: dict[str, Callable[[pd.Series], float]] = {
-    "mean": pd.Series.mean,
-    "min": pd.Series.min,
-    "max": pd.Series.max,
-}
+_AGGREGATES = ("mean", "min", "max")
 
 
 class NotHere(Exception):
@@ -230,7 +226,7 @@ class _Averaged(Input):
             raise UserError(f"column '{column}' of {table}.csv {what}")
         if values.empty:
             raise NotHere(f"{_cells(wanted)}: {table}.csv has no {column} for it")
-        value = float(_AGGREGATES[self.aggregate](values))
+        value = float(values.agg(self.aggregate))
         counted = f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})"
         return _found(value, counted)
 
