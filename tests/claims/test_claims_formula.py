@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.claims import Formula, FormulaError
+from cxrbench.claims.formula import Formula, FormulaError
 
 
 def value(text, **inputs):
-    return Formula(text, inputs).value(inputs)
+    ends = {name: given if isinstance(given, tuple) else (given, given) for name, given in inputs.items()}
+    return Formula(text, inputs).value(ends)
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,9 @@ import pytest
 import yaml
 
 from conftest import cxrbench
-from cxrbench.claims import (
-    LEDGER_COLUMNS,
-    VERDICTS,
-    Context,
-    Formula,
-    broken,
-    check_claims,
-    drifted,
-    findings,
-    read_claims,
-    read_context,
-)
-from cxrbench.claims.ledger import AGAINST
+from cxrbench.claims.file import read_claims
+from cxrbench.claims.inputs import Context, PriceOf, read_context
+from cxrbench.claims.ledger import AGAINST, LEDGER_COLUMNS, VERDICTS, check_claims, drifted, findings
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.cost.ratios import PUBLISHED
 from cxrbench.paper import ledger as printed
@@ -57,9 +47,9 @@ def claim(**changes):
 
 @pytest.fixture
 def write(tmp_path):
-    def write(*claims):
+    def write(*claims, **more):
         path = tmp_path / "claims.yaml"
-        document = {"sources": {"text": SOURCE, "ours": SOURCE}, "claims": list(claims)}
+        document = {"sources": {"text": SOURCE, "ours": SOURCE}, **more, "claims": list(claims)}
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
 
@@ -79,10 +69,8 @@ def verdict(write, prices):
 
 def test_a_texts_own_arithmetic_adds_up_and_is_confirmed_only_by_something_outside_it(verdict):
     row = verdict()
-    assert (row["verdict"], row["basis"]) == ("adds up", "own arithmetic") and (
-        row["computed_low"],
-        row["computed_high"],
-    ) == (4, 4)
+    assert (row["verdict"], row["basis"]) == ("adds up", "own arithmetic")
+    assert row["computed_low"] == row["computed_high"] == 4
     assert "a + b = 4" in row["why"] and row["inputs"] == "a = 2; b = 2"
     row = verdict(inputs={"a": 2, "b": {"value": 2, "from": "a table"}})
     assert (row["verdict"], row["basis"]) == ("confirmed", "another source")
@@ -99,18 +87,12 @@ def test_its_own_numbers_against_it_are_inconsistent_others_contradict_it(verdic
 @pytest.mark.parametrize(
     ("stated", "tolerance", "expected"),
     [
-        (4.1, 0.1, "adds up"),
-        (4.1, 0.09, "inconsistent"),
-        (5, "20%", "adds up"),
-        (5, "19%", "inconsistent"),
-        ([3, 5], 0, "adds up"),
-        ([5, 6], 0, "inconsistent"),
-        ({"above": 4}, 0, "adds up"),
-        ({"above": 4.5}, 0, "inconsistent"),
-        ({"below": 4}, 0, "adds up"),
-        ({"below": 3}, 0, "inconsistent"),
+        (4.1, 0.1, "adds up"), (4.1, 0.09, "inconsistent"), (5, "20%", "adds up"),
+        (5, "19%", "inconsistent"), ([3, 5], 0, "adds up"), ([5, 6], 0, "inconsistent"),
+        ({"above": 4}, 0, "adds up"), ({"above": 4.5}, 0, "inconsistent"),
+        ({"below": 4}, 0, "adds up"), ({"below": 3}, 0, "inconsistent"),
     ],
-)
+)  # fmt: skip
 def test_what_counts_as_agreement(verdict, stated, tolerance, expected):
     assert verdict(stated=stated, tolerance=tolerance)["verdict"] == expected
 
@@ -118,13 +100,10 @@ def test_what_counts_as_agreement(verdict, stated, tolerance, expected):
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        ([4, 6], "adds up"),
-        ([4, 7], "inconsistent"),
-        (5, "adds up"),
-        (7, "inconsistent"),
+        ([4, 6], "adds up"), ([4, 7], "inconsistent"), (5, "adds up"), (7, "inconsistent"),
         ({"above": 5}, "inconsistent"),
     ],
-)
+)  # fmt: skip
 def test_a_computed_range_must_meet_both_ends(verdict, stated, expected):
     assert verdict(inputs={"a": [2, 4], "b": 2}, stated=stated)["verdict"] == expected
 
@@ -162,13 +141,10 @@ def test_what_is_missing_is_not_testable_here(verdict):
 
 
 def test_a_reviewed_verdict_is_compared_and_never_shown(write, prices):
-    claims = read_claims(
-        write(claim(verdict="contradicted"), claim(id="T2", verdict="adds up"), claim(id="T3"))
-    )
-    ledger = check_claims(claims, Context(prices))
+    entries = claim(verdict="contradicted"), claim(id="T2", verdict="adds up"), claim(id="T3")
+    ledger = check_claims(read_claims(write(*entries)), Context(prices))
     assert set(ledger["verdict"]) == {"adds up"}
     assert drifted(ledger)["id"].tolist() == ["T1"]
-    assert broken(ledger).empty
 
 
 def test_a_claim_whose_test_assumes_something_is_conditional_and_says_so(verdict):
@@ -179,15 +155,13 @@ def test_a_claim_whose_test_assumes_something_is_conditional_and_says_so(verdict
     assert verdict()["if_assumed"] == ""
 
 
-def test_entries_that_rest_on_one_fact_are_one_finding(tmp_path, prices):
+def test_entries_that_rest_on_one_fact_are_one_finding(write, prices):
     wrong = {"stated": 5, "rests_on": "slip"}
     entries = [
         claim(**wrong), claim(id="T2", **wrong), claim(id="T3", stated=5, assumes="so"),
         claim(id="T4", rests_on="slip"), claim(id="T5", source="ours", **wrong),
     ]  # fmt: skip
-    sources, path = {"text": SOURCE, "ours": SOURCE}, tmp_path / "claims.yaml"
-    document = {"sources": sources, "facts": {"slip": "A digit was lost."}, "claims": entries}
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    path = write(*entries, facts={"slip": "A digit was lost."})
     ledger = check_claims(read_claims(path), Context(prices))
     assert findings(ledger) == 2, "the slip once, and the assumption"
     assert set(ledger.loc[ledger["rests_on"] == "slip", "fact"]) == {"A digit was lost."}
@@ -204,9 +178,8 @@ def test_what_is_true_or_not_is_shown_in_words(verdict, tmp_path):
     assert [printed.stated(shown), printed.computed(shown)] == ["yes", "no"]
     printed.write_ledger(read, tmp_path)
     assert "& yes & no & contradicted" in (tmp_path / "ledger.tex").read_text()
-    row = verdict(
-        inputs={"a": {"value": True, "now": False, "from": "a notice"}}, computation="a", stated=True
-    )
+    ended = {"a": {"value": True, "now": False, "from": "a notice"}}
+    row = verdict(inputs=ended, computation="a", stated=True)
     assert row["verdict"] == "stale" and "a = yes then, no now" in row["why"]
 
 
@@ -215,41 +188,30 @@ def test_what_is_true_or_not_is_shown_in_words(verdict, tmp_path):
 
 @pytest.fixture
 def context(prices):
-    cells = [
-        ("cpu", 0, 0.70, 1.0, "ok"),
-        ("cpu", 1, 0.74, 3.0, "ok"),
-        ("cuda", 0, 0.73, 9.0, "compile_failed"),
-    ]
-    metrics = [
-        ("nih/resnet18", "nih", "resnet18", p, s, "test", "macro", "auroc", v) for p, s, v, _, _ in cells
-    ]
-    costs = [
-        (f"nih/resnet18/{p}/seed{s}", "nih", "resnet18", p, s, st, "proxy", "x", "r", "b", u)
-        for p, s, _, u, st in cells
-    ]
-    cell = ["cell", "dataset", "architecture", "platform", "seed"]
-    return Context(
-        prices,
-        pd.DataFrame(metrics, columns=[*cell, "split", "label", "metric", "value"]),
-        pd.DataFrame(
-            costs, columns=[*cell, "status", "kind", "instance", "region", "basis", "usd_total"]
-        ).assign(origin="recorded", headline=True),
-    )
+    runs = pd.DataFrame(
+        {
+            "cell": ["cpu/seed0", "cpu/seed1", "cuda/seed0"], "platform": ["cpu", "cpu", "cuda"],
+            "seed": [0, 1, 0], "value": [0.70, 0.74, 0.73], "usd_total": [1.0, 3.0, 9.0],
+            "status": ["ok", "ok", "compile_failed"],
+        }
+    ).assign(dataset="nih", architecture="resnet18")  # fmt: skip
+    metrics = runs.assign(split="test", label="macro", metric="auroc").drop(columns=["usd_total", "status"])
+    costs = runs.assign(kind="proxy", instance="x", origin="recorded", headline=True)
+    return Context(prices, metrics, costs.drop(columns="value"))
 
 
 METRIC = {"dataset": "nih", "architecture": "resnet18", "split": "test", "label": "macro", "metric": "auroc"}
+METRIC_OF_CPU = METRIC | {"platform": "cpu"}
 
 
 def test_a_metric_is_the_mean_over_seeds_unless_said_otherwise(verdict, context):
-    def told(**more):
-        entry = {"metric": METRIC | {"platform": "cpu"}} | more
-        return verdict(
-            context, source="ours", inputs={"a": entry}, computation="a", stated=0.72, tolerance=1e-9
-        )
+    def row(**more):
+        ours = {"source": "ours", "computation": "a", "stated": 0.72, "tolerance": 1e-9}
+        return verdict(context, **ours, inputs={"a": {"metric": METRIC_OF_CPU} | more})
 
-    assert told()["verdict"] == "follows"
-    assert told(aggregate="max")["computed_low"] == 0.74
-    assert told()["inputs"] == "a = 0.72 (mean of 2, nih/resnet18/cpu/seed*)"
+    assert row()["verdict"] == "follows"
+    assert row(aggregate="max")["computed_low"] == 0.74
+    assert row()["inputs"] == "a = 0.72 (mean of 2, nih/resnet18/cpu/seed*)"
 
 
 def test_costs_counts_and_shares_of_cells(verdict, context):
@@ -269,27 +231,18 @@ def test_costs_counts_and_shares_of_cells(verdict, context):
 
 
 def test_a_cell_that_was_not_run_is_named(verdict, context, prices):
-    neuron = {
-        "source": "ours",
-        "inputs": {"a": {"metric": METRIC | {"platform": "neuron"}}},
-        "computation": "a",
-    }
-    for there, why in (
-        (context, "not run yet, no row in metrics.csv"),
-        (Context(prices), "has not been made yet"),
-    ):
-        row = verdict(there, **neuron)
+    inputs = {"a": {"metric": METRIC | {"platform": "neuron"}}}
+    absent = (context, "not run yet, no row in metrics.csv"), (Context(prices), "has not been made yet")
+    for there, why in absent:
+        row = verdict(there, source="ours", inputs=inputs, computation="a")
         assert row["verdict"] == "not testable here"
         assert "nih/resnet18/neuron/seed*" in row["why"] and why in row["why"]
         assert pd.isna(row["computed_low"])
 
 
 def test_a_cell_that_the_study_does_not_have_is_told_from_one_that_was_not_run(verdict, context):
-    cells = pd.DataFrame(
-        [("nih", "resnet18", "cpu", 0), ("nih", "resnet18", "neuron", 0)],
-        columns=["dataset", "architecture", "platform", "seed"],
-    )
-    there = replace(context, cells=cells)
+    cells = {"dataset": "nih", "architecture": "resnet18", "platform": ["cpu", "neuron"], "seed": 0}
+    there = replace(context, cells=pd.DataFrame(cells))
 
     def why(**changes):
         entry = {"metric": METRIC | {"platform": "cpu"} | changes}
@@ -312,19 +265,11 @@ def test_a_cell_that_the_study_does_not_have_is_told_from_one_that_was_not_run(v
         ({"measured": {"seconds": 3}}, "disk_mib: is missing"),
     ],
 )
-def test_a_bad_experiment_is_named_with_file_line_and_column(tmp_path, changes, message):
+def test_a_bad_experiment_is_named_with_file_line_and_column(write, changes, message):
     entry = {"title": "T", "command": "make x", "human_minutes": 2, "expect": "x"} | changes
     kept = {key: value for key, value in entry.items() if value is not None}
-    path = tmp_path / "claims.yaml"
-    document = {"sources": {"text": SOURCE}, "experiments": {"E1": kept}, "claims": [claim()]}
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
     with pytest.raises(UserError, match=r"claims\.yaml:\d+:\d+: .*" + re.escape(message)):
-        read_claims(path)
-
-
-def test_a_claim_names_an_experiment_that_exists(write):
-    with pytest.raises(UserError, match=r"claims\.yaml:\d+:\d+: claim T1: unknown experiment 'E7'"):
-        read_claims(write(claim(experiment="E7")))
+        read_claims(write(claim(), experiments={"E1": kept}))
 
 
 @pytest.fixture
@@ -371,7 +316,7 @@ def test_platforms_that_were_not_compared_are_named(verdict, context, compared):
     cells = pd.DataFrame({"dataset": ["nih"], "architecture": ["resnet18"], "platform": ["cuda"]})
     there = replace(compared(0, 0), cells=cells)
     assert "nih/resnet18/neuron/seed*: the study has no such cell" in verdict(there, **EQUAL | neuron)["why"]
-    with pytest.raises(UserError, match=r"claim T1: input 'd': platforms \['cpu'\]: name the two"):
+    with pytest.raises(UserError, match=r"claim T1: input 'd': parity: platforms \['cpu'\]: name the two"):
         verdict(context, **EQUAL | {"inputs": {"d": {"parity": PARITY | {"platforms": ["cpu"]}}}})
 
 
@@ -382,7 +327,7 @@ def test_result_tables_are_found_where_they_lie(tmp_path, context, verdict):
     found = read_context(PRICES, tmp_path)
     pd.testing.assert_frame_equal(found.metrics, patient)
     assert found.cost is None and found.parity is None
-    cpu = {"a": {"metric": METRIC | {"platform": "cpu"}}}
+    cpu = {"a": {"metric": METRIC_OF_CPU}}
     row = verdict(found, inputs=cpu, computation="a", stated=0.72)
     assert "mean of 2, nih/resnet18" in row["inputs"], "two seeds, not two seeds times two intervals"
     (tmp_path / "cost.csv").write_bytes(b"")
@@ -417,18 +362,19 @@ def where(path, text):
         ({"stated": {"above": 1}, "tolerance": "5%"}, None, "needs a stated number"),
         ({"computatoin": "a"}, None, "unknown key 'computatoin'; did you mean 'computation'"),
         ({"inputs": {"a": "zwei"}}, "zwei", "'zwei' is neither a number"),
-        ({"inputs": {"a": {"value": 2}}}, "value: 2", "needs 'from'"),
+        ({"inputs": {"a": {"value": 2}}}, "value: 2", "claim T1: input 'a': from: is missing"),
         ({"inputs": {"a": {"worth": 2}}}, None, "give exactly one of value, price"),
         ({"inputs": {"a": {"value": 2, "form": "x"}}}, None, "unknown key 'form'; did you mean 'from'"),
         ({"inputs": {"a b": 2}}, None, "not a name that a formula can use"),
         ({"inputs": {"a": float("inf")}}, ".inf", "'inf' is neither a number"),
         ({"stated": float("nan")}, None, "'nan' is neither a number"),
-        ({"inputs": {"a": {"share": {}}}}, None, "a share needs 'of'"),
-        ({"inputs": {"a": {"cost": {"cell": {"x": 1}}}}}, None, "'cost' has texts, numbers and lists"),
-        ({"inputs": {"a": {"cost": {}, "column": ["x", ["y"]]}}}, None, "'column' has texts, numbers"),
+        ({"inputs": {"a": {"share": {}}}}, None, "input 'a': of: is missing"),
+        ({"inputs": {"a": {"cost": {"seed": {"x": 1}}}}}, None, "has texts, numbers and lists"),
+        ({"inputs": {"a": {"cost": {}, "column": ["x"]}}}, None, "column: '['x']' Input should be"),
         ({"inputs": {"a": {"value": "x", "from": "y"}}}, None, "'x' is neither a number"),
         ({"inputs": {1: 2}}, None, "claim T1: input '1': "),
         ({"rests_on": "weather"}, "weather", "claim T1: unknown rests_on 'weather'"),
+        ({"experiment": "E7"}, "E7", "claim T1: unknown experiment 'E7'"),
         ({"inputs": {"a": P4D | {"as_of": "spring"}, "b": 1}}, None, "'spring' is not a date such as"),
         ({"source": "ours", "inputs": {"a": {"price": P4D["price"]}, "b": 1}}, "price:", "needs its date"),
     ],
@@ -450,7 +396,6 @@ def test_the_column_is_that_of_the_wrong_name_in_the_formula(write):
 
 MISSPELT = {"price": {"instance": "g5.xlage", "region": "us-east-1", "basis": "spot"}}
 ELSEWHERE = {"price": {"instance": "g5.xlarge", "region": "us-east-9", "basis": "spot"}}
-METRIC_OF_CPU = METRIC | {"platform": "cpu"}
 MEDIAN = {"metric": METRIC_OF_CPU, "aggregate": "median"}
 NO_BASIS = {"price": {"instance": "g5.xlarge", "region": "us-east-1"}}
 
@@ -461,14 +406,14 @@ NO_BASIS = {"price": {"instance": "g5.xlarge", "region": "us-east-1"}}
         ({"computation": "a / (b - 2)"}, "claim T1: computation 'a / (b - 2)' fails: division by zero"),
         ({"verdict": "sure"}, "unknown verdict 'sure'"),
         ({"inputs": {"a": MISSPELT, "b": 1}}, "input 'a': no price with instance 'g5.xlage'"),
-        ({"inputs": {"a": NO_BASIS, "b": 1}}, "'basis' is missing"),
+        ({"inputs": {"a": NO_BASIS, "b": 1}}, "input 'a': basis: is missing"),
         ({"inputs": {"a": {"metric": {"data": "nih"}}, "b": 1}}, "unknown key 'data'"),
         ({"inputs": {"a": {"cost": {}, "column": "usd"}, "b": 1}}, "no column 'usd'"),
-        ({"inputs": {"a": MEDIAN, "b": 1}}, "unknown aggregate 'median'"),
+        ({"inputs": {"a": MEDIAN, "b": 1}}, "aggregate: unknown value 'median'"),
         ({"inputs": {"a": {"cost": {}, "column": "kind"}, "b": 1}}, "'kind' of cost.csv has texts"),
         ({"inputs": {"a": {"metric": {"dataset": "nih"}}, "b": 1}}, "key 'architecture' is missing"),
         ({"inputs": {"a": {"metric": METRIC_OF_CPU, "column": "ci_lo"}, "b": 1}}, "no column 'ci_lo'"),
-        ({"inputs": {"a": ELSEWHERE, "b": 1}}, "unknown region 'us-east-9'; did you mean 'us-east"),
+        ({"inputs": {"a": ELSEWHERE, "b": 1}}, "region: unknown value 'us-east-9'; did you mean 'us-east"),
     ],
 )  # fmt: skip
 def test_a_claim_that_fails_when_computed_stops_the_ledger(verdict, context, changes, message):
@@ -480,8 +425,8 @@ def test_a_claim_that_fails_when_computed_stops_the_ledger(verdict, context, cha
 @pytest.mark.parametrize(
     ("table", "lacks", "entry"),
     [
-        ("metrics", "platform", {"metric": METRIC | {"platform": "cpu"}}),
-        ("metrics", "value", {"metric": METRIC | {"platform": "cpu"}}),
+        ("metrics", "platform", {"metric": METRIC_OF_CPU}),
+        ("metrics", "value", {"metric": METRIC_OF_CPU}),
         ("cost", "status", {"share": {"platform": "cpu"}, "of": ["ok"]}),
         ("cost", "cell", {"cells": {}}),
         ("cost", "dataset", {"cost": {"dataset": "nih"}}),
@@ -499,30 +444,17 @@ def test_a_table_without_a_column_that_a_claim_needs_is_named_at_the_input(
     assert next(iter(entry)) in line, "the place is that of the input"
 
 
-def test_the_same_id_or_key_twice(write, tmp_path):
-    with pytest.raises(UserError, match=r"id T1 is taken \(line \d+\)"):
+def test_the_same_id_twice(write):
+    with pytest.raises(UserError, match=r"id T1 is taken \(.*claims\.yaml:\d+:\d+\)"):
         read_claims(write(claim(), claim()))
-    path = tmp_path / "twice.yaml"
-    path.write_text("sources: {}\nclaims:\n  - id: A\n    id: B\n")
-    with pytest.raises(UserError, match=r"twice\.yaml:4:5: key 'id' is given twice"):
-        read_claims(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("claims: [", r":1:10: not YAML|:2:1: not YAML"),
-        ("", ":1:1: a claims file has the keys"),
-        ("[1]", "the keys"),
-    ],
-)
-def test_not_a_claims_file(tmp_path, text, message):
+@pytest.mark.parametrize("text", ["", "[1]"])
+def test_not_a_claims_file(tmp_path, text):
     path = tmp_path / "claims.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=":1:1: a claims file has the keys"):
         read_claims(path)
-    with pytest.raises(UserError, match="there is no such file"):
-        read_claims(tmp_path / "absent.yaml")
 
 
 # ------------------------------------------------------------------ the shipped claims
@@ -532,44 +464,46 @@ def test_every_shipped_claim_has_a_computed_verdict_and_none_drifted(ledger):
     assert list(ledger.reset_index().columns) == list(LEDGER_COLUMNS)
     assert set(ledger["verdict"]) <= set(VERDICTS)
     assert drifted(ledger.reset_index())["id"].tolist() == []
-    assert broken(ledger.reset_index()).empty
     assert len(ledger) >= 70
-    assert {"preprint", "chapter", "cloudroute", "cloudexpat", "sagemaker", "ours"} == set(ledger["source"])
     assert (ledger["why"] != "").all()
 
 
 def test_the_margin_that_claims_of_equality_state_is_the_studys():
     margins = read_study(ROOT / "config/config.yaml").margins
-    shipped = {entry.id: entry for entry in read_claims(CLAIMS).claims if "parity" in str(entry.inputs)}
+    shipped = {entry.id: entry for entry in read_claims(CLAIMS).claims if "difference" in entry.inputs}
     of = {"P09": ("f1_macro", margins.f1), "O10": ("auroc", margins.auroc_macro)}  # the preprint's is F1
     assert set(shipped) == set(of)
     for name, (metric, margin) in of.items():
-        assert shipped[name].inputs["difference"]["parity"]["metric"] == metric
+        assert shipped[name].inputs["difference"].parity["metric"] == [metric]
         assert shipped[name].check.stated.shown == f"below {margin:g}"
 
 
 def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_ours():
-    for one in read_claims(CLAIMS).claims:
-        assert one.source not in ("cloudroute", "cloudexpat") or "as_of" not in str(one.inputs), one.id
+    for claim in read_claims(CLAIMS).claims:
+        dated = any(isinstance(given, PriceOf) and given.as_of for given in claim.inputs.values())
+        assert claim.source not in ("cloudroute", "cloudexpat") or not dated, claim.id
+
+
+def checked(prices, cost):
+    """The shipped claims against rows of cost.csv of one data set, recorded."""
+    rows = pd.DataFrame(cost).assign(dataset="nih128-64px", headline=True)
+    return check_claims(read_claims(CLAIMS), Context(prices, cost=rows)).set_index("id")
 
 
 def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only(prices):
     def tested(trainium, gpu, usd=4.0):
-        common = {"dataset": "nih128-64px", "architecture": "resnet50", "seed": 0, "kind": "measured"}
+        common = {"cell": "c", "architecture": "resnet50", "seed": 0, "kind": "measured", "status": "ok"}
         rows = [
-            common | {"platform": "neuron", "instance": trainium, "status": "ok", "cost_to_usable": usd},
-            common | {"platform": "cuda", "instance": gpu, "status": "ok", "cost_to_usable": 1},
+            common | {"platform": "neuron", "instance": trainium, "cost_to_usable": usd},
+            common | {"platform": "cuda", "instance": gpu, "cost_to_usable": 1},
         ]
-        ledger = check_claims(
-            read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows).assign(cell="c", headline=True))
-        )
-        return ledger.set_index("id").loc["P08"]
+        return checked(prices, rows).loc["P08"]
 
     assert tested("trn1.2xlarge", "g5.xlarge")["computed_low"] == pytest.approx(4)
     for pair in (("trn2.48xlarge", "g5.xlarge"), ("trn1.2xlarge", "p5.4xlarge")):
         row = tested(*pair)
         assert row["verdict"] == "not testable here" and " on " in row["why"]
-    none = tested("trn1.2xlarge", "g5.xlarge", usd=float("nan"))  # what charge_failures says where all failed
+    none = tested("trn1.2xlarge", "g5.xlarge", usd=float("nan"))  # as where all attempts failed
     assert none["verdict"] == "not testable here" and "no cost_to_usable" in none["why"]
 
 
@@ -584,53 +518,27 @@ def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances_only
     ],
 )
 def test_a_cell_that_crashed_shows_neither_that_it_compiles_nor_that_it_does_not(prices, statuses, verdict):
-    common = {"dataset": "d", "architecture": "convnext_tiny", "platform": "neuron", "kind": "proxy"}
-    common |= {"instance": "trn1.2xlarge"}
-    common |= {"origin": "recorded", "headline": True, "dataset": "nih128-64px", "cost_to_usable": 1.0}
+    common = {"architecture": "convnext_tiny", "platform": "neuron", "kind": "proxy", "origin": "recorded"}
+    common |= {"instance": "trn1.2xlarge", "cost_to_usable": 1.0}
     rows = [common | {"cell": str(seed), "status": status} for seed, status in enumerate(statuses)]
     rows.append(rows[0] | {"origin": "fresh"})  # a second run of a cell does not count it twice
-    ledger = check_claims(read_claims(CLAIMS), Context(prices, cost=pd.DataFrame(rows)))
-    assert ledger.set_index("id").loc["P10", "verdict"] == verdict
+    assert checked(prices, rows).loc["P10", "verdict"] == verdict
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict", "under"),
+    ("verdict", "under", "names"),
     [
-        ("H12", "confirmed", ""),
-        ("S10", "stale", ""),
-        ("K12", "stale", ""),
-        ("K23", "stale", ""),
-        ("P11", "not testable here", ""),
-        ("K36", "not testable here", ""),
-        ("C33", "not testable here", ""),
-        ("K31", "conditional", "inconsistent"),
-        ("C10", "conditional", "inconsistent"),
-        ("C11", "conditional", "inconsistent"),
-        ("C12", "conditional", "inconsistent"),
-        ("K47", "conditional", "inconsistent"),
-        ("D01", "conditional", "inconsistent"),
-        ("S05", "conditional", "inconsistent"),
-        ("C06", "adds up", ""),
-        ("C25", "conditional", "adds up"),
-        ("K48", "not testable here", ""),
-        ("K49", "confirmed", ""),
-        ("K50", "conditional", "inconsistent"),
-        ("C38", "conditional", "inconsistent"),
-        ("H20", "not testable here", ""),
-        ("S15", "confirmed", ""),
-        ("S16", "not testable here", ""),
+        ("confirmed", "", "H12 K49 S15"),
+        ("stale", "", "S10 K12 K23"),
+        ("not testable here", "", "P11 K36 C33 K48 H20 S16"),
+        ("conditional", "inconsistent", "K31 C10 C11 C12 K47 D01 S05 K50 C38"),
+        ("conditional", "adds up", "C25"),
+        ("adds up", "", "C06"),
     ],
 )
-def test_what_a_review_of_the_ledger_corrected_stays_corrected(ledger, name, verdict, under):
-    assert (ledger.loc[name, "verdict"], ledger.loc[name, "if_assumed"]) == (verdict, under)
-
-
-def test_no_text_is_credited_with_what_it_does_not_say(ledger):
-    assert "as many tokens" in ledger.loc["K31", "assumes"] and "tokens." not in ledger.loc["K31", "says"]
-    assert "even with correct instance sizing" in ledger.loc["P08", "says"]
-    assert "4 to 6 times" in ledger.loc["P08", "note"]
-    assert "only worked example" not in ledger.loc["K35", "note"] and "over 50 %" in ledger.loc["K35", "note"]
-    assert "0 layers" not in ledger.loc["P11", "why"]
+def test_what_a_review_of_the_ledger_corrected_stays_corrected(ledger, verdict, under, names):
+    for name in names.split():
+        assert (ledger.loc[name, "verdict"], ledger.loc[name, "if_assumed"]) == (verdict, under), name
 
 
 def test_nothing_is_confirmed_by_the_texts_own_numbers_alone(ledger):
@@ -722,23 +630,6 @@ def expected_of(row):
     """The two ends that a known answer states: one number twice, or a range with two dots."""
     ends = [float(one) for one in row["expected"].split("..")]
     return ends[0], ends[-1]
-
-
-def computed_of(row):
-    """The known answer's own arithmetic, read by the calculator that the claims use."""
-    parts = re.split(r"\.\.| ; ", row["inputs"])
-    if match := re.search(r"\((\d+)\.\.(\d+)\)", row["inputs"]):
-        parts = [row["inputs"].replace(match[0], end) for end in match.groups()]
-    values = [Formula(part.strip(), ()).value({})[0] for part in parts]
-    return values[0], values[-1]
-
-
-@pytest.mark.parametrize(
-    "row", [r for r in KNOWN_ROWS if r["expected"] != "formula"], ids=lambda row: row["id"]
-)
-def test_known_arithmetic(row):
-    for computed, expected in zip(computed_of(row), expected_of(row), strict=True):
-        assert computed == pytest.approx(expected, rel=5e-3)
 
 
 def test_claims_compute_the_known_answers(ledger):

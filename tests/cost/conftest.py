@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrbench.cost.cells import cost_of, hours_of
+from cxrbench.cost.costs import cost_of, hours_of
 from cxrbench.cost.prices import read_prices
 from cxrbench.evidence.record import DatasetIdentity, EpochStats, Host, Record, Timing
 

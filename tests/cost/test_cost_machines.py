@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from cxrbench.analysis.matrix import cells_table
-from cxrbench.cost.cells import cost_table, hours_of, pricing_of
-from cxrbench.cost.comparable import comparable
+from cxrbench.cost.costs import comparable, cost_table, hours_of, pricing_of
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.tables import write_cost_tables
 from cxrbench.evidence.record import Timing

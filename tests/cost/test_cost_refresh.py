@@ -16,50 +16,27 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 def dimension(usd, unit="Hrs", currency="USD", code="6YS6EN2CT7"):
-    """A price dimension with the fields that the Price List service sends."""
-    return {
-        f"SKU.TERM.{code}": {
-            "rateCode": f"SKU.TERM.{code}", "unit": unit, "beginRange": "0", "endRange": "Inf",
-            "description": f"${usd} per {unit}", "appliesTo": [], "pricePerUnit": {currency: usd},
-        }
-    }  # fmt: skip
-
-
-def term(dimensions, **attributes):
-    return {
-        "effectiveDate": "2026-11-01T00:00:00Z",
-        "priceDimensions": dimensions,
-        "termAttributes": attributes,
-    }
+    """A price dimension with the fields that are read of what the Price List service sends."""
+    return {f"SKU.TERM.{code}": {"unit": unit, "description": "x", "pricePerUnit": {currency: usd}}}
 
 
 def reserved(hourly, length="1yr", option="No Upfront", offering="standard", upfront=None):
     dimensions = dimension(hourly)
     if upfront is not None:
         dimensions |= dimension(upfront, unit="Quantity", code="2TG2D8R56U")
-    return term(dimensions, LeaseContractLength=length, OfferingClass=offering, PurchaseOption=option)
+    attributes = {"LeaseContractLength": length, "OfferingClass": offering, "PurchaseOption": option}
+    return {"priceDimensions": dimensions, "termAttributes": attributes}
 
 
-def product(sku, on_demand=None, leases=(), instance="g5.xlarge"):
+def product(sku, on_demand=None, leases=()):
     """One product as the JSON string that PriceList holds."""
     terms = {}
     if on_demand is not None:
-        terms["OnDemand"] = {f"{sku}.JRTCKXETXF": term(on_demand)}
+        terms["OnDemand"] = {f"{sku}.JRTCKXETXF": {"priceDimensions": on_demand, "termAttributes": {}}}
     if leases:
         terms["Reserved"] = {f"{sku}.{number}": lease for number, lease in enumerate(leases)}
-    return json.dumps(
-        {
-            "product": {
-                "productFamily": "Compute Instance",
-                "attributes": {"instanceType": instance, "regionCode": "us-east-1", "vcpu": "4"},
-                "sku": sku,
-            },
-            "serviceCode": "AmazonEC2",
-            "terms": terms,
-            "version": "20261101000000",
-            "publicationDate": "2026-11-01T00:00:00Z",
-        }
-    )
+    attributes = {"instanceType": "g5.xlarge", "regionCode": "us-east-1", "vcpu": "4"}
+    return json.dumps({"product": {"attributes": attributes, "sku": sku}, "terms": terms})
 
 
 def spot(usd, zone="us-east-1a"):
@@ -80,12 +57,10 @@ class Aws:
         self.ec2.activate()
 
     def products(self, *pages):
-        for number, page in enumerate(pages):
-            asked = {"ServiceCode": "AmazonEC2", "Filters": ANY} | (
-                {"NextToken": f"page{number}"} if number else {}
-            )
-            more = {"NextToken": f"page{number + 1}"} if number + 1 < len(pages) else {}
-            answer = {"FormatVersion": "aws_v1", "PriceList": list(page)} | more
+        tokens = [{}, *({"NextToken": f"page{number}"} for number in range(1, len(pages))), {}]
+        for page, here, following in zip(pages, tokens, tokens[1:], strict=False):
+            asked = {"ServiceCode": "AmazonEC2", "Filters": ANY} | here
+            answer = {"FormatVersion": "aws_v1", "PriceList": list(page)} | following
             self.pricing.add_response("get_products", answer, asked)
         return self
 
@@ -125,15 +100,11 @@ def rows_of(refreshed):
 
 def test_what_changed_is_shown_and_nothing_is_written(table, unchanged):
     aws = Aws().products([product("AAA", dimension("1.1066000000"))]).spots([spot("0.40"), spot("0.50")])
-    told = ask(table, aws)
-    on_demand = rows_of(told).loc["on_demand"]
-    assert (on_demand["old_usd"], on_demand["old_as_of"], on_demand["new_usd"]) == (
-        1.006,
-        "2026-07-20",
-        1.1066,
-    )
-    assert on_demand["change_percent"] == pytest.approx(10) and "AAA" in on_demand["source"]
-    assert not told.written and unchanged()
+    found = ask(table, aws)
+    row = rows_of(found).loc["on_demand"]
+    assert (row["old_usd"], row["old_as_of"], row["new_usd"]) == (1.006, "2026-07-20", 1.1066)
+    assert row["change_percent"] == pytest.approx(10) and "AAA" in row["source"]
+    assert not found.written and unchanged()
     aws.pricing.assert_no_pending_responses()
     aws.ec2.assert_no_pending_responses()
 
@@ -158,9 +129,8 @@ def test_reserved_is_an_effective_rate_of_the_standard_lease(table):
         reserved("0.60", offering="convertible"),
         reserved("0.1", length="3yr", option="Partial Upfront", upfront="5256"),
     ]
-    new = rows_of(ask(table, Aws().products([product("AAA", dimension("1.006"), leases)]).spots([])))[
-        "new_usd"
-    ]
+    aws = Aws().products([product("AAA", dimension("1.006"), leases)]).spots([])
+    new = rows_of(ask(table, aws))["new_usd"]
     assert new["reserved_1y"] == pytest.approx(0.70), "no upfront, though all upfront is cheaper"
     assert new["reserved_3y"] == pytest.approx(0.1 + 5256 / 3 / 8760)
 
@@ -210,18 +180,9 @@ def test_an_instance_that_is_not_sold_is_named_and_not_invented(table, unchanged
 @pytest.mark.parametrize(
     ("products", "message"),
     [
-        (
-            [product("AAA", leases=[reserved("0.7")])],
-            r"no OnDemand terms for g5\.xlarge in us-east-1 \(SKU AAA\)",
-        ),
-        (
-            [product("AAA", dimension("7.5", currency="CNY"))],
-            "prices g5.xlarge in us-east-1 in CNY: only prices in USD",
-        ),
-        (
-            [product("AAA", dimension("1")), product("BBB", dimension("2"))],
-            r"several prices .*AAA: 1, BBB: 2",
-        ),
+        ([product("AAA", leases=[reserved("0.7")])], r"no OnDemand terms for g5\.xlarge .* \(SKU AAA\)"),
+        ([product("AAA", dimension("7", currency="CNY"))], "us-east-1 in CNY: only prices in USD"),
+        ([product("AAA", dimension("1")), product("BBB", dimension("2"))], "several .*AAA: 1, BBB: 2"),
         (["{not json"], "answer is not understood"),
         ([json.dumps({"terms": {"OnDemand": {"x": {}}}})], "answer is not understood"),
     ],
@@ -243,17 +204,11 @@ class Unreachable:
         raise self.error
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        NoCredentialsError(),
-        EndpointConnectionError(endpoint_url="https://api.pricing.us-east-1.amazonaws.com"),
-    ],
-)
+@pytest.mark.parametrize("error", [NoCredentialsError(), EndpointConnectionError(endpoint_url="https://x")])
 def test_without_credentials_or_network_one_line_and_nothing_changed(table, error, unchanged):
-    with pytest.raises(UserError, match=r"AWS could not be asked .* is unchanged") as told:
+    with pytest.raises(UserError, match=r"AWS could not be asked .* is unchanged") as refused:
         refresh(table, write=True, clients=Clients(Unreachable(error), Unreachable(error)))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
     assert unchanged()
 
 
@@ -265,12 +220,9 @@ def test_a_refusal_by_aws_is_one_line(table):
 
 
 def test_a_fault_of_our_own_is_not_dressed_up_as_amazons(table):
-    class Broken:
-        def get_paginator(self, _):
-            raise AttributeError("a bug")
-
+    broken = Unreachable(AttributeError("a bug"))
     with pytest.raises(AttributeError):
-        refresh(table, clients=Clients(Broken(), Broken()))
+        refresh(table, clients=Clients(broken, broken))
 
 
 def test_unknown_instances_and_regions_are_refused_before_asking(table):

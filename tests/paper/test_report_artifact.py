@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.claims import check_claims, read_claims, read_context
+from cxrbench.claims.file import read_claims
+from cxrbench.claims.inputs import read_context
+from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.artifact import CRITERIA, Artifact, read_criteria, write_artifact
 from cxrbench.paper.blocks import as_markdown, renewed
@@ -62,8 +64,8 @@ def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(ledg
     made = Artifact.read(ledger, STUDY, recorded)
     ids = [claim.id for claim in made.file.ours]
     assert list(made.claims()[""]) == ids and ids[0] == "O01"
-    new = replace(made.file.claims[0], id="O99", source="ours", experiment="E4")
-    file = replace(made.file, claims=(new, *made.file.claims))
+    new = made.file.claims[0].model_copy(update={"id": "O99", "source": "ours", "experiment": "E4"})
+    file = made.file.model_copy(update={"claims": (new, *made.file.claims)})
     table = ledger.assign(source="ours").set_index("id", drop=False)
     added = replace(made, file=file, ledger=pd.concat([table, table.head(1).set_axis(["O99"])]))
     assert list(added.claims()[""]) == ["O99", *ids]

@@ -15,9 +15,8 @@ import yaml
 
 from conftest import ROOT
 from cxrbench.analysis.matrix import cells_table
-from cxrbench.cost.breakeven import break_even_table
-from cxrbench.cost.cells import cost_table, pricing_of
-from cxrbench.cost.decision import decision_table
+from cxrbench.cost.costs import cost_table, pricing_of
+from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import SPREAD, projection_table
 from cxrbench.cost.tables import write_cost_tables

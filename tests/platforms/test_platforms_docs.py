@@ -29,7 +29,7 @@ def test_every_price_in_the_docs_is_a_row_of_the_price_table() -> None:
     assert [row["instance"] for row in rows] == instances
     for row in rows:
         for basis, cell in zip(("on_demand", "spot"), row["prices"].split(" | "), strict=True):
-            listed = newest(PRICES, bases=[basis], instances=[row["instance"]])
+            listed = newest(PRICES, basis=basis, instance=row["instance"])
             if cell == "not listed":
                 assert listed.empty
                 continue

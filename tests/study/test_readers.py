@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from cxrbench.analysis.literature import read_baselines
-from cxrbench.claims import read_claims
+from cxrbench.claims.file import read_claims
 from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.registry import read_registry
 from cxrbench.datasets.split import assign_split

@@ -1,76 +1,65 @@
-"""``data/claims.yaml``: its schema, and reading it so that every complaint names line and column.
-
-A claim: ``id``, ``source`` (a key of ``sources``), ``where`` in it, ``says`` (in our words), ``inputs``
-(see :mod:`cxrbench.claims.evidence`), ``computation`` (see :mod:`cxrbench.claims.formula`), ``stated``
-(a number, two numbers as a range, ``{above: x}``, ``{below: x}``, or yes), ``tolerance`` (absolute, or ``5%``
-of what is stated), ``unit``, ``verdict`` (what the last review saw: a computed verdict that differs is
-drift, it is never shown as the verdict), ``note``, ``striking``, ``experiment`` (a key of ``experiments``:
-how a reviewer sees it), ``rests_on`` (a key of ``facts``, which are sentences: claims that rest on one fact
-are one finding), ``assumes`` (what the test needs and the source does not say: the claim is conditional).
-Instead of a computation, ``missing`` says what a test would need that is not here. Each price of a claim of
-ours has a date, ``as_of``: a newer price warns and changes no verdict.
-
-An experiment: ``title``, ``command``, ``human_minutes`` (an estimate), ``expect`` (what is seen at the end),
-and either ``cell`` (its recorded evidence gives scores, hours, money) or ``measured`` (what one run took).
-"""
+"""``data/claims.yaml``: its schema, and reading it so that every complaint names line and column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
-from cxrbench.claims.evidence import KINDS, OPTIONS, answer_or_number, number_or_range, show
 from cxrbench.claims.formula import Formula, FormulaError
-from cxrbench.claims.model import OURS, Check, Claim, Claims, Experiment, Measured, Plain, Source, Stated
-from cxrbench.cost.prices import UNDATED
+from cxrbench.claims.inputs import Plain, PriceOf, read_input, read_number, show
+from cxrbench.study.cells import Cell
 from cxrbench.study.config import Strict
 from cxrbench.study.errors import UserError, suggestion
-from cxrbench.study.readers import Document, Keys, Text, complaint, iso_date
+from cxrbench.study.readers import Document, Keys, Text, complaint
+
+OURS = "ours"
+_Amount = Annotated[float, Field(ge=0)]
 
 
-def _input(value: Any) -> Any:
-    """Check one input: a number, a range, or exactly one look-up with its options."""
-    if not isinstance(value, Mapping):
-        number_or_range(value)
-        return value
-    kinds = [key for key in value if key in KINDS]
-    if len(kinds) != 1:
-        raise ValueError(f"give exactly one of {', '.join(KINDS)}")
-    kind, options = kinds[0], OPTIONS[kinds[0]]
-    for key, given in value.items():
-        if key != kind and key not in options:
-            raise ValueError(f"unknown key '{key}'{suggestion(str(key), (kind, *sorted(options)))}")
-        inner = list(given.values()) if key == kind and isinstance(given, Mapping) else [given]
-        for one in inner:
-            if any(isinstance(part, list | Mapping) for part in (one if isinstance(one, list) else [one])):
-                raise ValueError(f"'{key}' has texts, numbers and lists of them, no more")
-    if kind == "value" and not isinstance(value.get("from"), str):
-        raise ValueError("a value of another source needs 'from': name it")
-    for key in ("value", "now") if kind == "value" else ():
-        answer_or_number(value.get(key, 0))
-    if kind == "share" and "of" not in value:
-        raise ValueError("a share needs 'of': the statuses that are counted")
-    if "as_of" in value and value["as_of"] != UNDATED:
-        iso_date(str(value["as_of"]))
-    return value
+@dataclass(frozen=True)
+class Stated:
+    """What a claim states: between ``low`` and ``high``; infinite ends for above and below."""
+
+    low: float
+    high: float
+    shown: str
+    yes_no: bool = False  # 1 is yes, 0 is no, and people are shown the words
+
+    @property
+    def is_finite(self) -> bool:
+        return max(abs(self.low), abs(self.high)) < float("inf")
+
+
+class Check(NamedTuple):
+    """How a claim is tested: the formula agrees with what is stated up to an absolute ``tolerance``."""
+
+    computation: Formula
+    stated: Stated
+    tolerance: float
+
+
+def _cell(value: Any) -> Cell:
+    try:
+        return Cell.parse(str(value))
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 def _stated(value: Any) -> Stated:
     if isinstance(value, bool):
-        return Stated(float(value), float(value), show(float(value), yes_no=True), yes_no=True)
+        return Stated(float(value), float(value), "yes" if value else "no", yes_no=True)
     if isinstance(value, Mapping):
         side, bound = next(iter(value.items()), ("", None))
-        limit = number_or_range(bound)
-        if len(value) > 1 or side not in ("above", "below") or isinstance(limit, tuple):
+        low, high = read_number(bound)
+        if len(value) > 1 or side not in ("above", "below") or low != high:
             raise ValueError(f"'{value}': write a number, [low, high], {{above: x}}, {{below: x}} or yes")
-        low, high = (limit, float("inf")) if side == "above" else (float("-inf"), limit)
-        return Stated(low, high, f"{side} {show(limit)}")
-    limit = number_or_range(value)
-    low, high = limit if isinstance(limit, tuple) else (limit, limit)
-    return Stated(low, high, show(limit))
+        ends = (low, float("inf")) if side == "above" else (float("-inf"), high)
+        return Stated(*ends, f"{side} {show((low, high))}")
+    return Stated(*read_number(value), show(read_number(value)))
 
 
 def _name(name: str) -> str:
@@ -79,60 +68,109 @@ def _name(name: str) -> str:
     return name
 
 
-class _Entry(Strict):
-    """A claim as it is written."""
+class Source(Strict):
+    """Where claims are from: author, title, where to find it, and what its author sells, if anything."""
+
+    author: Text
+    title: Text
+    where: Text
+    interest: str = ""
+
+
+class Measured(Strict):
+    """What one run of an experiment took: wall seconds, MiB written, on which machine, when."""
+
+    seconds: _Amount
+    disk_mib: _Amount
+    where: Text
+    date: Plain
+
+
+class Experiment(Strict):
+    """How a reviewer sees claims: one command. ``cell`` or ``measured`` give its cost, where known."""
+
+    title: Text
+    command: Text
+    human_minutes: _Amount  # an estimate
+    expect: Text  # what is seen at the end
+    cell: Annotated[Cell | None, BeforeValidator(_cell)] = None  # its recorded evidence gives hours and money
+    measured: Measured | None = None
+
+
+class Claim(Strict):
+    """A sentence with a number: where it was said, what it states, and how it is tested."""
 
     id: Text
-    source: Text
+    source: Text  # a key of the file's sources
     where: Text
-    says: Text
-    inputs: dict[Annotated[str, AfterValidator(_name)], Annotated[Any, AfterValidator(_input)]] = Field({})
+    says: Text  # in our words
+    inputs: dict[Annotated[str, AfterValidator(_name)], Annotated[Any, AfterValidator(read_input)]] = Field(
+        {}
+    )
     computation: Plain | None = None
     stated: Annotated[Stated | None, BeforeValidator(_stated)] = None
-    tolerance: Plain | None = None
+    tolerance: Plain | None = None  # absolute, or 5% of what is stated
     unit: Plain = ""
-    verdict: Plain = ""
+    verdict: Plain = ""  # of the last review: another computed one is drift; never shown as the verdict
     note: Plain = ""
     striking: bool = False
-    missing: Plain = ""
-    experiment: Plain = ""
-    rests_on: Plain = ""
-    assumes: Plain = ""
+    missing: Plain = ""  # instead of a computation: what a test would need that is not here
+    experiment: Plain = ""  # a key of the file's experiments: how a reviewer sees the claim
+    rests_on: Plain = ""  # a key of the file's facts: claims that rest on one fact are one finding
+    assumes: Plain = ""  # what its test needs and its source does not say: the claim is conditional
+    _check: Check | None = PrivateAttr(None)
+    _wrong: Callable[..., UserError] = PrivateAttr()
+
+    @property
+    def check(self) -> Check | None:
+        """How the claim is tested; None exactly when ``missing`` says why."""
+        return self._check
+
+    def wrong(self, what: str, *keys: str, offset: int = 0) -> UserError:
+        """Return the complaint ``what`` with the place of the value below ``keys`` of the claim."""
+        return self._wrong(keys, f"claim {self.id}: {what}", offset)
 
 
-class _File(Strict):
+class Claims(Strict):
+    """All claims of a file; by key their sources, the experiments that show ours, and shared facts."""
+
     sources: dict[str, Source]
-    claims: list[_Entry]
+    claims: tuple[Claim, ...]
     experiments: dict[str, Experiment] = Field({})
     facts: dict[str, Text] = Field({})
 
+    @property
+    def ours(self) -> tuple[Claim, ...]:
+        """Our own claims, in the file's order."""
+        return tuple(claim for claim in self.claims if claim.source == OURS)
+
 
 _MODELS: dict[tuple[str, int], type[Strict]] = {
-    ("", 0): _File, ("sources", 2): Source, ("claims", 2): _Entry, ("experiments", 2): Experiment,
+    ("", 0): Claims, ("sources", 2): Source, ("claims", 2): Claim, ("experiments", 2): Experiment,
     ("experiments", 3): Measured,
 }  # fmt: skip
 
 
 def read_claims(path: Path | str) -> Claims:
-    """The claims in ``path``; UserError with file, line and column for the first thing that is wrong."""
+    """Return the claims in ``path``; UserError with file, line and column for the first mistake."""
     document = Document(path)
     if not isinstance(document.value, dict):
         raise document.wrong((), "a claims file has the keys 'sources' and 'claims'")
     try:
-        file = _File.model_validate(document.value)
+        file = Claims.model_validate(document.value)
     except ValidationError as error:
         raise _wrong(document, error.errors()[0]) from None
-    claims: dict[str, Claim] = {}
-    for number, entry in enumerate(file.claims):
-        if entry.id in claims:
-            first = document.at("claims", list(claims).index(entry.id)).split(":")[-2]
-            raise document.wrong(("claims", number, "id"), f"id {entry.id} is taken (line {first})")
-        claims[entry.id] = _claim(document, ("claims", number), entry, file)
-    return Claims(file.sources, tuple(claims.values()), file.experiments, file.facts)
+    first: dict[str, int] = {}
+    for number, claim in enumerate(file.claims):
+        if (other := first.setdefault(claim.id, number)) != number:
+            taken = f"id {claim.id} is taken ({document.at('claims', other)})"
+            raise document.wrong(("claims", number, "id"), taken)
+        _complete(claim, number, document, file)
+    return file
 
 
 def _wrong(document: Document, error: Any) -> UserError:
-    """What pydantic found, at its place, with the name of the claim or experiment that it is in."""
+    """Return what pydantic found, at its place, with the name of the claim or experiment that it is in."""
     keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
     known: list[str] = []
     if error["type"] == "extra_forbidden":
@@ -147,45 +185,36 @@ def _wrong(document: Document, error: Any) -> UserError:
     return document.wrong(keys, f"{where}{inner}{key}{complaint(error, known)}")
 
 
-def _claim(document: Document, where: Keys, entry: _Entry, file: _File) -> Claim:
-    """The claim, once what it names exists and its formula is one."""
-
-    def wrong(what: str, *keys: str, offset: int = 0) -> UserError:
-        return document.wrong((*where, *keys), f"claim {entry.id}: {what}", offset)
-
+def _complete(claim: Claim, number: int, document: Document, file: Claims) -> None:
+    """Check what ``claim`` names, and give it its check and the places of its values."""
+    claim._wrong = lambda keys, what, offset: document.wrong(("claims", number, *keys), what, offset)
     for key, known in (("source", file.sources), ("experiment", file.experiments), ("rests_on", file.facts)):
-        if (name := getattr(entry, key)) and name not in known:
-            raise wrong(f"unknown {key} '{name}'{suggestion(name, known)}", key)
-    if bool(entry.missing) == (entry.computation is not None):
-        raise wrong("give either a 'computation' or what is 'missing'")
-    for name, one in entry.inputs.items():
-        if entry.source == OURS and isinstance(one, Mapping) and "price" in one and "as_of" not in one:
+        if (name := getattr(claim, key)) and name not in known:
+            raise claim.wrong(f"unknown {key} '{name}'{suggestion(name, known)}", key)
+    if bool(claim.missing) == (claim.computation is not None):
+        raise claim.wrong("give either a 'computation' or what is 'missing'")
+    for name, given in claim.inputs.items():
+        if claim.source == OURS and isinstance(given, PriceOf) and not given.as_of:
             what = f"input '{name}': a price of a claim of ours needs its date, 'as_of'"
-            raise wrong(what, "inputs", name)
-    at = {key: document.at(*where, key) for key in ("computation", "verdict")}
-    at |= {f"inputs {name}": document.at(*where, "inputs", name) for name in entry.inputs}
-    check = None if entry.computation is None else _check(entry, entry.computation, wrong)
-    values = {key: getattr(entry, key) for key in _Entry.model_fields}
-    for key in ("computation", "stated", "tolerance"):
-        del values[key]
-    return Claim(**values, check=check, at=at)
+            raise claim.wrong(what, "inputs", name)
+    if claim.computation is not None:
+        claim._check = _check(claim, claim.computation)
 
 
-def _check(entry: _Entry, text: str, wrong: Callable[..., UserError]) -> Check:
-    if entry.stated is None or entry.tolerance is None:
-        raise wrong(f"'{'stated' if entry.stated is None else 'tolerance'}' is missing; add it")
+def _check(claim: Claim, text: str) -> Check:
+    if claim.stated is None or claim.tolerance is None:
+        raise claim.wrong(f"'{'stated' if claim.stated is None else 'tolerance'}' is missing; add it")
     try:
-        formula = Formula(text, entry.inputs)
+        formula = Formula(text, claim.inputs)
+        return Check(formula, claim.stated, _tolerance(claim.tolerance, claim.stated))
     except FormulaError as error:
-        raise wrong(f"computation '{text}': {error}", "computation", offset=error.offset) from None
-    try:
-        return Check(formula, entry.stated, _tolerance(entry.tolerance, entry.stated))
+        raise claim.wrong(f"computation '{text}': {error}", "computation", offset=error.offset) from None
     except ValueError as error:
-        raise wrong(f"tolerance '{entry.tolerance}': {error}", "tolerance") from None
+        raise claim.wrong(f"tolerance '{claim.tolerance}': {error}", "tolerance") from None
 
 
 def _tolerance(text: str, stated: Stated) -> float:
-    """An absolute tolerance from a number or a percentage of what is stated."""
+    """Return an absolute tolerance from a number or a percentage of what is stated."""
     try:
         number = float(text.removesuffix("%"))
     except ValueError:
@@ -194,6 +223,6 @@ def _tolerance(text: str, stated: Stated) -> float:
         raise ValueError("write a number, or a percentage of what is stated")
     if not text.endswith("%"):
         return number
-    if abs(stated.low) == float("inf") or abs(stated.high) == float("inf"):
+    if not stated.is_finite:
         raise ValueError("a percentage needs a stated number or range")
     return number / 100 * max(abs(stated.low), abs(stated.high))

@@ -15,9 +15,9 @@ from enum import StrEnum
 
 import pandas as pd
 
-from cxrbench.claims.evidence import Basis, Context, NotHere, Value, show
+from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import FormulaError, Range
-from cxrbench.claims.model import OURS, Check, Claim, Claims, Stated
+from cxrbench.claims.inputs import Basis, Context, NotHere, Value, show
 from cxrbench.study.errors import UserError
 
 
@@ -45,7 +45,7 @@ LEDGER_COLUMNS = (
 
 
 def check_claims(claims: Claims, context: Context) -> pd.DataFrame:
-    """One row per claim (:data:`LEDGER_COLUMNS`), in the file's order.
+    """Return one row per claim (:data:`LEDGER_COLUMNS`), in the file's order.
 
     ``computed_*`` is the computation at the date of the claim, ``now_*`` at the newest prices, NaN where
     there is none; equal ends are a single value. UserError with file, line and column when a formula
@@ -56,44 +56,46 @@ def check_claims(claims: Claims, context: Context) -> pd.DataFrame:
 
 
 def broken(ledger: pd.DataFrame) -> pd.DataFrame:
-    """The rows of our own claims that no longer follow from the evidence."""
+    """Return the rows of our own claims that no longer follow from the evidence."""
     return ledger[ledger["verdict"] == Verdict.DOES_NOT_FOLLOW]
 
 
 def outdated(ledger: pd.DataFrame) -> pd.DataFrame:
-    """The rows of our own claims that newer prices than those they name would change."""
+    """Return the rows of our own claims that newer prices than those they name would change."""
     moved = (ledger["computed_low"] != ledger["now_low"]) | (ledger["computed_high"] != ledger["now_high"])
     return ledger[(ledger["source"] == OURS) & ledger["now_low"].notna() & moved]
 
 
 def against(ledger: pd.DataFrame) -> pd.DataFrame:
-    """The rows that speak against a text, if only under the assumption of a conditional one."""
+    """Return the rows that speak against a text, if only under the assumption of a conditional one."""
     return ledger[ledger["verdict"].isin(AGAINST) | ledger["if_assumed"].isin(AGAINST)]
 
 
 def findings(ledger: pd.DataFrame) -> int:
-    """How many things speak against the texts: rows that rest on one fact count once."""
+    """Return how many things speak against the texts: rows that rest on one fact count once."""
     rows = against(ledger)
     return int(rows["rests_on"].where(rows["rests_on"] != "", rows["id"]).nunique())
 
 
 def drifted(ledger: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose verdict is not the one that the last review of the claims file saw."""
+    """Return the rows whose verdict is not that of the last review of the claims file."""
     return ledger[(ledger["reviewed"] != "") & (ledger["reviewed"] != ledger["verdict"])]
 
 
 def _row(claim: Claim, context: Context) -> dict[str, object]:
+    if claim.verdict and claim.verdict not in VERDICTS:
+        known = f"use one of {', '.join(VERDICTS)}, or none"
+        raise claim.wrong(f"unknown verdict '{claim.verdict}'; {known}", "verdict")
     row: dict[str, object] = dict.fromkeys(LEDGER_COLUMNS, "")
-    told = ("id", "source", "where", "says", "unit", "note", "striking", "rests_on", "assumes")
-    row |= {key: getattr(claim, key) for key in told}
     row |= dict.fromkeys(("computed_low", "computed_high", "now_low", "now_high", "tolerance"), float("nan"))
-    row["reviewed"], row["yes_no"] = _reviewed(claim), False
+    copied = ("id", "source", "where", "says", "unit", "note", "striking", "rests_on", "assumes")
+    row |= {key: getattr(claim, key) for key in copied} | {"reviewed": claim.verdict, "yes_no": False}
     check = claim.check
     if check is None:
         return row | {"verdict": Verdict.NOT_TESTABLE, "why": claim.missing}
     row |= {"stated": check.stated.shown, "tolerance": check.tolerance, "yes_no": check.stated.yes_no}
     try:
-        values = {name: claim.value_of(name, context) for name in claim.inputs}
+        values = {name: _find(claim, name, context) for name in claim.inputs}
     except NotHere as error:
         return row | {"verdict": Verdict.NOT_TESTABLE, "why": str(error)}
     then = _value(claim, check, {name: value.then for name, value in values.items()})
@@ -108,27 +110,23 @@ def _row(claim: Claim, context: Context) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _reviewed(claim: Claim) -> str:
-    if claim.verdict and claim.verdict not in VERDICTS:
-        raise UserError(
-            f"{claim.at['verdict']}: claim {claim.id}: unknown verdict '{claim.verdict}'; "
-            f"use one of {', '.join(VERDICTS)}, or none"
-        )
-    return claim.verdict
+def _find(claim: Claim, name: str, context: Context) -> Value:
+    try:
+        return claim.inputs[name].find(context)
+    except UserError as error:
+        raise claim.wrong(f"input '{name}': {error}", "inputs", name) from None
 
 
-def _value(claim: Claim, check: Check, inputs: Mapping[str, float | Range]) -> Range:
+def _value(claim: Claim, check: Check, inputs: Mapping[str, Range]) -> Range:
     try:
         return check.computation.value(inputs)
     except FormulaError as error:
-        raise UserError(
-            f"{claim.at['computation']}: claim {claim.id}: computation '{check.computation.text}' fails: "
-            f"{error}; correct the formula or its inputs"
-        ) from None
+        what = f"computation '{check.computation.text}' fails: {error}; correct the formula or its inputs"
+        raise claim.wrong(what, "computation") from None
 
 
 def _basis(check: Check, values: Mapping[str, Value]) -> Basis:
-    """The input that is farthest from the text; a document where its statement is all that is compared."""
+    """Return the basis farthest from the text; a document where its statement is all that is compared."""
     farthest = max((value.basis for value in values.values()), key=list(Basis).index, default=Basis.OWN)
     bare = check.computation.text.strip() in values
     return Basis.DOCUMENT if bare and farthest is Basis.SOURCE else farthest
@@ -149,9 +147,9 @@ def _verdict(ours: bool, check: Check, basis: Basis, then: Range, now: Range) ->
 def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
     low, high = computed
     slack = tolerance + 1e-9 * max(abs(low), abs(high))  # decimal fractions are not exact in binary
-    if stated.is_range and low != high:
+    if stated.low != stated.high and stated.is_finite and low != high:
         return abs(low - stated.low) <= slack and abs(high - stated.high) <= slack
-    if stated.low == stated.high and low != high:  # one number stated, a range computed: does it hold it?
+    if stated.low == stated.high and low != high:  # one number stated, a range computed
         return low - slack <= stated.low <= high + slack
     return stated.low - slack <= low and high <= stated.high + slack
 

@@ -62,7 +62,7 @@ def compare_with_recorded(
     Speed is judged only on a machine whose device and processor have the recorded names.
     """
     from cxrbench.analysis.compare import compare, readable
-    from cxrbench.cost.cells import cost_table, pricing_of
+    from cxrbench.cost.costs import cost_table, pricing_of
     from cxrbench.evidence.record import RECORD, read_record
     from cxrbench.evidence.store import Recorded
     from cxrbench.paper.cost_tables import mark

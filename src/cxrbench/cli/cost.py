@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,14 +22,12 @@ from cxrbench.study.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.cost.decision import Decision
+    from cxrbench.study.config import Pricing
 
 app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
 RegionOption = Annotated[str | None, typer.Option(help="AWS region; none: the study's.")]
-BasisOption = Annotated[
-    str | None, typer.Option(help="on_demand, spot, reserved_1y, ...; none: the study's.")
-]
+BasisOption = Annotated[str | None, typer.Option(help="on_demand, spot, ...; none: the study's.")]
 DateOption = Annotated[str | None, typer.Option("--as-of", help="Newest prices up to this date.")]
 OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
@@ -40,15 +36,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on st
 def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
     """Print rows as JSON or as ``text`` (none: all columns); ``out``: write them as CSV instead of text."""
     from cxrbench.cli.cost_text import in_columns
+    from cxrbench.study.files import write_csv
 
     if out:
-        from cxrbench.study.files import write_csv
-
         write_csv(out, table)
     if as_json:
         print(table.to_json(orient="records", indent=1))
     elif not out:
         print(in_columns(table) if text is None else text)
+
+
+def _priced(
+    records: list[Path] | None, study: Path, prices: Path, region: str | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, Pricing]:
+    """Return the cost rows of the records (none: the recorded ones), all prices, and the pricing."""
+    from cxrbench.cost.costs import cost_table, pricing_of
+    from cxrbench.cost.prices import read_prices
+
+    pricing = pricing_of(study, region)
+    return cost_table(records or [RECORDED], prices, pricing), read_prices(prices), pricing
 
 
 @app.command("table")
@@ -60,21 +66,19 @@ def cost_of_records(
     basis: BasisOption = None,
     as_of: DateOption = None,
     target_auroc: Annotated[
-        float | None, typer.Option(help="Also the cost until this macro AUROC on validation is reached.")
+        float | None, typer.Option(help="Also the cost until this validation AUROC.")
     ] = None,
     runs: Annotated[float | None, typer.Option(help="Share compilation between so many runs.")] = None,
-    exactly: Annotated[
-        bool, typer.Option("--exactly", help="Only what is named, even when that is nothing.")
-    ] = False,
+    exactly: Annotated[bool, typer.Option("--exactly", help="Only what is named, even if nothing.")] = False,
     recorded: Annotated[
-        Path | None, typer.Option(help="Root of recorded evidence: its runs stand beside fresh ones.")
+        Path | None, typer.Option(help="Recorded evidence to show beside fresh runs.")
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Price cells: hours by phase times the price of an instance, marked measured or proxy."""
     from cxrbench.cli import cost_text
-    from cxrbench.cost.cells import cost_table, pricing_of
+    from cxrbench.cost.costs import cost_table, pricing_of
 
     pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
@@ -92,19 +96,20 @@ def cost_regimes(
 ) -> None:
     """The same cells, and the published ratio, under every price basis and date; does the ranking turn?"""
     from cxrbench.cli import cost_text
-    from cxrbench.cost import cells, ratios, regimes
+    from cxrbench.cost.costs import hours_of, pricing_of, runs_of
     from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.ratios import ratio_table, turning_sentences
+    from cxrbench.cost.regimes import ranking_sentences, regime_table
 
-    pricing, table = cells.pricing_of(study, region), read_prices(prices)
-    hours = cells.hours_of(cells.runs_of(records or [RECORDED]))
-    costs, pairs = regimes.regime_table(hours, table, pricing), ratios.ratio_table(table, pricing)
+    pricing, table = pricing_of(study, region), read_prices(prices)
+    costs = regime_table(hours_of(runs_of(records or [RECORDED])), table, pricing)
+    pairs = ratio_table(table, pricing)
     if as_json:
         rows = (some.to_json(orient="records") for some in (costs, pairs))
         print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
-        return
-    print(cost_text.regimes(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
-    sentences = [*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(costs)]
-    print(*sentences, sep="\n")
+    else:
+        print(cost_text.costs(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
+        print(*turning_sentences(table, pricing), *ranking_sentences(costs), sep="\n")
 
 
 @app.command("spot")
@@ -119,15 +124,12 @@ def cost_spot(
     as_json: JsonOption = False,
 ) -> None:
     """What interruptions are expected to add on spot (projected)."""
-    from cxrbench.cost.cells import cost_table, pricing_of
-    from cxrbench.cost.prices import read_prices
     from cxrbench.cost.spot import RATES, spot_table
 
-    pricing = pricing_of(study, region)
-    costs = cost_table(records or [RECORDED], prices, pricing)
     hours = None if restart is None else restart / 60
-    table = spot_table(costs, read_prices(prices), pricing, rate or RATES, save_every / 60, hours)
-    _print(table, as_json)
+    _print(
+        spot_table(*_priced(records, study, prices, region), rate or RATES, save_every / 60, hours), as_json
+    )
 
 
 @app.command("break-even")
@@ -143,9 +145,7 @@ def cost_break_even(
 ) -> None:
     """Runs until a port pays: for your numbers, or for the published cases and our own cells."""
     from cxrbench.cli import cost_text
-    from cxrbench.cost.breakeven import arithmetic, break_even_table
-    from cxrbench.cost.cells import cost_table, pricing_of
-    from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.porting import arithmetic, break_even_table
 
     given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
     numbers = [number for number in given.values() if number is not None]
@@ -155,16 +155,14 @@ def cost_break_even(
         missing = next(name for name, number in given.items() if number is None)
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
-        pricing = pricing_of(study)
-        costs = cost_table(records or [RECORDED], prices, pricing)
-        table = break_even_table(costs, read_prices(prices), pricing)
+        table = break_even_table(*_priced(records, study, prices))
         _print(table, as_json, cost_text.break_even(table))
 
 
 @app.command("reserve")
 def cost_reserve(prices: PricesOption = PRICES, as_json: JsonOption = False) -> None:
     """The utilisation at which a reservation pays: its rate over the rate on demand, at the newest prices."""
-    from cxrbench.cost.breakeven import reservations
+    from cxrbench.cost.porting import reservations
     from cxrbench.cost.prices import read_prices
 
     _print(reservations(read_prices(prices)), as_json)
@@ -222,14 +220,9 @@ def cost_decide(
     capacity: Annotated[
         float, typer.Option(prompt="share of it that Trainium capacity can take, 0 to 1", help="0 to 1.")
     ],
-    ongoing: Annotated[
-        float, typer.Option(help="USD per month of engineering for a second platform; assumed to be none.")
-    ] = 0.0,
+    ongoing: Annotated[float, typer.Option(help="USD a month of work on the second platform.")] = 0.0,
     ratio: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            help="Your own cost ratio, Trainium over GPU, low and high; instead of a published one."
-        ),
+        tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
     ] = None,
     basis: Annotated[
         str | None, typer.Option(help="Put the preprint's ratio (cnn) at the newest prices of this basis.")
@@ -240,7 +233,9 @@ def cost_decide(
     as_json: JsonOption = False,
 ) -> None:
     """Port to Trainium or stay? Your numbers in, the arithmetic out."""
-    from cxrbench.cost.decision import decide, ratio_for
+    import pandas as pd
+
+    from cxrbench.cost.porting import decide, ratio_for
     from cxrbench.cost.ratios import Ratio
 
     if ratio:
@@ -248,20 +243,9 @@ def cost_decide(
     else:
         chosen = ratio_for(architecture, basis, records, study, prices)
     decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
-    print(_as_json(decision) if as_json else "\n".join(decision.arithmetic))
-
-
-def _as_json(decision: Decision) -> str:
-    """Return a decision as JSON; infinitely many months are null."""
-    ratio = decision.ratio
-    value = {
-        "verdict": decision.verdict, "ratio": [ratio.low, ratio.high], "kind": ratio.kind,
-        "source": ratio.source, "saving_per_month": decision.saving_per_month,
-        "net_over_horizon": decision.net_over_horizon,
-        "months_to_break_even": [None if math.isinf(end) else end for end in decision.months_to_break_even],
-        "arithmetic": decision.arithmetic,
-    }  # fmt: skip
-    return json.dumps(value, indent=1)
+    source = {"ratio": [chosen.low, chosen.high], "kind": chosen.kind, "source": chosen.source}
+    as_rows = pd.Series(vars(decision) | source)  # its JSON has null for infinitely many months
+    print(as_rows.to_json(indent=1) if as_json else "\n".join(decision.arithmetic))
 
 
 @app.command("report")

@@ -6,17 +6,13 @@ import math
 
 import pandas as pd
 
-from cxrbench.cost.cells import EXCLUDED
+from cxrbench.cost.costs import EXCLUDED
 from cxrbench.paper.cost_tables import machine_names, runs_in_words
 
 _COSTS = (
-    "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "hours_total", "usd_total",
-    "usd_used_cores", "usd_per_million_images", "cost_to_usable", "usd_sd", "target_auroc", "usd_to_auroc",
-    "cost_to_auroc", "usd_amortised", "amortised_over",
-)  # fmt: skip
-_REGIMES = (
-    "cell", "machine", "kind", "instance", "region", "basis", "as_of", "usd_per_hour", "usd_total",
-    "cost_to_usable", "usd_sd",
+    "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "usd_per_hour",
+    "hours_total", "usd_total", "usd_used_cores", "usd_per_million_images", "cost_to_usable", "usd_sd",
+    "target_auroc", "usd_to_auroc", "cost_to_auroc", "usd_amortised", "amortised_over",
 )  # fmt: skip
 _HEADS = {
     "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
@@ -36,6 +32,8 @@ _HEADS = {
 
 def costs(table: pd.DataFrame) -> str:
     """Return cost rows, and what the dollars leave out."""
+    if table.empty:
+        return in_columns(table)
     shown = table.assign(machine=machine_names(table)).filter(_COSTS)
     if (table["usd_used_cores"] == table["usd_total"]).all():
         shown = shown.drop(columns="usd_used_cores")
@@ -43,11 +41,6 @@ def costs(table: pd.DataFrame) -> str:
     if unknown := int(table["others_share"].isna().sum()):
         note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
     return f"{in_columns(shown)}\n{note}"
-
-
-def regimes(table: pd.DataFrame) -> str:
-    """Return cost rows under every regime."""
-    return in_columns(table.assign(machine=machine_names(table))[[*_REGIMES]] if len(table) else table)
 
 
 def break_even(table: pd.DataFrame) -> str:
@@ -76,12 +69,9 @@ def in_columns(table: pd.DataFrame) -> str:
     if len(alike) == len(table.columns):
         alike = alike[1:]
     shown = table.drop(columns=alike).to_string(index=False, float_format=_digits, na_rep="-")
-    below = "; ".join(f"{name} {_text(table[name].iloc[0])}" for name in alike if table[name].iloc[0] != "")
-    return f"{shown}\nIn all rows: {below}." if below else shown
-
-
-def _text(value: object) -> str:
-    return _digits(value) if isinstance(value, float) else str(value)
+    first = {name: table[name].iloc[0] for name in alike if table[name].iloc[0] != ""}
+    texts = (f"{name} {_digits(it) if isinstance(it, float) else it}" for name, it in first.items())
+    return f"{shown}\nIn all rows: {'; '.join(texts)}." if first else shown
 
 
 def _digits(value: float) -> str:

@@ -48,8 +48,9 @@ def claims(
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
 ) -> None:
     """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
-    from cxrbench.claims import broken, check_claims, drifted, outdated, read_claims, read_context
-    from cxrbench.claims.evidence import show
+    from cxrbench.claims.file import read_claims
+    from cxrbench.claims.inputs import read_context, show
+    from cxrbench.claims.ledger import broken, check_claims, drifted, outdated
     from cxrbench.study.errors import UserError, suggestion
 
     known = read_claims(file)

@@ -5,31 +5,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cxrbench.study.errors import UserError, nearest
-
 
 @dataclass(frozen=True)
 class Device:
-    """Documented dense bf16 (T4, V100: fp16) peak of one core, its fp32 peak and memory bandwidth if known.
+    """Documented dense peaks of one core in TFLOP/s, and its memory bandwidth; None: not documented.
 
-    ``fp32_tflops`` is of true fp32, not of TF32: PyTorch multiplies fp32 matrices in fp32 by default.
-    ``family``: neuron, gpu or cpu. Efficiencies carry over within one, never between them: the share of
-    its peak that a CPU gives a small network says nothing about a GPU or a systolic array.
-    ``read``: whether the source itself was read; otherwise it is quoted by somebody else.
+    ``tflops`` is of bf16 (T4, V100: fp16), ``tflops_fp32`` of true fp32, not of TF32: PyTorch multiplies
+    fp32 matrices in fp32 by default. Efficiencies carry over within a ``family`` only: a CPU's share of its
+    peak says nothing about a GPU or a systolic array. ``evidence``: whether the source itself was read.
     """
 
     name: str
-    peak_tflops: float
+    family: str  # neuron, gpu or cpu
+    tflops: float
+    tflops_fp32: float | None
     bandwidth_gb_s: float | None
+    evidence: str  # read, second hand
     source: str
-    family: str = "gpu"
-    read: bool = False
-    fp32_tflops: float | None = None
-    fp32_source: str = ""
+    source_fp32: str = ""
 
     def peak(self, precision: str) -> float | None:
-        """TFLOP/s of one core in ``precision``; none where no document gives it."""
-        return self.fp32_tflops if precision == "fp32" else self.peak_tflops
+        """Return the TFLOP/s of one core in ``precision``; None where no document gives it."""
+        return self.tflops_fp32 if precision == "fp32" else self.tflops
 
 
 _TITAN = "NVIDIA's data sheet, as quoted in pytorch/torchtitan torchtitan/tools/utils.py @02581674"
@@ -49,40 +46,31 @@ _A10G = (
 )
 _H100 = f"{_TITAN}; bandwidth: CloudExpat, AWS Trainium vs NVIDIA H100"
 _CORE_BANDWIDTH = 820 * 1.073741824 / 2
+_READ, _QUOTED = "read", "second hand"
 DEVICES = {
     device.name: device
     for device in (
-        Device("Trainium", 92.0, _CORE_BANDWIDTH, _NKI, "neuron", True, 23.0, _NKI_FP32),
-        Device("Inferentia2", 92.0, _CORE_BANDWIDTH, _NKI, "neuron", True, 23.0, _NKI_FP32),
-        Device("Trainium2", 10700 / 128, None, _TRN2, "neuron", True, 181 / 8, _TRN2_FP32),
-        Device("A10G", 70.0, 600.0, _A10G),
-        Device("T4", 65.0, None, _LIGHTNING, fp32_tflops=8.1, fp32_source=_LIGHTNING_FP32),
-        Device("V100", 125.0, None, _LIGHTNING, fp32_tflops=15.7, fp32_source=_LIGHTNING_FP32),
-        Device("L4", 121.0, None, _LIGHTNING),
-        Device("L40S", 362.0, None, _TITAN),
-        Device("A100-40GB", 312.0, None, _TITAN, fp32_tflops=19.5, fp32_source=_LIGHTNING_FP32),
-        Device("A100-80GB", 312.0, None, _TITAN, fp32_tflops=19.5, fp32_source=_LIGHTNING_FP32),
-        Device("H100", 989.0, 3350.0, _H100, fp32_tflops=67.0, fp32_source=_LIGHTNING_FP32),
-        Device("H200", 989.0, None, _TITAN),
+        Device("Trainium", "neuron", 92.0, 23.0, _CORE_BANDWIDTH, _READ, _NKI, _NKI_FP32),
+        Device("Inferentia2", "neuron", 92.0, 23.0, _CORE_BANDWIDTH, _READ, _NKI, _NKI_FP32),
+        Device("Trainium2", "neuron", 10700 / 128, 181 / 8, None, _READ, _TRN2, _TRN2_FP32),
+        Device("A10G", "gpu", 70.0, None, 600.0, _QUOTED, _A10G),
+        Device("T4", "gpu", 65.0, 8.1, None, _QUOTED, _LIGHTNING, _LIGHTNING_FP32),
+        Device("V100", "gpu", 125.0, 15.7, None, _QUOTED, _LIGHTNING, _LIGHTNING_FP32),
+        Device("L4", "gpu", 121.0, None, None, _QUOTED, _LIGHTNING),
+        Device("L40S", "gpu", 362.0, None, None, _QUOTED, _TITAN),
+        Device("A100-40GB", "gpu", 312.0, 19.5, None, _QUOTED, _TITAN, _LIGHTNING_FP32),
+        Device("A100-80GB", "gpu", 312.0, 19.5, None, _QUOTED, _TITAN, _LIGHTNING_FP32),
+        Device("H100", "gpu", 989.0, 67.0, 3350.0, _QUOTED, _H100, _LIGHTNING_FP32),
+        Device("H200", "gpu", 989.0, None, None, _QUOTED, _TITAN),
     )
 }
 
-_KINDS = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls its cores
-
-
-def device(name: str) -> Device:
-    """The documented peaks of an accelerator as prices.csv names it; UserError when there are none."""
-    if name not in DEVICES:
-        raise UserError(
-            f"no documented peak for '{name}'{nearest(name, DEVICES)} (known: {', '.join(DEVICES)}); "
-            "add it with its source to cost/devices.py"
-        )
-    return DEVICES[name]
+_NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls them
 
 
 def device_of_host(named: str) -> Device | None:
-    """The device that a driver calls ``named`` (``NVIDIA A100-SXM4-40GB``); none without documented peaks."""
-    for alias, name in _KINDS.items():
+    """Return the device that a driver calls ``named``, such as ``NVIDIA A100-SXM4-40GB``; None if unknown."""
+    for alias, name in _NEURON_CORES.items():
         if re.search(rf"\b{alias}d?\b", named):
             return DEVICES[name]
     for name, known in DEVICES.items():

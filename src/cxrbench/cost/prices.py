@@ -6,7 +6,6 @@ NeuronCores on Trainium and Inferentia, GPUs on GPU instances, vCPUs on instance
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
@@ -32,7 +31,7 @@ UNDATED = "undated"
 
 
 class NoPrice(UserError):
-    """The table has no row for what was asked; ``reason`` says so in a few words, without what to do."""
+    """The table has no row for what was asked; ``reason`` is the message without what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}")
@@ -65,10 +64,10 @@ COLUMNS = tuple(Price.columns())
 
 
 def read_prices(path: Path | str) -> pd.DataFrame:
-    """The price table in ``path``, one row per price, text columns as ``str`` and numbers as ``float64``.
+    """Return the price table in ``path``: texts as ``str``, numbers as ``float64``, unknown ones NaN.
 
-    Empty numbers become NaN, an empty ``as_of`` stays ``""`` (undated). UserError with file, line and
-    column for anything that is not a price in US dollars with a source.
+    An undated price has the date ``""``. UserError with file, line and column for anything that is not a
+    price in US dollars with a source.
     """
     rows = read_rows(path, Price)
     if not rows:
@@ -86,8 +85,21 @@ def read_prices(path: Path | str) -> pd.DataFrame:
     return table.astype(dict.fromkeys(["usd_per_hour", *HARDWARE[1:]], "float64"))
 
 
+def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.DataFrame:
+    """Return one row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
+
+    ``where``: values of columns that the rows must have. An undated price is taken only where no dated one
+    qualifies, and has the ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
+    """
+    if as_of is not None:
+        prices = prices[prices["as_of"] <= _last_date(as_of)]
+    for column, value in where.items():
+        prices = prices[prices[column] == value]
+    rows = prices.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
+    return rows.assign(as_of=rows["as_of"].replace("", UNDATED)).reset_index(drop=True)
+
+
 def _last_date(as_of: str) -> str:
-    """The last ``as_of`` of the table that ``as_of`` admits; undated rows sort before every date."""
     if as_of == UNDATED:
         return ""
     try:
@@ -96,61 +108,28 @@ def _last_date(as_of: str) -> str:
         raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
 
 
-def newest(
-    prices: pd.DataFrame,
-    as_of: str | None = None,
-    region: str | None = None,
-    bases: Iterable[str] | None = None,
-    instances: Iterable[str] | None = None,
-) -> pd.DataFrame:
-    """One row per instance, region and basis: the newest dated up to ``as_of`` (ISO; none: the newest).
-
-    An undated price is taken only where no dated one qualifies; nothing says when it was true, so its
-    ``as_of`` stays empty for the caller to show. ``as_of`` = :data:`UNDATED` asks for those alone.
-    """
-    keep = pd.Series(True, index=prices.index)
-    if as_of is not None:
-        keep &= prices["as_of"] <= _last_date(as_of)
-    if region is not None:
-        keep &= prices["region"] == region
-    if bases is not None:
-        keep &= prices["basis"].isin(list(bases))
-    if instances is not None:
-        keep &= prices["instance"].isin(list(instances))
-    rows = prices[keep].sort_values([*KEY, "as_of"], kind="stable")
-    return rows.drop_duplicates(KEY, keep="last").reset_index(drop=True)
-
-
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:
-    """The row that prices ``instance`` in ``region`` on ``basis``: the newest up to ``as_of``.
-
-    Dates as for :func:`newest`. :class:`NoPrice`, with the nearest right name or what there is instead, when
-    there is none.
-    """
-    rows = newest(prices, as_of, region, [basis], [instance])
+    """Return the :func:`newest` price of ``instance``; NoPrice when there is none."""
+    rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
     if rows.empty:
-        raise _no_such_price(prices, (instance, region, basis), as_of)
+        raise _no_price(prices, (instance, region, basis), as_of)
     return rows.iloc[0]
 
 
-def _no_such_price(prices: pd.DataFrame, wanted: tuple[str, ...], as_of: str | None) -> NoPrice:
+def _no_price(prices: pd.DataFrame, wanted: tuple[str, str, str], as_of: str | None) -> NoPrice:
     """Name which of instance, region, basis and date has no row, and what there is instead."""
     of = ""
-    for column, name, after in zip(KEY, wanted, (" for {}", " in {}", ""), strict=True):
-        here = prices[prices[column] == name]
-        if here.empty:
-            break
-        prices, of = here, of + after.format(name)
-    else:
-        return NoPrice(
-            f"no price of {wanted[0]} ({wanted[1]}, {wanted[2]}) up to {as_of}",
-            f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a "
-            "later date",
-        )
-    known = sorted(set(prices[column]))
-    listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
+    for column, name, link in zip(KEY, wanted, (" for ", " in ", ""), strict=True):
+        known = sorted(set(prices[column]))
+        if name not in known:
+            listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
+            reason = f"no price{of} with {column} '{name}'{listed}"
+            return NoPrice(reason, f"add a row to prices.csv{nearest(name, known)}")
+        prices, of = prices[prices[column] == name], f"{of}{link}{name}"
+    reason = f"no price of {wanted[0]} ({wanted[1]}, {wanted[2]}) up to {as_of}"
+    oldest = prices["as_of"].min()
     return NoPrice(
-        f"no price{of} with {column} '{name}'{listed}", f"add a row to prices.csv{nearest(name, known)}"
+        reason, f"the oldest row is of {oldest}; add an older row to prices.csv or ask for a later date"
     )

@@ -2,8 +2,7 @@
 
 A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC is two FLOP) and moves
 ``bytes`` through memory. A device does at best ``share x peak`` FLOP/s and its bandwidth in bytes/s; shares
-come from runs elsewhere with the same kind of network in the same precision: a share of a bf16 peak says
-nothing about fp32. Nothing here is ever a measurement.
+come from runs elsewhere with the same kind of network in the same precision.
 """
 
 from __future__ import annotations
@@ -11,30 +10,27 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
-from cxrbench.cost.prices import UNDATED, newest
+from cxrbench.cost.prices import newest
 from cxrbench.evidence.machine import is_busy, machine_of
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import FAMILIES
 
-# A single device's share is taken as known to this factor only, up and down. An assumption; a test holds it
-# above the largest factor between our own cells of one kind on one processor, over networks and sizes.
+# A single device's share is taken as known to this factor only, up and down: an assumption that a test holds
+# above the largest factor between our own cells of one kind on one processor.
 SPREAD = 4.0
 MIN_DEVICES = 3  # leaving one device out needs two others
-AUDIT = Path("audit/audit.csv")
-_NEEDED = ("architecture", "pixels", "gmac")
-COLUMNS = [
+PROJECTION_COLUMNS = [
     "architecture", "pixels", "precision", "instance", "region", "basis", "as_of", "cores", "low", "high",
     "usd_per_million_low", "usd_per_million_high", "kind", "sources", "assumptions", "error", "why_not",
 ]  # fmt: skip
@@ -55,8 +51,7 @@ class NotProjected(UserError):
         super().__init__(f"not projected: {reason}")
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """One training image of a network: its kind, forward GMAC, and bytes moved per image (none: unknown)."""
 
     kind: str
@@ -69,8 +64,7 @@ class Work:
         return 6e9 * self.gmac
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """The share of the peak of a device in ``precision`` that some work reached, and its source.
 
     Of our own runs also the cores of the device that did it, and images per second.
@@ -142,7 +136,7 @@ def project(
     else:
         limit = cores * target.bandwidth_gb_s * 1e9 / work.bytes
         assumptions.append("at most what the documented memory bandwidth lets through")
-    peak = target.fp32_source if precision == "fp32" else target.source
+    peak = target.source_fp32 if precision == "fp32" else target.source
     return {
         "low": min(min(low, 1.0) * per_share, limit),
         "high": min(min(high, 1.0) * per_share, limit),
@@ -159,41 +153,34 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> pd.D
     what the projection of that kind of network got wrong elsewhere.
     """
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
-    known, tested = [*measured, *PUBLISHED], backtest(measured)
-    rates = newest(prices, study.prices.as_of, study.prices.region, [study.prices.basis])
-    rates = rates[rates["accelerator"].isin(list(DEVICES))]
+    known, tested, where = [*measured, *PUBLISHED], backtest(measured), study.prices
+    rates = newest(prices, where.as_of, region=where.region, basis=where.basis)
     wanted = dict.fromkeys(
         (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
         for cell in study.all_cells()
     )
     rows: list[dict[str, Any]] = []
-    for network in wanted:
-        identity = dict(zip(COLUMNS, network, strict=False))
+    for architecture, pixels, precision in wanted:
+        network = {"architecture": architecture, "pixels": pixels, "precision": precision}
         try:
-            work = work_of(audit, *network[:2])
-            some = [_on_instance(work, rate, known, network[2], tested) for _, rate in rates.iterrows()]
-            rows += [identity | row for row in sorted(some, key=lambda row: "why_not" in row)]
+            work = work_of(audit, architecture, pixels)
         except NotProjected as reason:
-            rows.append(identity | {"why_not": str(reason)})
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _on_instance(
-    work: Work, rate: pd.Series, known: Sequence[Speed], precision: str, tested: pd.DataFrame
-) -> dict[str, Any]:
-    """Return a row of :func:`projection_table` for a row of prices."""
-    device, usd = DEVICES[rate["accelerator"]], rate["usd_per_hour"]
-    row = rate[["instance", "region", "basis", "as_of", "cores"]].to_dict()
-    row["as_of"] = row["as_of"] or UNDATED
-    try:
-        made = project(work, device, int(rate["cores"]), known, precision)
-    except NotProjected as reason:
-        return row | {"why_not": str(reason)}
-    return row | made | {
-        "usd_per_million_low": usd / made["high"] / 3600 * 1e6,
-        "usd_per_million_high": usd / made["low"] / 3600 * 1e6,
-        "error": _error(work.kind, device.family, tested),
-    }  # fmt: skip
+            rows.append(network | {"why_not": str(reason)})
+            continue
+        some = []
+        for _, rate in rates[rates["accelerator"].isin(list(DEVICES))].iterrows():
+            row = network | rate[["instance", "region", "basis", "as_of", "cores"]].to_dict()
+            device = DEVICES[rate["accelerator"]]
+            try:
+                row |= project(work, device, int(rate["cores"]), known, precision)
+                row["usd_per_million_low"] = rate["usd_per_hour"] / row["high"] / 3600 * 1e6
+                row["usd_per_million_high"] = rate["usd_per_hour"] / row["low"] / 3600 * 1e6
+                row["error"] = _error(work.kind, device.family, tested)
+            except NotProjected as reason:
+                row["why_not"] = str(reason)
+            some.append(row)
+        rows += sorted(some, key=lambda row: "why_not" in row)
+    return pd.DataFrame(rows, columns=PROJECTION_COLUMNS)
 
 
 def _error(kind: str, family: str, tested: pd.DataFrame) -> str:
@@ -214,55 +201,84 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
     more of a family each is left out of its own projection; with fewer, each network and size is left out of
     what its own device reached, because a run's own share only gives back what was measured.
     """
-    rows = []
     groups: dict[tuple[str, str, str], list[Speed]] = {}
     for run in measured:
         groups.setdefault((run.work.kind, run.device.family, run.precision), []).append(run)
-    for (kind, family, precision), group in groups.items():
-        for run in group:
-            others, method = _left(group, run)
-            made = {"low": math.nan, "high": math.nan}
-            if others:
-                made = project(run.work, run.device, run.cores, others, precision)
-            middle = math.sqrt(made["low"] * made["high"])
-            rows.append(
-                {
-                    "device": run.device.name, "family": family, "kind": kind, "precision": precision,
-                    "measured": run.images_per_second, "share": run.share, "low": made["low"],
-                    "high": made["high"], "error": middle / run.images_per_second - 1, "method": method,
-                    "source": run.source,
-                }
-            )  # fmt: skip
+    rows = []
+    for run, alike in ((run, group) for group in groups.values() for run in group):
+        others, method = _without(run, alike)
+        made = {"low": math.nan, "high": math.nan}
+        if others:
+            made = project(run.work, run.device, run.cores, others, run.precision)
+        row = {"low": made["low"], "high": made["high"], "kind": run.work.kind, "method": method}
+        row |= {"device": run.device.name, "family": run.device.family, "precision": run.precision}
+        row |= {"measured": run.images_per_second, "share": run.share, "source": run.source}
+        error = math.sqrt(made["low"] * made["high"]) / run.images_per_second - 1
+        rows.append(row | {"error": error})
     return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
 
-def _left(group: list[Speed], run: Speed) -> tuple[list[Speed], str]:
+def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
     """Return which of ``group`` may stand in the projection of ``run``, and by which rule."""
-    if len({other.device.name for other in group}) >= MIN_DEVICES:
-        return [other for other in group if other.device.name != run.device.name], "leave one device out"
     same = [other for other in group if other.device.name == run.device.name]
+    if len({other.device.name for other in group}) >= MIN_DEVICES:
+        return [other for other in group if other not in same], "leave one device out"
     if others := [other for other in same if other.work.gmac != run.work.gmac]:
         return others, "leave one network and size out, same device"
     return [], "no error: nothing else of this kind measured on this device"
 
 
 def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
-    """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks."""
-    audit = read_audit(recorded)
-    found = []
-    for path in sorted(recorded.glob(f"*/*/*/seed*/{RECORD}")):
+    """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks.
+
+    A benchmark's share is of the matrix product measured beside it, its work the audit's: the FLOP that it
+    counts take grouped convolutions for dense ones.
+    """
+    audit, found = read_audit(recorded), []
+    for record in _records(recorded):
         with suppress(NotProjected):
-            record = read_record(path)
-            host = record.host
-            found.append(_of_record(record, study, audit, device_of_host(host.device), host.devices_used))
+            device = device_of_host(record.host.device)
+            found.append(_speed(record, study, audit, device, record.host.devices_used))
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):
+            peak, speed, platform = (row.get(key) for key in ("matmul_flops_per_second", "ours", "platform"))
+            if not peak or not speed:
+                continue
+            host, family = path.parent.name, FAMILIES.get(str(platform), "cpu")
             with suppress(NotProjected):
-                found.append(_of_bench(row, path.parent.name, audit))
+                work = work_of(audit, str(row.get("architecture")), int(row.get("pixels") or 0))
+                device = _measured_device(f"{platform} of {host}", peak / 1e12, family)
+                source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
+                found.append(reached(device, 1, work, speed, source, str(row.get("precision", "fp32"))))
     return found
 
 
-def _of_record(record: Record, study: Study, audit: pd.DataFrame, device: Device | None, cores: int) -> Speed:
+def cpu_speeds(study: Study, recorded: Path) -> list[Speed]:
+    """Return what recorded quiet cells reached on each machine: a mean over seeds per network, size and
+    precision.
+
+    A processor has no documented peak, so a share here is of one TFLOP/s and each machine is a family of its
+    own: shares compare runs on one processor, which is all that a backtest needs.
+    """
+    audit = read_audit(recorded)
+    seeds: dict[tuple[Device, Work, str], list[float]] = {}
+    for record in _records(recorded, "cpu"):
+        device = _measured_device(machine := machine_of(record, "cpu"), 1.0, machine)
+        with suppress(NotProjected):
+            run = _speed(record, study, audit, device, 1)
+            if not is_busy(record.timing.others_share):
+                seeds.setdefault((device, run.work, run.precision), []).append(run.images_per_second)
+    return [
+        reached(device, 1, work, mean(speeds), "our own cells", precision)
+        for (device, work, precision), speeds in seeds.items()
+    ]
+
+
+def _records(recorded: Path, platform: str = "*") -> Iterator[Record]:
+    return map(read_record, sorted(recorded.glob(f"*/*/{platform}/seed*/{RECORD}")))
+
+
+def _speed(record: Record, study: Study, audit: pd.DataFrame, device: Device | None, cores: int) -> Speed:
     """Return the speed of a record over ``cores`` cores of ``device``; NotProjected where it is not known."""
     dataset, architecture = record.cell.split("/")[:2]
     speed, precision = record.timing.images_per_second, str(record.recipe.get("precision", "fp32"))
@@ -274,45 +290,9 @@ def _of_record(record: Record, study: Study, audit: pd.DataFrame, device: Device
     return reached(device, cores, work, speed, f"cell {record.cell}", precision)
 
 
-def _of_bench(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Speed:
-    """Return the speed of a benchmark as a share of the matrix product measured beside it.
-
-    Its work is the audit's: the FLOP that a benchmark counts take grouped convolutions for dense ones.
-    """
-    peak, speed, platform = (row.get(key) for key in ("matmul_flops_per_second", "ours", "platform"))
-    if not peak or not speed:
-        raise NotProjected("the benchmark has no speed, or no matrix product beside it")
-    work = work_of(audit, str(row.get("architecture")), int(row.get("pixels") or 0))
-    device = _anything(f"{platform} of {host}", peak / 1e12, FAMILIES.get(str(platform), "cpu"))
-    source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
-    return reached(device, 1, work, speed, source, str(row.get("precision", "fp32")))
-
-
-def cpu_speeds(study: Study, recorded: Path) -> list[Speed]:
-    """Return what recorded quiet cells reached on each machine: a mean over seeds per network, size and
-    precision.
-
-    A processor has no documented peak, so a share here is of one TFLOP/s and each machine is a family of its
-    own: shares compare runs on one processor, which is all that a backtest needs.
-    """
-    audit = read_audit(recorded)
-    seeds: dict[Speed, list[float]] = {}
-    for path in sorted(recorded.glob(f"*/*/cpu/seed*/{RECORD}")):
-        record = read_record(path)
-        machine = machine_of(record, "cpu")
-        with suppress(NotProjected):
-            speed = _of_record(record, study, audit, _anything(machine, 1.0, machine), 1)
-            if not is_busy(record.timing.others_share):
-                alike = replace(speed, source="our own cells", share=0.0, images_per_second=0.0)
-                seeds.setdefault(alike, []).append(speed.images_per_second)
-    return [
-        reached(run.device, 1, run.work, mean(some), run.source, run.precision) for run, some in seeds.items()
-    ]
-
-
-def _anything(name: str, tflops: float, family: str) -> Device:
+def _measured_device(name: str, tflops: float, family: str) -> Device:
     """Return a device whose peak is ``tflops`` in every precision."""
-    return Device(name, tflops, None, "measured beside it", family, True, tflops, "measured beside it")
+    return Device(name, family, tflops, tflops, None, "measured", "measured beside it", "measured beside it")
 
 
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:
@@ -347,21 +327,19 @@ def read_audit(recorded: Path) -> pd.DataFrame:
 
     Only what a projection needs is checked; UserError with line and column where that is not usable.
     """
-    path = recorded / AUDIT
+    path, needed = recorded / "audit/audit.csv", ["architecture", "pixels", "gmac"]
     if not path.exists():
-        return pd.DataFrame(columns=[*_NEEDED, "problem"])
+        return pd.DataFrame(columns=[*needed, "problem"])
     try:
         table = pd.read_csv(path, dtype={"problem": str})
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable table ({error}); restore it with git") from None
-    if missing := [name for name in _NEEDED if name not in table]:
+    if missing := [name for name in needed if name not in table]:
         raise UserError(f"{path}:1: column {missing[0]} is missing; make the audit again")
     table["problem"] = table["problem"].fillna("") if "problem" in table else ""
-    bad = ~(pd.to_numeric(table["gmac"], errors="coerce") > 0) & (table["problem"] == "")
-    if bad.any():
-        row = int(bad.to_numpy().argmax())
+    bad = table[~(pd.to_numeric(table["gmac"], errors="coerce") > 0) & (table["problem"] == "")]
+    for line, gmac in zip(bad.index + 2, bad["gmac"], strict=True):
         raise UserError(
-            f"{path}:{row + 2}: column gmac: '{table['gmac'].iloc[row]}' is not a number above zero; "
-            "make the audit again"
+            f"{path}:{line}: column gmac: '{gmac}' is not a number above zero; make the audit again"
         )
     return table

@@ -1,4 +1,4 @@
-"""Cost ratios of Trainium over a GPU: published ones, and what they become at other prices.
+"""Cost ratios of Trainium over a GPU: published ones, and what the preprint's becomes at other prices.
 
 Run times never change here, so a ranking can turn only through prices.
 """
@@ -15,8 +15,8 @@ from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import GPU, TRAINIUM
 
-PREPRINT_DATE = "2025-12-23"  # the day of the preprint: the newest price up to then is taken
-# Which instances to compare beside the study's own pair; the preprint's ratio is of trn1 against g5.
+PREPRINT_DATE = "2025-12-23"  # the newest price up to the day of the preprint is taken
+# Compared beside the study's own pair.
 _PAIRS = (
     ("trn1.2xlarge", "g5.2xlarge"),
     ("trn1.32xlarge", "p4d.24xlarge"),
@@ -24,6 +24,10 @@ _PAIRS = (
     ("trn2.48xlarge", "p5en.48xlarge"),
 )
 _PREPRINT_PAIR = ("trn1.2xlarge", "g5.")  # the smallest trn1: the abstract does not name sizes
+RATIO_COLUMNS = [
+    "instance", "baseline", "kind", "region", "basis", "as_of", "usd_instance", "usd_baseline",
+    "price_ratio", "published_low", "published_high", "ratio_low", "ratio_high", "ranking",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,49 +87,39 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
     return in_order.reset_index(drop=True)
 
 
-def at_prices(ratio: Ratio, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rows`` of :func:`pair_prices` with what ``ratio`` is at each price, run times unchanged.
+def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
+    """Return rows of :func:`pair_prices` with what the preprint's ratio is there, run times unchanged.
 
-    New columns: ``ratio_low``, ``ratio_high``; ``time_low``, ``time_high``, the ratio of run times; and
-    ``then``, the date of the prices in ``ratio``: on demand in the same region on the preprint's day, or the
-    newest where the table has none so old. NaN in regions without.
+    New columns: ``ratio_low``, ``ratio_high``; ``time_low``, ``time_high``, the ratio of run times; ``then``,
+    the date of the prices in the preprint's ratio: on demand in the same region on its day, or the newest
+    where the table has none so old; ``ranking``, whether it turns. NaN in regions without.
     """
+    rows = pair_prices(prices, pair, home)
     demand = rows[rows["basis"] == "on_demand"]
     old = demand[demand["date"] <= PREPRINT_DATE]
     stated = pd.concat([demand, old]).drop_duplicates("region", keep="last").set_index("region")
     then = rows["region"].map(stated["price_ratio"])
-    times = {"time_low": ratio.low / then, "time_high": ratio.high / then}
-    return rows.assign(
-        **times,
-        ratio_low=times["time_low"] * rows["price_ratio"],
-        ratio_high=times["time_high"] * rows["price_ratio"],
-        then=rows["region"].map(stated["as_of"]),
-    )
+    for end in ("low", "high"):
+        rows[f"time_{end}"] = getattr(PREPRINT, end) / then
+        rows[f"ratio_{end}"] = rows[f"time_{end}"] * rows["price_ratio"]
+    turns = [rows["ratio_low"].isna(), rows["ratio_high"] < 1, rows["ratio_low"] < 1]
+    rows["ranking"] = np.select(turns, ["", "turns", "may turn"], "does not turn")
+    return rows.assign(then=rows["region"].map(stated["as_of"]))
 
 
 def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return price ratios of Trainium and GPU instances in every region, basis and at every date that prices
     both, and what the preprint's 3 to 5 times becomes there."""
-    own = study_pair(pricing)
-    pairs = dict.fromkeys([*([own] if own else []), *_PAIRS])
-    return pd.concat([_ratios(prices, pair, pricing.region) for pair in pairs], ignore_index=True)
-
-
-def _ratios(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
-    rows = at_prices(PREPRINT, pair_prices(prices, pair, home))
-    if not (pair[0].startswith(_PREPRINT_PAIR[0]) and pair[1].startswith(_PREPRINT_PAIR[1])):
-        rows[["ratio_low", "ratio_high"]] = np.nan
-    low, high = rows["ratio_low"], rows["ratio_high"]
-    turns = [_turns(*ends) for ends in zip(low, high, strict=True)]
-    stated = {"published_low": PREPRINT.low, "published_high": PREPRINT.high}
-    columns = {
-        "instance": pair[0], "baseline": pair[1], "kind": "published", "region": rows["region"],
-        "basis": rows["basis"], "as_of": rows["as_of"], "usd_instance": rows["usd"],
-        "usd_baseline": rows["usd_other"], "price_ratio": rows["price_ratio"],
-        **{name: low.where(low.isna(), value) for name, value in stated.items()},
-        "ratio_low": low, "ratio_high": high, "ranking": turns,
-    }  # fmt: skip
-    return pd.DataFrame(columns)
+    own, tables = study_pair(pricing), []
+    for pair in dict.fromkeys([*([own] if own else []), *_PAIRS]):
+        rows = preprint_at(prices, pair, pricing.region).assign(instance=pair[0], baseline=pair[1])
+        if not (pair[0].startswith(_PREPRINT_PAIR[0]) and pair[1].startswith(_PREPRINT_PAIR[1])):
+            rows = rows.assign(ratio_low=np.nan, ratio_high=np.nan, ranking="")
+        for end in ("low", "high"):
+            rows[f"published_{end}"] = np.where(rows["ratio_low"].isna(), np.nan, getattr(PREPRINT, end))
+        tables.append(rows.assign(kind="published"))
+    table = pd.concat(tables, ignore_index=True)
+    return table.rename(columns={"usd": "usd_instance", "usd_other": "usd_baseline"})[RATIO_COLUMNS]
 
 
 def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]:
@@ -134,39 +128,29 @@ def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]
     pair = study_pair(pricing)
     if pair is None:
         return "The study names no instance for both platforms: its price ratio is not defined.", ""
-    rows = at_prices(PREPRINT, pair_prices(prices, pair, pricing.region)).dropna()
+    rows = preprint_at(prices, pair, pricing.region).dropna()
+    rows["basis"] = rows["basis"].str.replace("_", " ")
     spot = rows[(rows["region"] == pricing.region) & (rows["basis"] == "spot")]
     if spot.empty:
         return f"There is no spot price of both {pair[0]} and {pair[1]} in {pricing.region}.", ""
     turning = rows[rows["ratio_low"] < 1]
-    at = ", ".join(f"{row.region} {_words(row.basis)} ({row.as_of})" for row in turning.itertuples())
+    at = ", ".join(f"{row.region} {row.basis} ({row.as_of})" for row in turning.itertuples())
     count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
     return (
-        _turning_sentence(pair, spot.iloc[-1]),
+        _at_spot(pair, spot.iloc[-1]),
         f"Over the {len(rows)} prices that the table has of both, {rows['ratio_low'].min():.2f} to "
         f"{rows['ratio_high'].max():.2f} times; with run times unchanged, {pair[0]} could be cheaper than "
         f"{pair[1]} at {count} of them{f': {at}' if at else ''}.",
     )
 
 
-def _turning_sentence(pair: tuple[str, str], at: pd.Series) -> str:
+def _at_spot(pair: tuple[str, str], at: pd.Series) -> str:
     instance, baseline = pair
     return (
         f"{instance} at {PREPRINT.low:g} to {PREPRINT.high:g} times the cost of {baseline} (published; "
         f"priced on demand, {at['region']}, {at['then']}) means {at['time_low']:.2f} to "
-        f"{at['time_high']:.2f} times its hours; the same hours priced {_words(at['basis'])}, "
+        f"{at['time_high']:.2f} times its hours; the same hours priced {at['basis']}, "
         f"{at['region']}, {at['as_of']} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as much: "
-        f"the ranking {_turns(at['ratio_low'], at['ratio_high'])}. It turns where an hour of {instance} "
+        f"the ranking {at['ranking']}. It turns where an hour of {instance} "
         f"costs less than {1 / at['time_high']:.2f} to {1 / at['time_low']:.2f} of an hour of {baseline}."
     )
-
-
-def _turns(low: float, high: float) -> str:
-    """Return whether a published ranking turns at cost ratios ``low`` to ``high``; empty: unknown."""
-    if np.isnan(low):
-        return ""
-    return "turns" if high < 1 else "may turn" if low < 1 else "does not turn"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

@@ -28,14 +28,14 @@ _LEASES = {"reserved_1y": "1yr", "reserved_3y": "3yr"}
 
 
 class Clients(NamedTuple):
-    """boto3 clients: Price List (``pricing``) and EC2 in the region asked about."""
+    """boto3 clients: Price List and EC2."""
 
     pricing: Any
     ec2: Any
 
 
 class Quote(NamedTuple):
-    """A price that AWS named: USD per instance-hour, and how it was read."""
+    """A price from AWS: USD per instance-hour, and how it was read."""
 
     instance: str
     basis: str
@@ -67,37 +67,39 @@ def refresh(
     is not understood, or for an instance whose hardware is not in the table yet.
     """
     prices = read_prices(path)
-    now = now or datetime.now(UTC)
-    wanted = _wanted(prices, region, instances)
-    blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
+    now, wanted = now or datetime.now(UTC), _wanted(prices, region, instances)
     found: list[Quote] = []
+    blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
     with _one_line(path):
         clients = clients or _clients(region)
         for instance in wanted:
-            found += list_quotes(clients.pricing, instance, region)
-            found += spot_quotes(clients.ec2, instance, now, window_days)
+            found += _list_quotes(clients.pricing, instance, region)
+            found += _spot_quotes(clients.ec2, instance, now, window_days)
             if instance in blocks:
-                found += block_quotes(clients.ec2, instance)
+                found += _block_quotes(clients.ec2, instance)
     quotes = pd.DataFrame(found, columns=list(Quote._fields)).assign(region=region)
     if write and found:
         _write(Path(path), quotes.assign(as_of=now.date().isoformat()))
+    names = {"usd_per_hour": "old_usd", "as_of": "old_as_of"}
+    known = newest(prices)[[*KEY, *names]].rename(columns=names)
+    both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(known, how="left", on=KEY)
+    both["change_percent"] = (both["new_usd"] / both["old_usd"] - 1) * 100
     not_offered = tuple(name for name in wanted if name not in set(quotes["instance"]))
-    return Refreshed(_difference(prices, quotes), write and bool(found), not_offered)
+    return Refreshed(both.fillna({"old_as_of": ""})[DIFFERENCE], write and bool(found), not_offered)
 
 
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
     if region not in REGIONS:
         raise UserError(f"unknown region '{region}'{nearest(region, REGIONS)}")
-    known = sorted({name for name in prices["instance"] if not name.startswith("ml.")})
+    on_ec2 = prices[~prices["instance"].str.startswith("ml.")]
     if instances is None:
-        here = set(prices.loc[prices["region"] == region, "instance"])
-        return [name for name in known if name in here]
-    wanted = list(dict.fromkeys(instances))
+        return sorted(set(on_ec2.loc[on_ec2["region"] == region, "instance"]))
+    known, wanted = sorted(set(on_ec2["instance"])), list(dict.fromkeys(instances))
     for name in wanted:
         if name not in known:
             raise UserError(
                 f"instance '{name}' is not in the price table{nearest(name, known)}: add a first row with "
-                "its accelerators, memory and cores, which AWS's price list does not tell reliably"
+                "its accelerators, memory and cores, which AWS's price list does not give reliably"
             )
     return wanted
 
@@ -132,16 +134,23 @@ def _clients(region: str) -> Clients:
     return Clients(pricing, boto3.client("ec2", region_name=region, config=brief))
 
 
-def list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
-    """Yield on-demand and reserved quotes from the Price List; none when ``instance`` is not sold there."""
+def _pages(client: Any, operation: str, items: str, **asked: Any) -> list[Any]:
+    """Return the ``items`` of all pages of an answer."""
+    return [item for page in client.get_paginator(operation).paginate(**asked) for item in page[items]]
+
+
+def _list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
+    """Yield on-demand and reserved quotes from the Price List; none when ``instance`` is not sold there.
+
+    Reserved is the standard lease of each length, without upfront fee where that is sold, else the cheapest.
+    """
     wanted = {
         "instanceType": instance, "regionCode": region, "operatingSystem": "Linux", "tenancy": "Shared",
         "preInstalledSw": "NA", "capacitystatus": "Used",
     }  # fmt: skip
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
-    pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
-    products = [json.loads(text) for page in pages for text in page["PriceList"]]
-    what = f"{instance} in {region}"
+    texts = _pages(pricing, "get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
+    products, what = list(map(json.loads, texts)), f"{instance} in {region}"
     if products and not any(product.get("terms", {}).get("OnDemand") for product in products):
         skus = ", ".join(str(product.get("product", {}).get("sku")) for product in products)
         raise UserError(
@@ -153,7 +162,17 @@ def list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
         raise UserError(f"AWS's price list has several prices for {what} ({each}): which one is meant?")
     for sku, usd in list(found.items())[:1]:
         yield Quote(instance, "on_demand", usd, f"AWS Price List, SKU {sku}", "Linux, shared tenancy")
-    yield from _reserved(products, instance, what)
+    terms = list(_hourly(products, "Reserved", what))
+    for basis, lease in _LEASES.items():
+        offers = [
+            (option != "No Upfront", usd, sku, option)
+            for sku, usd, attributes in terms
+            if (attributes.get("LeaseContractLength"), attributes.get("OfferingClass")) == (lease, "standard")
+            for option in [attributes.get("PurchaseOption", "")]
+        ]
+        if offers:
+            _, usd, sku, option = min(offers)
+            yield Quote(instance, basis, usd, f"AWS Price List, SKU {sku}", f"standard, {option}, effective")
 
 
 def _hourly(products: list[dict], kind: str, what: str) -> Iterator[tuple[str, float, dict]]:
@@ -173,67 +192,32 @@ def _hourly(products: list[dict], kind: str, what: str) -> Iterator[tuple[str, f
                 yield product["product"]["sku"], usd, attributes
 
 
-def _reserved(products: list[dict], instance: str, what: str) -> Iterator[Quote]:
-    """Yield the standard lease of each length, paid without upfront where that is sold, else the cheapest."""
-    terms = list(_hourly(products, "Reserved", what))
-    for basis, lease in _LEASES.items():
-        offers = [
-            (option != "No Upfront", usd, sku, option)
-            for sku, usd, attributes in terms
-            if (attributes.get("LeaseContractLength"), attributes.get("OfferingClass")) == (lease, "standard")
-            for option in [attributes.get("PurchaseOption", "")]
-        ]
-        if offers:
-            _, usd, sku, option = min(offers)
-            yield Quote(instance, basis, usd, f"AWS Price List, SKU {sku}", f"standard, {option}, effective")
-
-
-def spot_quotes(ec2: Any, instance: str, now: datetime, window_days: int) -> Iterator[Quote]:
+def _spot_quotes(ec2: Any, instance: str, now: datetime, window_days: int) -> Iterator[Quote]:
     """Yield the lowest of the availability zones' median spot prices over the last ``window_days`` days."""
-    pages = ec2.get_paginator("describe_spot_price_history").paginate(
-        InstanceTypes=[instance],
-        ProductDescriptions=["Linux/UNIX"],
-        StartTime=now - timedelta(days=window_days),
-        EndTime=now,
-    )
+    asked = {"InstanceTypes": [instance], "ProductDescriptions": ["Linux/UNIX"], "EndTime": now}
+    asked["StartTime"] = now - timedelta(days=window_days)
     zones: dict[str, list[float]] = {}
-    for page in pages:
-        for item in page["SpotPriceHistory"]:
-            zones.setdefault(item["AvailabilityZone"], []).append(float(item["SpotPrice"]))
+    for item in _pages(ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
+        zones.setdefault(item["AvailabilityZone"], []).append(float(item["SpotPrice"]))
     if zones:
         usd, zone = min((median(values), zone) for zone, values in zones.items())
         note = f"median of {len(zones[zone])} prices in {window_days} days in {zone}, the cheapest zone"
         yield Quote(instance, "spot", usd, "AWS EC2 spot price history", note)
 
 
-def block_quotes(ec2: Any, instance: str) -> Iterator[Quote]:
+def _block_quotes(ec2: Any, instance: str) -> Iterator[Quote]:
     """Yield the cheapest capacity block of a day on offer: upfront fee over instances and hours."""
-    pages = ec2.get_paginator("describe_capacity_block_offerings").paginate(
-        InstanceType=instance, InstanceCount=1, CapacityDurationHours=_BLOCK_HOURS
-    )
+    asked = {"InstanceType": instance, "InstanceCount": 1, "CapacityDurationHours": _BLOCK_HOURS}
     offers = []
-    for page in pages:
-        for offer in page["CapacityBlockOfferings"]:
-            if offer["CurrencyCode"] != "USD":
-                raise UserError(
-                    f"AWS offers {instance} in {offer['CurrencyCode']}: only prices in USD are kept"
-                )
-            hours = offer["InstanceCount"] * offer["CapacityBlockDurationHours"]
-            offers.append((float(offer["UpfrontFee"]) / hours, offer["CapacityBlockOfferingId"]))
+    for offer in _pages(ec2, "describe_capacity_block_offerings", "CapacityBlockOfferings", **asked):
+        if (currency := offer["CurrencyCode"]) != "USD":
+            raise UserError(f"AWS offers {instance} in {currency}: only prices in USD are kept")
+        hours = offer["InstanceCount"] * offer["CapacityBlockDurationHours"]
+        offers.append((float(offer["UpfrontFee"]) / hours, offer["CapacityBlockOfferingId"]))
     if offers:
         usd, name = min(offers)
         note = f"cheapest of {len(offers)} offers of {_BLOCK_HOURS} hours; operating system fee not included"
         yield Quote(instance, "capacity_block", usd, f"AWS EC2 capacity block offering {name}", note)
-
-
-def _difference(prices: pd.DataFrame, quotes: pd.DataFrame) -> pd.DataFrame:
-    """Return each quote beside the newest price in the table."""
-    known = newest(prices)[[*KEY, "usd_per_hour", "as_of"]]
-    both = quotes.merge(known, how="left", on=KEY, suffixes=("", "_old"))
-    change = (both["usd_per_hour"] / both["usd_per_hour_old"] - 1) * 100
-    names = {"usd_per_hour": "new_usd", "usd_per_hour_old": "old_usd", "as_of": "old_as_of"}
-    shown = both.assign(change_percent=change).rename(columns=names).fillna({"old_as_of": ""})
-    return shown[DIFFERENCE]
 
 
 def _write(path: Path, quotes: pd.DataFrame) -> None:

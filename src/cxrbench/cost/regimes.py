@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cxrbench.cost.cells import charge, priced_as
-from cxrbench.cost.comparable import comparable
+from cxrbench.cost.costs import charge, comparable, priced_as
 from cxrbench.cost.prices import BASES, UNDATED, newest
 from cxrbench.study.config import Pricing
 from cxrbench.study.platform_names import ACCELERATED
@@ -17,9 +16,9 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
     """Return cost rows of every run at every basis and date that prices an instance of the study or of a run:
     a column ``regime``, then those of cost.csv.
 
-    A run is the same machine in all of them, the one of :func:`~cxrbench.cost.cells.priced_as`, or
-    SageMaker's of it (ml.*) where the run was on that and the regime prices it: a regime can then turn a
-    ranking only through prices. A run without a price under a regime, or an instance, has no row there.
+    A run is the same machine in all of them, the one of :func:`~cxrbench.cost.costs.priced_as`, or
+    SageMaker's of it (ml.*) where the run was on that and the regime prices it: only prices can then turn a
+    ranking. A run without a price under a regime, or an instance, has no row there.
     """
     tables = []
     if len(hours):
@@ -27,7 +26,7 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
         named = {*pricing.instances.values(), *usual.dropna(), *own}
         some = prices[prices["instance"].isin(named) & (prices["region"] == pricing.region)]
         for basis, date in _regimes(some):
-            rates = newest(some, date, bases=[basis])
+            rates = newest(some, date, basis=basis)
             same = own.isin(rates["instance"]) & (own.str.removeprefix("ml.") == usual)
             instances = own.where(same, usual)
             if instances.isin(rates["instance"]).any():
@@ -46,18 +45,16 @@ def _regimes(prices: pd.DataFrame) -> list[tuple[str, str]]:
 def ranking_sentences(table: pd.DataFrame) -> list[str]:
     """Return a sentence per dataset and architecture with two platforms or more: does the ranking turn?
 
-    Platforms are ranked by mean USD per usable model, over seeds, from cheapest to dearest, on
-    :func:`~cxrbench.cost.comparable.comparable` runs; a sentence names what still differs between them. Only
-    regimes that price every platform are compared: a missing price is not a cheap one. Where there are
-    other platforms too, a second sentence ranks two or more accelerators alone: they have prices in
-    regimes in which an instance without one has none.
+    Platforms are ranked by mean USD per usable model over seeds, cheapest first, on
+    :func:`~cxrbench.cost.costs.comparable` runs, under the regimes that price every platform. Where there
+    are other platforms too, a second sentence ranks the accelerators alone.
     """
     sentences = []
-    for (dataset, architecture), group in table.groupby(["dataset", "architecture"]) if len(table) else ():
+    for network, group in table.groupby(["dataset", "architecture"]) if len(table) else ():
         accelerators = group[group["platform"].isin(ACCELERATED)]
-        sentences.append(_ranking(f"{dataset}/{architecture}", group))
+        sentences.append(_ranking("/".join(network), group))
         if len(accelerators) < len(group):
-            sentences.append(_ranking(f"{dataset}/{architecture}, accelerators alone", accelerators))
+            sentences.append(_ranking(f"{'/'.join(network)}, accelerators alone", accelerators))
     none = "no network has usable cells on two platforms: no ranking of our own cells yet"
     return [*filter(None, sentences)] or [none]
 

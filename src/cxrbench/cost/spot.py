@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import UNDATED, NoPrice, price
+from cxrbench.cost.prices import NoPrice, price
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 
 RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
 EXAMPLE_HOURS, EXAMPLE_RESTART = 24.0, 0.1
-COLUMNS = [
+SPOT_COLUMNS = [
     "run", "kind", "instance", "region", "basis", "as_of", "usd_per_hour", "setup_hours", "work_hours",
     "rate", "interval", "restart", "expected_hours", "factor", "usd", "usd_sd", "note",
 ]  # fmt: skip
@@ -53,25 +52,28 @@ def spot_table(
 ) -> pd.DataFrame:
     """Return expected hours and USD of each group of ``costs`` and of a day of work on each instance.
 
-    The measured mean over the seeds of the group's headline machine of compilation, training and evaluation
-    is the work. The first set-up is paid as it is, so that a run that is never interrupted costs what its
-    cell costs at the spot price; a restart costs ``restart``, or another set-up. ``factor`` is over the
-    uninterrupted hours, ``usd_sd`` the standard deviation of the expectations of the seeds. USD are NaN,
-    with the reason in ``note``, where the table has no spot price.
+    The mean over the seeds of the group's headline machine is the work: compilation, training, evaluation.
+    The first set-up is paid as it is; a restart costs ``restart``, or another set-up. ``factor`` is over the
+    uninterrupted hours, ``usd_sd`` over the expectations of the seeds. USD are NaN, with the reason in
+    ``note``, where there is no spot price.
     """
     rows = []
     for run, instance, seeds in _runs(costs, pricing, restart):
         mean = seeds.mean()
-        spot = _spot_price(prices, instance, pricing)
+        row = {"run": run, "kind": "projected", "interval": interval, "basis": "spot", "note": "", **mean}
+        row |= {"instance": instance, "region": pricing.region, "as_of": "", "usd_per_hour": math.nan}
+        try:
+            found = price(prices, instance, pricing.region, "spot", pricing.as_of)
+            row |= {"as_of": found["as_of"], "usd_per_hour": found["usd_per_hour"]}
+        except NoPrice as missing:
+            row["note"] = missing.reason
         for rate in rates:
             expected = _expected(mean, rate, interval)
-            each = pd.Series([_expected(seed, rate, interval) for _, seed in seeds.iterrows()])
-            calm = mean["setup_hours"] + mean["work_hours"]
-            usd = {"usd": expected * spot["usd_per_hour"], "usd_sd": each.std() * spot["usd_per_hour"]}
-            hours = {"rate": rate, "interval": interval, "expected_hours": expected}
-            factor = expected / calm if mean["work_hours"] else math.nan
-            rows.append({"run": run, "kind": "projected", **spot, **mean, **hours, **usd, "factor": factor})
-    return pd.DataFrame(rows, columns=COLUMNS)
+            deviation = seeds.apply(_expected, axis=1, args=(rate, interval)).std()
+            row |= {"rate": rate, "expected_hours": expected, "usd": expected * row["usd_per_hour"]}
+            calm = mean["setup_hours"] + mean["work_hours"] if mean["work_hours"] else math.nan
+            rows.append(row | {"factor": expected / calm, "usd_sd": deviation * row["usd_per_hour"]})
+    return pd.DataFrame(rows, columns=SPOT_COLUMNS)
 
 
 def _runs(
@@ -92,12 +94,3 @@ def _runs(
 
 def _expected(hours: pd.Series, rate: float, interval: float) -> float:
     return hours["setup_hours"] + expected_hours(hours["work_hours"], rate, interval, hours["restart"])
-
-
-def _spot_price(prices: pd.DataFrame, instance: str, pricing: Pricing) -> dict[str, Any]:
-    where = {"instance": instance, "region": pricing.region, "basis": "spot"}
-    try:
-        found = price(prices, instance, pricing.region, "spot", pricing.as_of)
-    except NoPrice as missing:
-        return where | {"as_of": "", "usd_per_hour": math.nan, "note": missing.reason}
-    return where | {"as_of": found["as_of"] or UNDATED, "usd_per_hour": found["usd_per_hour"], "note": ""}

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.cost.breakeven import break_even_table
-from cxrbench.cost.cells import hours_of, runs_of
-from cxrbench.cost.decision import decision_table
+from cxrbench.cost.costs import hours_of, runs_of
 from cxrbench.cost.devices import DEVICES
+from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, read_prices
 from cxrbench.cost.projection import backtest, cpu_speeds, measured_speeds, projection_table
 from cxrbench.cost.ratios import ratio_table, turning_sentences
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import spot_table
 from cxrbench.evidence.record import RECORD
-from cxrbench.study.config import Study, read_study
+from cxrbench.study.config import read_study
 from cxrbench.study.files import write_csv, write_text
 
 SENTENCES = "regimes.txt"
@@ -29,6 +28,8 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
     paths = [results / "cells" / cell / RECORD for cell in dict.fromkeys(costs["cell"])]
     regimes = regime_table(hours_of(runs_of(paths, recorded)), prices, study.prices)
     interval = max(study.limits.checkpoint_minutes, 1) / 60
+    # On documented devices and benchmarks, then on our own processors.
+    tested = [backtest(speeds(study, recorded)) for speeds in (measured_speeds, cpu_speeds)]
     tables = {
         "prices": price_table(prices, study.prices.region),
         "regimes": regimes,
@@ -37,8 +38,8 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
         "projection": projection_table(study, prices, recorded),
-        "backtest": backtest_table(study, recorded),
-        "peaks": peak_table(),
+        "backtest": pd.concat(tested, ignore_index=True),
+        "peaks": pd.DataFrame(map(vars, DEVICES.values())).rename(columns={"name": "accelerator"}),
     }
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
@@ -52,23 +53,3 @@ def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
     cheapest = rows.groupby("instance")["usd_per_hour"].transform("max")
     order = ["cheapest", *KEY, "as_of"]
     return rows.assign(cheapest=cheapest).sort_values(order, kind="stable").drop(columns="cheapest")
-
-
-def backtest_table(study: Study, recorded: Path) -> pd.DataFrame:
-    """Return the error of the projection on documented devices and benchmarks, then on our own processors."""
-    speeds = (measured_speeds(study, recorded), cpu_speeds(study, recorded))
-    return pd.concat([backtest(some) for some in speeds], ignore_index=True)
-
-
-def peak_table() -> pd.DataFrame:
-    """Return the documented peaks that projections rest on, their sources and whether those were read."""
-    rows = [
-        {
-            "accelerator": device.name, "family": device.family, "tflops": device.peak_tflops,
-            "tflops_fp32": device.fp32_tflops, "bandwidth_gb_s": device.bandwidth_gb_s,
-            "evidence": "read" if device.read else "second hand", "source": device.source,
-            "source_fp32": device.fp32_source or None,
-        }
-        for device in DEVICES.values()
-    ]  # fmt: skip
-    return pd.DataFrame(rows)

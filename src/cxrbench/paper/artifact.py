@@ -15,9 +15,8 @@ import pandas as pd
 
 from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
-from cxrbench.claims import Claim, Claims, Experiment, read_claims
-from cxrbench.claims.model import OURS
-from cxrbench.cost.cells import cost_table, pricing_of
+from cxrbench.claims.file import OURS, Claim, Claims, Experiment, read_claims
+from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.evidence.record import RECORD, read_record
 from cxrbench.evidence.store import Recorded
 from cxrbench.paper.blocks import as_markdown, renewed

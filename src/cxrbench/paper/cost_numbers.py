@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.breakeven import CASES, reservations
-from cxrbench.cost.cells import EXCLUDED
-from cxrbench.cost.decision import SCENARIOS
+from cxrbench.cost.costs import EXCLUDED
+from cxrbench.cost.porting import CASES, SCENARIOS, reservations
 from cxrbench.cost.projection import SPREAD
 from cxrbench.cost.tables import SENTENCES
 from cxrbench.paper.cost_tables import in_range, money_csv, words

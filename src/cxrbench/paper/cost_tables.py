@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.cost.decision import months
+from cxrbench.cost.porting import months
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group

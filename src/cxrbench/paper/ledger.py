@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.claims import read_claims
-from cxrbench.claims.evidence import show
+from cxrbench.claims.file import read_claims
+from cxrbench.claims.inputs import show
 from cxrbench.paper.latex import HEAD, escape
 from cxrbench.paper.results import Results, Table
 from cxrbench.study.files import write_text

@@ -9,9 +9,9 @@ import pandas as pd
 from cxrbench.analysis.f1_search import TARGET
 from cxrbench.analysis.matrix import NOT_RUN, REFUSED
 from cxrbench.analysis.parity import checks_software
-from cxrbench.claims.evidence import Basis
+from cxrbench.claims.file import OURS
+from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.claims.model import OURS
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.evidence.machine import load_in_words, short_processor
 from cxrbench.paper import artifact, label_noise, multiplicity, power, provenance, simulated, splits

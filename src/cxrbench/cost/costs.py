@@ -1,4 +1,4 @@
-"""What a cell cost: its hours by phase times the hourly price of the instance it is priced as."""
+"""What a run cost, hours by phase times the hourly price of an instance, and which runs may be compared."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, REGIONS, UNDATED, price, read_prices
-from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of
+from cxrbench.cost.prices import BASES, REGIONS, price, read_prices
+from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import Recorded
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.errors import UserError, suggestion
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platform_names import ACCELERATED, GPU, TRAINIUM
 
-# What a price per hour does not hold, and what no record holds: printed with every cost.
+# Not part of an hourly price and in no record; printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
 PHASES = ("setup", "compile", "train", "evaluate")
 COST_COLUMNS = (
@@ -46,7 +46,7 @@ def cost_table(
 ) -> pd.DataFrame:
     """Return cost.csv for the runs in ``paths`` (:func:`runs_of`) at the prices in the file ``prices``.
 
-    With ``runs`` two columns more: ``usd_amortised``, USD of a run when that many share its compilation, and
+    With ``runs`` also ``usd_amortised``, USD of a run when that many share its compilation, and
     ``amortised_over``.
     """
     if target_auroc is not None and not 0 <= target_auroc <= 1:
@@ -76,8 +76,7 @@ def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[R
     """Return the runs in ``paths`` (record.json files, or folders) with their origin: recorded or fresh.
 
     Without ``recorded`` all count as recorded. With it, a record that differs from that root's is fresh, and
-    the recorded run of the same cell, recipe and images follows it: a run on this machine stands beside
-    recorded speed and cost and never replaces them.
+    the recorded run of the same cell, recipe and images follows it.
     """
     files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
     records = [read_record(path) for path in files]
@@ -95,7 +94,7 @@ def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[R
 
 
 def _same_work(record: Record, other: Record) -> bool:
-    """Whether two runs of a cell have the same recipe and, where known, the same images."""
+    """Return whether two runs of a cell have the same recipe and, where known, the same images."""
     images = {run.dataset.packed for run in (record, other) if run.dataset}
     return record.recipe_hash == other.recipe_hash and len(images) < 2
 
@@ -149,14 +148,21 @@ def _hours_to(record: Record, target: float | None) -> float | None:
 def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) for rows of :func:`hours_of`, sorted by cell.
 
-    A run is priced as the instance it ran on (measured); where that is unknown or has no such price, as
-    another (proxy): see :func:`priced_as`. UserError when there is neither.
+    A run is priced as the instance it ran on (measured), else as another (proxy), see :func:`priced_as`;
+    UserError when there is neither.
     """
     if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
     instances = priced_as(hours, prices, pricing)
     if instances.isna().any():
-        raise _no_instance(hours[instances.isna()].iloc[0], pricing)
+        run = hours[instances.isna()].iloc[0]
+        own = f"{run['host_instance']} ({pricing.region}, {pricing.basis})"
+        unpriced = f", and prices.csv has no price of {own}, which it ran on: add a row there, or"
+        raise UserError(
+            f"config: prices.instances names no instance for platform '{run['platform']}' ({run['cell']})"
+            f"{unpriced if run['host_instance'] else ':'} add one to the config, for example "
+            f"'{run['platform']}: trn1.2xlarge'"
+        )
     where = (pricing.region, pricing.basis, pricing.as_of)
     rates = pd.DataFrame([price(prices, instance, *where) for instance in instances.unique()])
     order = ["dataset", "architecture", "platform", "seed", "instance", "origin"]
@@ -165,38 +171,21 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 
 def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
-    """Return the instance that each row of ``hours`` is priced as: the one it ran on, where the region and
-    basis of ``pricing`` have a price of it. Else a proxy: the EC2 instance of a SageMaker one (ml.*), then
-    the study's for its platform, or NaN."""
+    """Return the instance that each row of ``hours`` is priced as: the one it ran on where that has a price,
+    else a proxy: the EC2 instance of a SageMaker one (ml.*), then the study's for its platform, or NaN."""
     there = (prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)
-    here = prices.loc[there, "instance"]
-    ran_on = hours["host_instance"]
+    priced, ran_on = prices.loc[there, "instance"], hours["host_instance"]
     on_ec2 = ran_on.str.removeprefix("ml.")
-    proxy = on_ec2.where(on_ec2.isin(here), hours["platform"].map(dict(pricing.instances)))
-    return ran_on.where(ran_on.isin(here), proxy)
-
-
-def _no_instance(hours: pd.Series, pricing: Pricing) -> UserError:
-    own, platform = hours["host_instance"], hours["platform"]
-    unpriced = (
-        f", and prices.csv has no price of {own} ({pricing.region}, {pricing.basis}), which it ran on: add a "
-        "row there, or"
-        if own
-        else ":"
-    )
-    return UserError(
-        f"config: prices.instances names no instance for platform '{platform}' ({hours['cell']}){unpriced} "
-        f"add one to the config, for example '{platform}: trn1.2xlarge'"
-    )
+    proxy = on_ec2.where(on_ec2.isin(priced), hours["platform"].map(dict(pricing.instances)))
+    return ran_on.where(ran_on.isin(priced), proxy)
 
 
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
 
-    ``usd_total`` is the whole instance for all phases. ``usd_used_cores`` is the part of it that the
-    occupied cores stand for: half of it when one of two NeuronCores is idle; NaN when the run used a
-    kind of core that the instance is not counted in. ``usd_per_epoch`` is training and evaluation,
-    ``usd_per_million_images`` is training alone, per million training images passed.
+    ``usd_total`` is the whole instance for all phases, ``usd_used_cores`` the share of it for the occupied
+    cores; NaN when the run used a kind of core that the instance is not counted in. ``usd_per_epoch`` is
+    training and evaluation, ``usd_per_million_images`` training alone.
     """
     table = hours.merge(rates.drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
@@ -212,8 +201,7 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
     table["usd_to_auroc"] = table["hours_to_auroc"] * rate
     table["kind"] = np.where(table["instance"] == table["host_instance"], "measured", "proxy")
-    table["as_of"] = table["as_of"].replace("", UNDATED)
-    table["note"] = _notes(table)
+    table["note"] = [_note(run) for run in table.itertuples()]
     table["headline"] = headline(table)
     return _charge_failures(table)[list(COST_COLUMNS)]
 
@@ -223,23 +211,19 @@ def _positive(counts: pd.Series) -> pd.Series:
     return counts.where(counts > 0)
 
 
-def _notes(table: pd.DataFrame) -> list[str]:
-    notes = []
-    for row in table.itertuples():
-        proxy = f"run on {row.host_device}, priced as {row.instance}" if row.kind == "proxy" else ""
-        failed = f"ended as {row.status}: paid for, no usable model" if row.status != "ok" else ""
-        notes.append("; ".join(filter(None, [proxy, failed])))
-    return notes
+def _note(run: Any) -> str:
+    proxy = f"run on {run.host_device}, priced as {run.instance}" if run.kind == "proxy" else ""
+    failed = f"ended as {run.status}: paid for, no usable model" if run.status != "ok" else ""
+    return "; ".join(filter(None, [proxy, failed]))
 
 
 def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     """Add what each group spent on a success: ``cost_to_usable``, ``cost_to_auroc``; and ``seeds``, its
     usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
 
-    A group is one dataset, architecture and platform at one price on one machine, over all seeds. A usable
-    model costs all that was spent over the number of usable models. A model of the target AUROC costs what
-    was spent until each seed reached it, and all that was spent on seeds that failed or never did, over the
-    number that did. NaN where every attempt failed, because no sum of money bought a model there.
+    A group is the seeds of one network and platform at one price on one machine. A usable model costs all
+    that was spent over the number of usable models. A model of the target AUROC costs what was spent until
+    each seed reached it, and all that was spent on other seeds, over the number that did.
     """
     ok = costs["status"] == "ok"
     reached = ok & costs["usd_to_auroc"].notna()
@@ -257,3 +241,43 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
         seeds=usable.transform("count"),
         usd_sd=usable.transform("std"),
     )
+
+
+def both_sides(costs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, str], list[str]]:
+    """Return the usable rows of a network on GPU and Trainium, the two platforms, and which has no row."""
+    usable = costs[costs["status"] == "ok"]
+    there = set(usable["platform"])
+    sides = (GPU, next((name for name in TRAINIUM if name in there), TRAINIUM[0]))
+    return usable[usable["platform"].isin(sides)], sides, [name for name in sides if name not in there]
+
+
+def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the rows of one data set and network that compare its platforms, and what differs between them.
+
+    Platforms that run on the processor itself are compared on a processor that all of them ran on: quiet
+    before busy, recorded before fresh, then where there are most runs. Where they share none, and for
+    accelerators, whose host is part of what is bought, each platform's headline stands.
+    """
+    chosen = runs[headline(runs)]
+    hosts = runs[~runs["platform"].isin(ACCELERATED)]
+    wanted = set(hosts["platform"])
+    groups = {key: some for key, some in hosts.groupby(["busy", "origin", "processor"], sort=False)}
+    shared = [key for key, some in groups.items() if set(some["platform"]) == wanted]
+    if len(wanted) > 1 and shared:
+        best = groups[min(shared, key=lambda key: (key[0], key[1] != "recorded", -len(groups[key])))]
+        same = best[headline(best)]  # one software stack per platform
+        chosen = pd.concat([same, chosen[chosen["platform"].isin(ACCELERATED)]])
+    return chosen, _differences(chosen)
+
+
+def _differences(chosen: pd.DataFrame) -> str:
+    """Return what differs between platforms beside the platform, in words; empty: nothing."""
+    runs = chosen.drop_duplicates("platform").set_index("platform").sort_index()
+    processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"]
+    found = [
+        f"{name} differ: " + ", ".join(f"{where} {short_processor(value)}" for where, value in values.items())
+        for name, values in (("processors", processors), ("origins", runs["origin"]))
+        if values.nunique() > 1
+    ]
+    busy = ", ".join(runs.index[runs["busy"].astype(bool)])
+    return "; ".join([*found, *([f"busy machine: {busy}"] if busy else [])])

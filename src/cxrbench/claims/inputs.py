@@ -1,0 +1,393 @@
+"""Inputs of a claim: numbers of its own text, of another source, of the price table, of our result tables.
+
+Each class is an input as it is written in ``data/claims.yaml``; its ``find`` returns the value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import pandas as pd
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from cxrbench.claims.formula import Range
+from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
+from cxrbench.study.config import Strict
+from cxrbench.study.errors import UserError, nearest, suggestion
+from cxrbench.study.readers import Text, complaint, iso_date, one_of
+
+
+class Basis(StrEnum):
+    """What a claim is held against, from the nearest to the text to the farthest from it."""
+
+    OWN = "own arithmetic"
+    DOCUMENT = "a document"  # a statement compared with what a document says: nothing is computed
+    SOURCE = "another source"
+    PRICES = "prices"
+    EVIDENCE = "our evidence"
+
+
+Wanted = Mapping[str, list[Any]]  # rows of a table by the values of columns
+_TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
+_AGGREGATES = ("mean", "min", "max")
+
+
+class NotHere(Exception):
+    """An input that this machine has no evidence for; its text says which cell or price is missing."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What claims are tested against: the price table, and result tables where they exist."""
+
+    prices: pd.DataFrame
+    metrics: pd.DataFrame | None = None
+    cost: pd.DataFrame | None = None
+    cells: pd.DataFrame | None = None
+    parity: pd.DataFrame | None = None
+
+
+def read_context(prices: Path | str, tables: Path | str) -> Context:
+    """Return the prices, and the result tables below the folder ``tables`` that have been made."""
+
+    def table(name: str) -> pd.DataFrame | None:
+        path = Path(tables) / name
+        try:
+            return pd.read_csv(path) if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
+
+    metrics = table("metrics.csv")
+    if metrics is not None:
+        from cxrbench.analysis.evaluate import headline  # it loads scipy: not for a ledger without scores
+
+        _need(metrics, str(Path(tables) / "metrics.csv"), ("metric", "ci_method"))
+        metrics = headline(metrics)
+    return Context(read_prices(prices), metrics, *map(table, ("cost.csv", "cells.csv", "parity.csv")))
+
+
+class Value(NamedTuple):
+    """An input's value when the claim was made and today (equal if it has no date), and what it rests on."""
+
+    then: Range
+    now: Range
+    basis: Basis
+    shown: str
+
+
+def read_number(value: Any) -> Range:
+    """Return the ends of a YAML number or of a range of two; ValueError for anything else."""
+    ends = value if isinstance(value, list) and len(value) == 2 else [value]
+    for end in ends:
+        if not isinstance(end, int | float) or isinstance(end, bool) or not math.isfinite(end):
+            raise ValueError(f"'{value}' is neither a number nor a range of two")
+    return float(min(ends)), float(max(ends))
+
+
+def _answer_or_number(value: Any) -> Any:
+    """Check ``yes`` or ``no`` of a claim that is true or not, or a number or range."""
+    return value if isinstance(value, bool) else read_number(value)
+
+
+def show(ends: Range, yes_no: bool = False) -> str:
+    """Return a number or range for people: six digits, thousands apart, equal ends once; or yes and no."""
+    if yes_no:
+        texts = ["yes" if end else "no" for end in ends]
+    else:
+        texts = [f"{end:,.6g}" if abs(end) < 1e6 else f"{end:,.0f}" for end in ends]
+    return " to ".join(dict.fromkeys(texts))
+
+
+def _listed(value: Any) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if any(isinstance(part, list | Mapping) for part in values):
+        raise ValueError("has texts, numbers and lists of them, no more")
+    return values
+
+
+def _keys(*required: str, optional: Collection[str] = ()) -> AfterValidator:
+    """Return a validator for the rows of a table that are meant: values of columns, each made a list."""
+    known = [*required, *optional]
+
+    def check(given: dict[str, Any]) -> dict[str, list[Any]]:
+        for key in given:
+            if key not in known:
+                raise ValueError(f"unknown key '{key}'{suggestion(key, known)}")
+        if missing := [key for key in required if key not in given]:
+            raise ValueError(f"key '{missing[0]}' is missing")
+        return {key: _listed(value) for key, value in given.items()}
+
+    return AfterValidator(check)
+
+
+def _two_platforms(wanted: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    if len(set(wanted["platforms"])) != 2:
+        raise ValueError(
+            f"platforms {wanted['platforms']}: name the two that are compared, as in [cpu, cuda]"
+        )
+    return wanted
+
+
+def _day(text: str) -> str:
+    return text if text == UNDATED else iso_date(text)
+
+
+def as_text(value: Any) -> Any:
+    """Return the text of what YAML has read as a number or a date."""
+    return str(value) if isinstance(value, int | float | date) else value
+
+
+Plain = Annotated[str, BeforeValidator(as_text)]
+_Answer = Annotated[Any, AfterValidator(_answer_or_number)]
+_CELL = ("dataset", "architecture", "platform", "seed")
+_SCORE = ("dataset", "architecture", "label", "metric")
+_Scores = Annotated[dict[str, Any], _keys(*_SCORE, "platform", "split", optional=["seed"])]
+_Pair = Annotated[dict[str, Any], _keys("platforms", *_SCORE), AfterValidator(_two_platforms)]
+_Runs = Annotated[dict[str, Any], _keys(optional=(*_CELL, "status", "kind", "instance", "region", "basis"))]
+
+
+class _PriceKey(Strict):
+    instance: Text
+    region: Annotated[str, one_of(REGIONS)]
+    basis: Annotated[str, one_of(BASES)]
+
+
+class Input(Strict):
+    """An input of a claim."""
+
+    def find(self, context: Context) -> Value:
+        """Return the value; NotHere when there is no evidence, UserError when the input is wrong."""
+        raise NotImplementedError
+
+
+class Own(Input):
+    """A number or range of the claim's own text."""
+
+    own: Range
+
+    def find(self, context: Context) -> Value:
+        return Value(self.own, self.own, Basis.OWN, show(self.own))
+
+
+class Cited(Input):
+    """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
+
+    value: _Answer
+    source: Text = Field(alias="from")
+    now: _Answer = None
+
+    def find(self, context: Context) -> Value:
+        given = (self.value, self.value if self.now is None else self.now)
+        then, now = ((float(value),) * 2 if isinstance(value, bool) else value for value in given)
+        return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})")
+
+
+class PriceOf(Input):
+    """``{price: {instance, region, basis}, as_of: date}``: USD per hour then, and the newest price now.
+
+    With ``history: yes`` the claim is about that day, and no newer price touches it.
+    """
+
+    price: _PriceKey
+    as_of: Annotated[Plain, AfterValidator(_day)] | None = None
+    history: bool = False
+
+    def find(self, context: Context) -> Value:
+        key = dict(self.price)
+        rows = newest(context.prices, self.as_of, **key)
+        if rows.empty:
+            if key["instance"] not in set(context.prices["instance"]):
+                price(context.prices, **key)  # a misspelt instance is an error, with the nearest names
+            until = f" up to {self.as_of}" if self.as_of else ""
+            where = f"{key['instance']} in {key['region']} with basis '{key['basis']}'"
+            raise NotHere(f"no price for {where}{until}")
+        then = rows.iloc[0]
+        now = then if self.history else price(context.prices, **key)
+        shown = f"{then['usd_per_hour']:g} USD/h ({' '.join(key.values())}, {then['as_of']})"
+        old, new = float(then["usd_per_hour"]), float(now["usd_per_hour"])
+        return Value((old, old), (new, new), Basis.PRICES, shown)
+
+
+class _Averaged(Input):
+    """A number from a column of a result table, by default the mean over seeds."""
+
+    aggregate: Annotated[str, one_of(_AGGREGATES)] = "mean"
+
+    def _find(self, context: Context, table: str, wanted: Wanted, column: str) -> Value:
+        values = _rows(context, table, wanted, (column,))[column].dropna()
+        if not pd.api.types.is_numeric_dtype(values):
+            what = "has texts where a claim needs numbers; name another"
+            raise UserError(f"column '{column}' of {table}.csv {what}")
+        if values.empty:
+            raise NotHere(f"{_cells(wanted)}: {table}.csv has no {column} for it")
+        value = float(values.agg(self.aggregate))
+        counted = f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})"
+        return _found(value, counted)
+
+
+class Metric(_Averaged):
+    """``{metric: {dataset, ..., metric: auroc}, column: ci_low}``: from metrics.csv; ``column`` is the value
+    itself unless it names an end of the interval."""
+
+    metric: _Scores
+    column: str = "value"
+
+    def find(self, context: Context) -> Value:
+        return self._find(context, "metrics", self.metric, self.column)
+
+
+class Cost(_Averaged):
+    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv.
+
+    Only the runs that stand for their group count, so no mean is over several machines.
+    """
+
+    cost: _Runs
+    column: str = "usd_total"
+
+    def find(self, context: Context) -> Value:
+        return self._find(context, "cost", self.cost | {"headline": [True]}, self.column)
+
+
+class Parity(Input):
+    """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
+    apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
+
+    NotHere where there is no interval, or it lies neither inside the declared margin nor outside it.
+    """
+
+    parity: _Pair
+
+    def find(self, context: Context) -> Value:
+        pair = self.parity["platforms"]
+        wanted = {key: self.parity[key] for key in _SCORE}
+        for platform in pair:
+            if missing := _no_such_cell(context.cells, wanted | {"platform": [platform]}):
+                raise NotHere(missing)
+        wanted |= {"kind": ["platforms"], "platform_a": pair, "platform_b": pair}
+        needed = ("ci90_low", "ci90_high", "margin", "verdict", "reason")
+        row, name = _rows(context, "parity", wanted, needed).iloc[0], _cells(wanted)
+        if pd.isna(row["ci90_low"]):
+            raise NotHere(f"{name}: {row['verdict']}: {row['reason']}")
+        low, high = sorted((abs(float(row["ci90_low"])), abs(float(row["ci90_high"]))))
+        low = 0.0 if row["ci90_low"] < 0 < row["ci90_high"] else low
+        shown = f"{low:.4g} to {high:.4g} (size of the difference, 90 % interval, {name})"
+        if low < row["margin"] < high:
+            raise NotHere(f"{shown} lies neither inside the margin of {row['margin']:g} nor outside it")
+        return Value((low, high), (low, high), Basis.EVIDENCE, shown)
+
+
+class Share(Input):
+    """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
+    them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
+
+    share: _Runs
+    of: Annotated[Any, AfterValidator(_listed)]  # statuses
+
+    def find(self, context: Context) -> Value:
+        rows = _rows(context, "cost", self.share, ("status",))
+        adopted = rows.sort_values("origin", kind="stable").drop_duplicates("cell")  # fresh before recorded
+        judged = adopted[adopted["status"].isin([*self.of, *_TRAINED])]
+        if judged.empty:
+            found = ", ".join(sorted(set(rows["status"])))
+            raise NotHere(f"{_cells(self.share)}: {found}; neither ok nor {' or '.join(self.of)}")
+        share = float(judged["status"].isin(self.of).mean())
+        return _found(share, f"{share:g} of {len(judged)} cells")
+
+
+class Count(Input):
+    """``{cells: {platform: [neuron]}}``: how many cells have a record; zero is an answer."""
+
+    cells: _Runs
+
+    def find(self, context: Context) -> Value:
+        if context.cost is None:
+            raise NotHere("cost.csv has not been made yet")
+        _need(context.cost, "cost.csv", ("cell", *self.cells))
+        count = float(_filtered(context.cost, self.cells)["cell"].nunique())
+        return _found(count, f"{count:g} cells")
+
+
+KINDS: dict[str, type[Input]] = {
+    "value": Cited, "price": PriceOf, "metric": Metric, "parity": Parity, "cost": Cost, "share": Share,
+    "cells": Count,
+}  # fmt: skip
+
+
+def read_input(value: Any) -> Input:
+    """Return the input that ``value`` of a claims file describes; ValueError says what is wrong with it."""
+    if not isinstance(value, Mapping):
+        return Own(own=read_number(value))
+    kinds = [key for key in value if key in KINDS]
+    if len(kinds) != 1:
+        raise ValueError(f"give exactly one of {', '.join(KINDS)}")
+    try:
+        return KINDS[kinds[0]].model_validate(value)
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda error: error["type"] != "extra_forbidden")
+        model = KINDS[kinds[0]] if len(first["loc"]) == 1 else _PriceKey
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        key = "" if first["type"] == "extra_forbidden" else f"{first['loc'][-1]}: "
+        raise ValueError(f"{key}{complaint(first, known)}") from None
+
+
+def _rows(context: Context, of: str, wanted: Wanted, columns: Iterable[str]) -> pd.DataFrame:
+    """Return the rows of a result table that ``wanted`` names; UserError when it lacks one of ``columns``."""
+    table, name = getattr(context, of), f"{of}.csv"
+    if table is None:
+        raise NotHere(f"{_cells(wanted)}: {name} has not been made yet")
+    _need(table, name, wanted)
+    rows = _filtered(table, wanted)
+    if rows.empty:
+        not_run = f"{_cells(wanted)}: not run yet, no row in {name}"
+        raise NotHere(_no_such_cell(context.cells, wanted) or not_run)
+    _need(table, name, columns)
+    return rows
+
+
+def _found(value: float, shown: str) -> Value:
+    return Value((value, value), (value, value), Basis.EVIDENCE, shown)
+
+
+def _need(table: pd.DataFrame, name: str, columns: Iterable[str]) -> None:
+    """UserError naming the first of ``columns`` that ``table`` lacks."""
+    for column in columns:
+        if column not in table:
+            raise UserError(
+                f"{name} has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
+                "delete the table and run again"
+            )
+
+
+def _no_such_cell(cells: pd.DataFrame | None, wanted: Wanted) -> str | None:
+    """Return that the study has no such cell, with the nearest names; None when it has, or is not known."""
+    named = {key: wanted[key] for key in _CELL if key in wanted}
+    if cells is None or not _filtered(cells, named).empty:
+        return None
+    hints = [
+        nearest(str(name), cells[key].astype(str).unique())
+        for key, names in named.items()
+        for name in names
+        if name not in set(cells[key])
+    ]
+    return f"{_cells(wanted)}: the study has no such cell{''.join(hints)}"
+
+
+def _filtered(table: pd.DataFrame, wanted: Wanted) -> pd.DataFrame:
+    for column, values in wanted.items():
+        table = table[table[column].isin(values)]
+    return table
+
+
+def _cells(wanted: Wanted) -> str:
+    """Return the cell pattern that a look-up names, and the instances if it names any, for messages."""
+    named = {"platform": wanted.get("platform_a", ["*"])} | dict(wanted)  # parity has two platforms
+    *parts, seed = ("+".join(map(str, named.get(key, ["*"]))) for key in _CELL)
+    on = f" on {' or '.join(map(str, named['instance']))}" if "instance" in named else ""
+    return "/".join([*parts, f"seed{seed}"]) + on

@@ -1,0 +1,325 @@
+"""Whether a port to Trainium pays: runs to break even, the sources' decision tables, reservations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.cost.costs import both_sides, comparable, cost_table, pricing_of
+from cxrbench.cost.prices import newest, read_prices
+from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, pair_prices, preprint_at, study_pair
+from cxrbench.study.config import Pricing
+from cxrbench.study.errors import UserError, nearest
+
+_CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
+_BLOG, _EXPAT = "AWS blog, Trainium and Amazon SageMaker", "CloudExpat, AWS Trainium vs NVIDIA H100"
+PORTING_USD = 20_000.0  # the chapter's 2 to 4 engineer-weeks, section 6.3.19
+_WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
+BREAK_EVEN_COLUMNS = [
+    "case", "kind", "here", "there", "region", "basis", "as_of", "usd_here", "usd_there", "saving",
+    "porting", "runs", "source", "note", "usd_here_sd", "usd_there_sd",
+]  # fmt: skip
+DECISION_COLUMNS = [
+    "architecture", "kind", "ratio_low", "ratio_high", "spend", "porting", "ongoing", "months", "capacity",
+    "region", "basis", "as_of", "saved_low", "saved_high", "net_low", "net_high", "break_even_from",
+    "break_even_to", "verdict", "leans", "source",
+]  # fmt: skip
+
+
+class Case(NamedTuple):
+    """A run on a GPU (``pair[0]``) and on Trainium (``pair[1]``), with its instance-hours on each.
+
+    Published hours are the source's own; cases of one source are readings of the same comparison.
+    """
+
+    name: str
+    pair: tuple[str, str]
+    hours: tuple[float, float]
+    source: str
+    kind: str = "published"
+    note: str = "published hours times listed prices"
+    hours_sd: tuple[float, float] = (math.nan, math.nan)  # over seeds
+
+
+_P4D, _GPU_HOURS = ("p4d.24xlarge", "trn1.32xlarge"), 8 * 24 * 30
+CASES = (
+    Case("30B model, run times as printed", _P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
+    Case("30B model, equal tokens", _P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER),
+    Case("fine-tuning", _P4D, (6553 / 3600, 6033 / 3600), _BLOG),
+)
+
+
+def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return the runs until a port pays at every price, for published cases and the networks of ``costs``.
+
+    ``costs`` are rows of cost.csv. Infinite ``runs``: there is no saving. NaN: a side was not run or has
+    no price, and ``note`` names it. ``usd_*_sd`` is over seeds.
+    """
+    parts = []
+    for case in CASES:
+        on_sagemaker = case._replace(pair=("ml." + case.pair[0], "ml." + case.pair[1]))
+        parts += [_at_every_price(some, prices, pricing) for some in (case, on_sagemaker)]
+    for network, some in costs.groupby(["dataset", "architecture"]):
+        parts.append(_own(" ".join(network), some, prices, pricing))
+    return pd.concat(parts, ignore_index=True).reindex(columns=BREAK_EVEN_COLUMNS)
+
+
+def _at_every_price(case: Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    at = pair_prices(prices, case.pair, pricing.region)
+    rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
+    rows = pd.concat([at[["region", "basis", "as_of"]], rates * case.hours], axis=1)
+    runs = [
+        break_even_runs(PORTING_USD, *usd) for usd in zip(rows["usd_here"], rows["usd_there"], strict=True)
+    ]
+    return rows.assign(
+        case=case.name,
+        kind=case.kind,
+        here=case.pair[0],
+        there=case.pair[1],
+        saving=rows["usd_here"] - rows["usd_there"],
+        porting=PORTING_USD,
+        runs=runs,
+        source=case.source,
+        note=np.where(np.isfinite(runs), case.note, "never: no saving"),
+        **(rates * case.hours_sd).add_suffix("_sd"),
+    )
+
+
+def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return what comparable runs of a network cost on the GPU and on Trainium at every price; a single row
+    with the reason where it did not run on both."""
+    usable, platforms, missing = both_sides(costs)
+    source = "this paper's cells"
+    if not missing:
+        runs, differs = comparable(usable)
+        ends = pd.DataFrame([runs[runs["platform"] == name].iloc[0] for name in platforms])
+        mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
+        note = "mean over seeds, failed attempts charged" + (f"; {differs}" if differs else "")
+        kind = " and ".join(ends["kind"].unique())
+        case = Case(name, tuple(ends["instance"]), mean, source, kind, note, sd)
+        return _at_every_price(case, prices, pricing)
+    run = costs[costs["platform"].isin(platforms)]
+    here, there = (
+        " and ".join(run.loc[run["platform"] == name, "instance"].unique()) or pricing.instances.get(name, "")
+        for name in platforms
+    )
+    row = {
+        "case": name, "kind": " and ".join(run["kind"].unique()) or "not run", "here": here, "there": there,
+        "region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD,
+        "source": source, "note": f"not run: {', '.join(missing)}",
+    }  # fmt: skip
+    return pd.DataFrame([row])
+
+
+def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
+    """Return the runs after which ``porting`` USD are earned back; infinite when a run there saves nothing.
+
+    ``usd_here`` and ``usd_there`` are USD per run before and after the port.
+    """
+    saving = _amount("cost per run here", usd_here) - _amount("cost per run there", usd_there)
+    return math.inf if saving <= 0 else float(math.ceil(_amount("porting cost", porting) / saving))
+
+
+def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> list[str]:
+    """Return the break-even of a user's own numbers, line by line: engineer-days, and USD per day and run."""
+    porting = _amount("porting days", days) * _amount("rate per day", usd_per_day)
+    runs = break_even_runs(porting, here, there)
+    answer = "never: a run there saves nothing" if math.isinf(runs) else f"after {runs:,.0f} runs"
+    return [
+        f"porting = days x rate = {days:g} x {usd_per_day:,.0f} = {porting:,.0f} USD",
+        f"saving per run = {here:,.2f} - {there:,.2f} = {here - there:,.2f} USD",
+        f"runs to break even = porting / saving, rounded up: {answer}",
+    ]
+
+
+def _amount(name: str, value: float) -> float:
+    """Return ``value``; UserError unless it is finite and zero or more."""
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
+    return value
+
+
+def reservations(prices: pd.DataFrame) -> pd.DataFrame:
+    """Return the utilisation (0 to 1) from which each reservation pays: its newest rate over that on demand.
+
+    A reservation is paid for every hour of its term, an on-demand instance for the hours it runs.
+    """
+    latest = newest(prices)
+    reserved = latest[latest["basis"].str.startswith("reserved")]
+    demand = latest[latest["basis"] == "on_demand"]
+    both = reserved.merge(demand, on=["instance", "region"], suffixes=("", "_on_demand"))
+    return both[["instance", "region", "basis"]].assign(
+        usd_reserved=both["usd_per_hour"],
+        usd_on_demand=both["usd_per_hour_on_demand"],
+        as_of=both["as_of"] + " and " + both["as_of_on_demand"],
+        utilisation=both["usd_per_hour"] / both["usd_per_hour_on_demand"],
+    )
+
+
+class Scenario(NamedTuple):
+    """Four of the five numbers as a source's decision table draws its line, and where it leans.
+
+    No source states what a second platform goes on costing: ``ongoing`` is zero, an assumption.
+    """
+
+    spend: float  # USD per month
+    porting: float  # USD
+    ongoing: float  # USD per month
+    months: float
+    capacity: float
+    leans: str
+    source: str
+
+
+# The chapter's decision framework, CloudExpat's checklist, CloudRoute's scenarios.
+SCENARIOS = (
+    Scenario(50_000, PORTING_USD, 0.0, 12, 1.0, "GPU", f"{_CHAPTER}; horizon assumed"),
+    Scenario(200_000, PORTING_USD, 0.0, 12, 1.0, "Trainium", f"{_CHAPTER}; horizon assumed"),
+    Scenario(30_000, 4 * _WEEK_USD, 0.0, 12, 1.0, "GPU", f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * _WEEK_USD, 0.0, 24, 1.0, "Trainium", f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * _WEEK_USD, 0.0, 24, 0.5, "Trainium", f"{_EXPAT}; half the capacity, assumed"),
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to :func:`decide`. Ranges run from the worst to the best end of the cost ratio."""
+
+    verdict: str  # port, stay, depends
+    ratio: Ratio
+    saving_per_month: tuple[float, float]
+    net_over_horizon: tuple[float, float]
+    months_to_break_even: tuple[float, float]
+    arithmetic: tuple[str, ...]
+
+
+_VERDICTS = {
+    "port": "port: it pays at both ends of the range",
+    "stay": "stay: it pays at neither end of the range",
+    "depends": "depends: it pays at one end of the range only; measure the cost ratio on this network first",
+}
+
+
+def decide(
+    ratio: Ratio, spend: float, porting: float, horizon: float, capacity: float, ongoing: float = 0.0
+) -> Decision:
+    """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
+
+    ``spend``: USD per month paid for GPU training now. ``porting``: USD. ``horizon``: months that the model
+    will be trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had.
+    ``ongoing``: USD per month of engineering that the second platform needs as long as it is used.
+    """
+    amounts = {"spend": spend, "porting budget": porting, "horizon": horizon, "ongoing engineering": ongoing}
+    for name, value in amounts.items():
+        _amount(name, value)
+    if not 0 <= capacity <= 1:
+        raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
+    worst, best = (spend * capacity * (1 - end) - ongoing for end in (ratio.high, ratio.low))
+    net = (worst * horizon - porting, best * horizon - porting)
+    slow, fast = (math.inf if usd <= 0 else porting / usd for usd in (worst, best))
+    verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
+    lines = (
+        f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
+        f"ongoing engineering of a second platform: {ongoing:,.0f} USD per month"
+        + ("" if ongoing else ", an assumption"),
+        f"saved per month = spend x capacity x (1 - ratio) - ongoing = {spend:,.0f} x {capacity:g} x (1 - "
+        f"{ratio.high:.2f} to {ratio.low:.2f}) - {ongoing:,.0f} = {worst:,.0f} to {best:,.0f} USD",
+        f"net over {horizon:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
+        f"months to break even = porting / saved = {months(slow)} to {months(fast)}",
+        _VERDICTS[verdict],
+    )
+    return Decision(verdict, ratio, (worst, best), net, (slow, fast), lines)
+
+
+def months(value: float) -> str:
+    """Return months as text, or the word for infinitely many."""
+    return "never" if math.isinf(value) else f"{value:.1f}"
+
+
+def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return the sources' decision tables answered with arithmetic: scenario by published cost ratio.
+
+    The preprint's ratio stands as stated, and at every price of the study's pair that changes it.
+    """
+    not_stated = dict.fromkeys(("region", "basis", "as_of"), "not stated")
+    ratios = [(name, ratio, not_stated) for name, ratio in PUBLISHED.items()]
+    if pair := study_pair(pricing):
+        rows = preprint_at(prices, pair, pricing.region).dropna()
+        for row in rows[~np.isclose(rows["ratio_low"], PREPRINT.low, rtol=1e-9)].to_dict("records"):
+            name = f"cnn at {row['basis'].replace('_', ' ')} prices"
+            where = {key: row[key] for key in not_stated}
+            ratios.append((name, _unchanged_times(row, " against ".join(pair)), where))
+    rows = []
+    for (name, ratio, where), case in ((ratio, case) for ratio in ratios for case in SCENARIOS):
+        answer = decide(ratio, case.spend, case.porting, case.months, case.capacity, case.ongoing)
+        row = {"architecture": name, "kind": ratio.kind, "ratio_low": ratio.low, "ratio_high": ratio.high}
+        row |= case._asdict() | where
+        row["saved_low"], row["saved_high"] = answer.saving_per_month
+        row["net_low"], row["net_high"] = answer.net_over_horizon
+        row["break_even_to"], row["break_even_from"] = answer.months_to_break_even
+        rows.append(row | {"verdict": answer.verdict, "source": f"{ratio.source}; {case.source}"})
+    return pd.DataFrame(rows)[DECISION_COLUMNS]
+
+
+def _unchanged_times(row: dict, prices: str) -> Ratio:
+    """Return the preprint's ratio at a row of :func:`~cxrbench.cost.ratios.preprint_at`."""
+    source = f"{PREPRINT.source}; run times unchanged, {prices}"
+    return Ratio(row["ratio_low"], row["ratio_high"], PREPRINT.kind, source)
+
+
+def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
+    """Return the cost ratio for ``architecture``.
+
+    A name with a slash: that of the recorded cells of that data set and network, priced as ``basis``.
+    Otherwise a published one, the preprint's put at ``basis``. UserError when neither exists.
+    """
+    ratio = PUBLISHED.get(architecture)
+    if ratio is None and "/" not in architecture:
+        raise UserError(
+            f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
+            f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
+        )
+    if ratio and basis is None:
+        return ratio
+    pricing = pricing_of(study, basis=basis)
+    if ratio is None:
+        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
+    pair = study_pair(pricing)
+    if ratio is not PREPRINT or pair is None:
+        raise UserError(
+            f"the published ratio of '{architecture}' names no instances: it cannot be put at other prices; "
+            "leave --basis out or give --ratio"
+        )
+    rows = preprint_at(read_prices(prices), pair, pricing.region).dropna()
+    rows = rows[(rows["region"] == pricing.region) & (rows["basis"] == basis)]
+    named = f"{' against '.join(pair)} in {pricing.region} at {basis}"
+    if rows.empty:
+        raise UserError(f"no prices of {named}: add rows to prices.csv or leave --basis out")
+    return _unchanged_times(rows.iloc[-1].to_dict(), named)
+
+
+def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Ratio:
+    """Return the cost ratio of Trainium over the GPU from cost rows: lowest to highest over seeds.
+
+    Only :func:`~cxrbench.cost.costs.comparable` runs; what still differs stands in the source.
+    """
+    here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
+    usable, (gpu, trainium), missing = both_sides(here)
+    if missing:
+        raise UserError(
+            f"no usable cell {dataset}/{architecture}/{missing[-1]}: not run yet, so its cost ratio is not "
+            "known; record one or give the ratio yourself"
+        )
+    runs, differs = comparable(usable)
+    usd = runs.groupby("platform")["usd_total"].agg(["min", "max"])
+    return Ratio(
+        usd.loc[trainium, "min"] / usd.loc[gpu, "max"],
+        usd.loc[trainium, "max"] / usd.loc[gpu, "min"],
+        "measured" if set(runs["kind"]) == {"measured"} else "proxy",
+        f"cells {dataset}/{architecture}" + (f"; {differs}" if differs else ""),
+    )
