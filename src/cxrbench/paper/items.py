@@ -16,21 +16,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: how it is made and what it is called.
-
-    ``function`` is ``module:function`` below :mod:`cxrbench.paper`. A table's function takes the
-    :class:`~cxrbench.paper.results.Results`; a figure's takes its ``inputs`` in order. ``evidence`` is what
-    the caption points at (see :func:`cxrbench.paper.provenance.behind`).
-    """
+    """A table or figure: how it is made and what it is called."""
 
     name: str
     title: str
     caption: str  # LaTeX
-    function: str
+    function: str  # module:function below this package, of the Results; a figure's of its `inputs` in order
     group: str = ""  # heading of the table on the HTML page
     inputs: tuple[str, ...] = ()
     sideways: bool = False  # a page of its own in landscape
-    evidence: str = ""
+    evidence: str = ""  # what the caption points at: see cxrbench.paper.provenance.behind
     alt: str = ""  # a figure in words
 
     @property
