@@ -10,8 +10,9 @@ from cxrbench.cost.cells import EXCLUDED
 from cxrbench.cost.decision import SCENARIOS
 from cxrbench.cost.projection import SPREAD
 from cxrbench.cost.tables import SENTENCES
+from cxrbench.paper.fmt import listed, number, span, words
 from cxrbench.paper.latex import escape
-from cxrbench.paper.results import Results, in_range, listed, number, words
+from cxrbench.paper.results import Results
 
 _NONE = "none"
 
@@ -76,7 +77,7 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
         "cost/comparisons depend": str((never["any"] & ~never["all"]).sum()),
         "cost/case prices": str(len(published)),
         "cost/pays at": escape("; ".join(paid) or _NONE),
-        "cost/tuning runs": in_range(tuning.min(), tuning.max(), "{:,.0f}") or _NONE,
+        "cost/tuning runs": span(tuning.min(), tuning.max(), "{:,.0f}") or _NONE,
     }
 
 
@@ -89,7 +90,7 @@ def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
         "cost/scenarios": str(len(SCENARIOS)),
         "cost/ranges": str(len(decided[["ratio_low", "ratio_high"]].drop_duplicates())),
         "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE),
-        "cost/ongoing": in_range(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}") or _NONE,
+        "cost/ongoing": span(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}") or _NONE,
         **{f"cost/decisions {verdict}": str(count) for verdict, count in verdicts.items()},
     }
 

@@ -7,6 +7,7 @@ of the price in it. The CSV files of :mod:`cxrbench.cost.tables` are read here a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -14,24 +15,13 @@ import pandas as pd
 from cxrbench.cost.decision import months
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import GROUP, short_processor
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Columns, Row, Table, csv_table, span, words
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group
-from cxrbench.paper.results import (
-    Columns,
-    Results,
-    Table,
-    ends,
-    group_name,
-    in_range,
-    listed,
-    number,
-    row_texts,
-    texts,
-    words,
-)
+from cxrbench.paper.results import Results
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
-_ALIKE = [*GROUP, "instance", *MACHINE]
 _WHERE: Columns = {"Region": "{region}", "Basis": lambda row: words(row.basis), "Price of": "{as_of}"}
 _PRICE: Columns = {"Instance": "{instance}", **_WHERE}
 
@@ -39,7 +29,8 @@ _PRICE: Columns = {"Instance": "{instance}", **_WHERE}
 # -- our own cells ---------------------------------------------------------------------------------
 
 
-def cost_of_cells(read: Results) -> Table:
+@fmt.table("llllllllrrrrrrrl")
+def cost_of_cells(read: Results) -> Iterable[Row]:
     """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
     costs = read.cost.assign(named=machine_names(read.cost))
     columns: Columns = {
@@ -48,7 +39,7 @@ def cost_of_cells(read: Results) -> Table:
         "Kind": "{kind}",
         "Machine": "{named}",
         **_PRICE,
-        "Cores": lambda run: f"{number(run.cores_used, 'g', 'none')} of {run.cores_paid:g}",
+        "Cores": lambda run: f"{fmt.number(run.cores_used, 'g', 'none')} of {run.cores_paid:g}",
         "Set-up h": "{hours_setup:.3f}",
         "Compile h": "{hours_compile:.3f}",
         "Train h": "{hours_train:.3f}",
@@ -57,29 +48,26 @@ def cost_of_cells(read: Results) -> Table:
         "USD, used cores": lambda run: usd(run.usd_used_cores),
         COLUMN: lambda run: _evidence(read, costs.loc[[run.Index]]),
     }
-    return texts(costs, columns), "llllllllrrrrrrrl"
+    return fmt.rows(costs, columns)
 
 
-def cost_units(read: Results) -> Table:
+@fmt.table("llllllllrrrrrrl")
+def cost_units(read: Results) -> Iterator[Row]:
     """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model."""
-    rows = []
     for first, some, machine in _groups(read.cost):
         ok = some[some["status"] == "ok"]
-        rows.append(
-            {
-                **machine,
-                **row_texts(first, _PRICE),
-                "Usable": f"{len(ok)} of {len(some)}",
-                "Million images": _mean(some["usd_per_million_images"]),
-                "AUROC of": number(first.target_auroc, "g", ""),
-                "Until then": spread(first.cost_to_auroc, ok["usd_to_auroc"].std()),
-                "Usable model": spread(first.cost_to_usable, first.usd_sd),
-                "Compilation shared": _mean(some["usd_amortised"]),
-                "Shared by": f"{first.amortised_over:g} runs",
-                COLUMN: _evidence(read, some),
-            }
-        )
-    return pd.DataFrame(rows), "llllllllrrrrrrl"
+        yield {
+            **machine,
+            **fmt.row(first, _PRICE),
+            "Usable": f"{len(ok)} of {len(some)}",
+            "Million images": _mean(some["usd_per_million_images"]),
+            "AUROC of": fmt.number(first.target_auroc, "g", ""),
+            "Until then": spread(first.cost_to_auroc, ok["usd_to_auroc"].std()),
+            "Usable model": spread(first.cost_to_usable, first.usd_sd),
+            "Compilation shared": _mean(some["usd_amortised"]),
+            "Shared by": f"{first.amortised_over:g} runs",
+            COLUMN: _evidence(read, some),
+        }
 
 
 def cells_by_regime(read: Results) -> Table:
@@ -91,33 +79,22 @@ def cells_by_regime(read: Results) -> Table:
     rows = []
     for first, some, machine in _groups(table):
         paid = {row.regime: spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
-        rows.append(
-            {
-                **machine,
-                "Instance": first.instance,
-                "Region": listed(some["region"]),
-                **{words(regime): paid.get(regime, "no price") for regime in regimes},
-                COLUMN: _evidence(read, some.drop_duplicates("cell")),
-            }
-        )
+        where = {"Instance": first.instance, "Region": fmt.listed(some["region"])}
+        prices = {words(regime): paid.get(regime, "no price") for regime in regimes}
+        rows.append(machine | where | prices | {COLUMN: _evidence(read, some.drop_duplicates("cell"))})
     return pd.DataFrame(rows), "lllll" + "r" * len(regimes) + "l"
 
 
-def _groups(runs: pd.DataFrame) -> list[tuple[Any, pd.DataFrame, dict[str, str]]]:
-    """Return for the seeds of each group on one machine its first row, all rows and the first columns."""
+def _groups(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame, Row]]:
+    """Yield for the seeds of each group on one machine its first row, all rows and its first columns."""
     runs = runs.assign(named=machine_names(runs))
-    return [
-        (
+    for group, some in runs.groupby([*GROUP, "instance", *MACHINE], sort=False):
+        machine, kind = fmt.listed(some["named"]), fmt.listed(some["kind"])
+        yield (
             next(some.itertuples()),
             some,
-            {
-                "Cells": group_name(group[:3]),
-                "Machine": listed(some["named"]),
-                "Kind": listed(some["kind"]),
-            },
+            {"Cells": " ".join(group[:3]), "Machine": machine, "Kind": kind},
         )
-        for group, some in runs.groupby(_ALIKE, sort=False)
-    ]
 
 
 def _mean(values: pd.Series) -> str:
@@ -133,26 +110,98 @@ def _evidence(read: Results, runs: pd.DataFrame) -> str:
 
 # -- prices and projections ------------------------------------------------------------------------
 
-
-def ratio_by_regime(read: Results) -> Table:
-    """Price ratios by region, basis and date, and the preprint's ratio there with its run times unchanged."""
-    columns: Columns = {
+# Price ratios, and the preprint's ratio there with its run times unchanged.
+ratio_by_regime = csv_table(
+    "ratios",
+    "llllllrrrrl",
+    {
         "Trainium": "{instance}",
         "GPU": "{baseline}",
         "Kind": "{kind}",
         **_WHERE,
         "USD/h": "{usd_instance:.4g} : {usd_baseline:.4g}",
         "Price ratio": "{price_ratio:.2f}",
-        "Stated": lambda row: in_range(row.published_low, row.published_high, "{:g}"),
-        "Then": lambda row: in_range(row.ratio_low, row.ratio_high, "{:.2f}"),
+        "Stated": lambda row: span(row.published_low, row.published_high, "{:g}"),
+        "Then": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
         "Ranking": "{ranking}",
-    }
-    return texts(read.csv("ratios"), columns), "llllllrrrrl"
+    },
+)
+
+# Runs until a port pays: published runs at each date's prices, and our own cells.
+break_even = csv_table(
+    "break_even",
+    "lllllllrrrrr",
+    {
+        "Run": "{case}",
+        "Kind": "{kind}",
+        "GPU": "{here}",
+        "Trainium": "{there}",
+        **_WHERE,
+        "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
+        "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
+        "Saving": lambda row: usd(row.saving, ""),
+        "Porting": lambda row: usd(row.porting),
+        "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
+    },
+)
+
+# The sources' decision tables, answered with arithmetic.
+decisions = csv_table(
+    "decisions",
+    "lllllrrrrrrrrrll",
+    {
+        "Network": "{architecture}",
+        "Kind": "{kind}",
+        **_WHERE,
+        "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
+        "Spend a month": lambda row: usd(row.spend),
+        "Porting": lambda row: usd(row.porting),
+        "Ongoing a month": lambda row: usd(row.ongoing),
+        "Months": "{months:g}",
+        "Capacity": "{capacity:g}",
+        "Saved a month": lambda row: span(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
+        "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
+        "Breaks even": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
+        "Verdict": "{verdict}",
+        "Source leans": "{leans}",
+    },
+)
+
+# What the projection got wrong where something was measured.
+projection_errors = csv_table(
+    "backtest",
+    "lllrrrl",
+    {
+        "Device": lambda row: short(row.device),
+        "Network": "{kind}",
+        "Precision": "{precision}",
+        "Measured images/s": "{measured:,.0f}",
+        "Projected": lambda row: span(row.low, row.high, "{:,.0f}"),
+        "Error": "{error:+.0%}",
+        "How": "{method}",
+    },
+)
+
+# The peaks that projections rest on; second hand where the data sheet itself was not read.
+documented_peaks = csv_table(
+    "peaks",
+    "lrrrlp{9cm}l",
+    {
+        "Accelerator": "{accelerator}",
+        "TFLOP/s per core, half": "{tflops:.4g}",
+        "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "none documented"),
+        "GB/s per core": "{bandwidth_gb_s:.4g}",
+        "Kind": "published",
+        "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
+        "How known": "{evidence}",
+    },
+)
 
 
-def spot_runs(read: Results) -> Table:
+@fmt.table("llllllrrrrrrrl")
+def spot_runs(read: Results) -> Iterable[Row]:
     """Expected hours on spot with interruptions, the first set-up included, where a spot price is known."""
-    evidence = {group_name(group): of_group(read, *group) for group in read.scored()}
+    evidence = {" ".join(group): of_group(read, *group) for group in read.scored()}
     columns: Columns = {
         "Run": "{run}",
         "Kind": "{kind}",
@@ -166,48 +215,11 @@ def spot_runs(read: Results) -> Table:
         "USD": lambda row: _spent(row.usd, row.usd_sd),
         COLUMN: lambda row: evidence.get(row.run, "published"),
     }
-    return texts(read.csv("spot").dropna(subset="usd"), columns), "llllllrrrrrrrl"
+    return fmt.rows(read.csv("spot").dropna(subset="usd"), columns)
 
 
-def break_even(read: Results) -> Table:
-    """Runs until a port pays: published runs at each date's prices, and our own cells."""
-    columns: Columns = {
-        "Run": "{case}",
-        "Kind": "{kind}",
-        "GPU": "{here}",
-        "Trainium": "{there}",
-        **_WHERE,
-        "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
-        "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
-        "Saving": lambda row: usd(row.saving, ""),
-        "Porting": lambda row: usd(row.porting),
-        "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
-    }
-    return texts(read.csv("break_even"), columns), "lllllllrrrrr"
-
-
-def decisions(read: Results) -> Table:
-    """The sources' decision tables, answered with arithmetic."""
-    columns: Columns = {
-        "Network": "{architecture}",
-        "Kind": "{kind}",
-        **_WHERE,
-        "Cost ratio": lambda row: in_range(row.ratio_low, row.ratio_high, "{:.2f}"),
-        "Spend a month": lambda row: usd(row.spend),
-        "Porting": lambda row: usd(row.porting),
-        "Ongoing a month": lambda row: usd(row.ongoing),
-        "Months": "{months:g}",
-        "Capacity": "{capacity:g}",
-        "Saved a month": lambda row: in_range(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
-        "Net": lambda row: in_range(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
-        "Breaks even": lambda row: ends(months(row.break_even_from), months(row.break_even_to)),
-        "Verdict": "{verdict}",
-        "Source leans": "{leans}",
-    }
-    return texts(read.csv("decisions"), columns), "lllllrrrrrrrrrll"
-
-
-def projected_speeds(read: Results) -> Table:
+@fmt.table("lrlp{4cm}llllrrrp{4cm}")
+def projected_speeds(read: Results) -> Iterable[Row]:
     """Projected speed and cost on the study's instances; why not, where nothing can be projected."""
     table = read.csv("projection")
     own = set(read.study.prices.instances.values())
@@ -218,62 +230,35 @@ def projected_speeds(read: Results) -> Table:
         "Kind": lambda row: row.kind if pd.isna(row.why_not) else row.why_not,
         **_PRICE,
         "Cores": "{cores:g}",
-        "Images/s": lambda row: in_range(row.low, row.high, "{:,.0f}"),
-        "USD per million": lambda row: in_range(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
+        "Images/s": lambda row: span(row.low, row.high, "{:,.0f}"),
+        "USD per million": lambda row: span(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
         "Error elsewhere": "{error}",
     }
-    shown = table[table["instance"].isna() | table["instance"].isin(own)]
-    return texts(shown, columns), "lrlp{4cm}llllrrrp{4cm}"
+    return fmt.rows(table[table["instance"].isna() | table["instance"].isin(own)], columns)
 
 
-def projection_errors(read: Results) -> Table:
-    """What the projection got wrong where something was measured."""
-    columns: Columns = {
-        "Device": lambda row: short(row.device),
-        "Network": "{kind}",
-        "Precision": "{precision}",
-        "Measured images/s": "{measured:,.0f}",
-        "Projected": lambda row: in_range(row.low, row.high, "{:,.0f}"),
-        "Error": "{error:+.0%}",
-        "How": "{method}",
-    }
-    return texts(read.csv("backtest"), columns), "lllrrrl"
-
-
-def documented_peaks(read: Results) -> Table:
-    """The peaks that projections rest on; second hand where the data sheet itself was not read."""
-    columns: Columns = {
-        "Accelerator": "{accelerator}",
-        "TFLOP/s per core, half": "{tflops:.4g}",
-        "fp32": lambda row: number(row.tflops_fp32, ".4g", "none documented"),
-        "GB/s per core": "{bandwidth_gb_s:.4g}",
-        "Kind": "published",
-        "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
-        "How known": "{evidence}",
-    }
-    return texts(read.csv("peaks"), columns), "lrrrlp{9cm}l"
-
-
-def prices_by_basis(read: Results) -> Table:
+@fmt.table("llrll" + "r" * (len(BASES) + 1))
+def prices_by_basis(read: Results) -> Iterator[Row]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
     columns: Columns = {
         "Instance": "{instance}",
-        "Accelerators": "{accelerators:g} {accelerator}, {memory_gib_per_accelerator:g} GiB each",
+        "Accelerators": _accelerators,
         "Cores": "{cores:g}",
         "Kind": "published",
         "Region": "{region}",
     }
-    rows = []
     for _, some in read.csv("prices").groupby("instance", sort=False):
-        dates = some["as_of"].fillna("undated")
-        dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + dates + ")"
+        dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + some["as_of"].fillna("undated") + ")"
         priced = {basis: list(prices) for basis, prices in dated.groupby(some["basis"])}
         demand = priced.get("on_demand", [])
-        first = row_texts(next(some.itertuples()), columns)
-        first |= {} if some["accelerators"].iloc[0] else {"Accelerators": ""}
+        first = fmt.row(next(some.itertuples()), columns)
         first["On demand before"] = demand[0] if len(demand) > 1 else ""
-        rows.append(first | {words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES})
-    return pd.DataFrame(rows), "llrll" + "r" * (len(BASES) + 1)
+        yield first | {words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES}
+
+
+def _accelerators(row: Any) -> str:
+    several = f"{row.accelerators:g} {row.accelerator}, {row.memory_gib_per_accelerator:g} GiB each"
+    return several if row.accelerators else ""
 
 
 # -- machines and dollars --------------------------------------------------------------------------
@@ -305,7 +290,7 @@ def short(machine: str) -> str:
 
 def usd(value: float, missing: str = "none") -> str:
     """Return dollars in four digits, from a thousand on in whole ones."""
-    return number(value, ",.0f" if abs(value) >= 1000 else ".4g", missing)
+    return fmt.number(value, ",.0f" if abs(value) >= 1000 else ".4g", missing)
 
 
 def spread(value: float, deviation: float) -> str:

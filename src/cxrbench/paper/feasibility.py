@@ -11,8 +11,9 @@ from pydantic import Field
 
 from cxrbench.analysis.cells import NOT_RUN
 from cxrbench.analysis.states import State, in_words, matrix, tally
+from cxrbench.paper.fmt import Table, number, words
 from cxrbench.paper.provenance import COLUMN, of_cells
-from cxrbench.paper.results import Results, Table, number, words
+from cxrbench.paper.results import Results
 from cxrbench.study.readers import OR_NONE, Row, Text, one_of, read_rows
 
 REPORTED = Path("data/reported.csv")

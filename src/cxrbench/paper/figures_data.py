@@ -16,7 +16,7 @@ from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import VIEWS, examples
 from cxrbench.evidence.record import RECORD, read_record
 from cxrbench.paper.figures import COLOURS, MARKERS, WIDTH
-from cxrbench.paper.results import words
+from cxrbench.paper.fmt import words
 
 _PIXELS = 160  # of a sample: finer than the paper prints it
 _SAMPLES = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass", "Infiltration", "Emphysema")

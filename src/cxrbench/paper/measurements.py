@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -11,9 +12,11 @@ from cxrbench.compile.facts import Setting
 from cxrbench.compile.recorded import KEY, read_audit
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Columns, Row, listed
 from cxrbench.paper.latex import escape
 from cxrbench.paper.provenance import COLUMN, of_files
-from cxrbench.paper.results import Columns, Results, Table, in_range, listed, read_measurements, texts
+from cxrbench.paper.results import Results, read_measurements
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
 ROWS = (
@@ -24,12 +27,7 @@ ROWS = (
     "vit_base_patch16_224", "swin_tiny_patch4_window7_224",
 )  # fmt: skip
 # What the preprint's abstract says of a network on Trainium (claims P02 and P10).
-REPORTED = {
-    "convnext_pico": "runs",
-    "convnext_tiny": "fails",
-    "convnext_small": "fails",
-    "convnext_base": "fails",
-}
+REPORTED = {"convnext_pico": "runs"} | {f"convnext_{size}": "fails" for size in ("tiny", "small", "base")}
 _COUNTS = (
     "instructions", "convolutions", "forward_convolutions", "grouped_convolutions",
     "batch_grouped_convolutions", "depthwise_convolutions", "dots", "transposes", "permutes", "layernorms",
@@ -42,7 +40,8 @@ _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 # -- speed -----------------------------------------------------------------------------------------
 
 
-def throughput(read: Results) -> Table:
+@fmt.table("lllrrlrrrrrrrl")
+def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
         "Machine": "{host}",
@@ -60,7 +59,7 @@ def throughput(read: Results) -> Table:
         "Share of limit": "{share_of_limit:.3f}",
         COLUMN: lambda row: of_files(read.recorded, "train", row.host),
     }
-    return texts(read_measurements(read.recorded, "train"), columns), "lllrrlrrrrrrrl"
+    return fmt.rows(read_measurements(read.recorded, "train"), columns)
 
 
 def throughput_values(read: Results) -> dict[str, str]:
@@ -70,36 +69,32 @@ def throughput_values(read: Results) -> dict[str, str]:
     if rows.empty:
         return {f"throughput/{name}": r"\emph{not measured}" for name in names}
     rows = rows[names].assign(ratio_to_faster=rows[peers].min(axis=1))
-    return {f"throughput/{name}": in_range(rows[name].min(), rows[name].max(), "{:.2f}") for name in rows}
+    return {f"throughput/{name}": fmt.span(rows[name].min(), rows[name].max(), "{:.2f}") for name in rows}
 
 
-def gains(read: Results) -> Table:
+@fmt.table("lllllrll")
+def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
-    if rows.empty:
-        return rows, ""
-    table = []
     for (host, platform, way), some in rows.groupby(["host", "platform", "way"], sort=False):
         median = some["gain"].median()
-        table.append(
-            {
-                "Machine": host,
-                "Platform": platform,
-                "Way": way,
-                "Added to": listed(some["added_to"]),
-                "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
-                "Median": f"{median:+.1%}",
-                "Kept": "yes" if median > KEPT_ABOVE else "no",
-                COLUMN: of_files(read.recorded, "gains", host),
-            }
-        )
-    return pd.DataFrame(table), "lllllrll"
+        yield {
+            "Machine": host,
+            "Platform": platform,
+            "Way": way,
+            "Added to": listed(some["added_to"]),
+            "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
+            "Median": f"{median:+.1%}",
+            "Kept": "yes" if median > KEPT_ABOVE else "no",
+            COLUMN: of_files(read.recorded, "gains", host),
+        }
 
 
 # -- XLA -------------------------------------------------------------------------------------------
 
 
-def xla_ways(read: Results) -> Table:
+@fmt.table("lp{6cm}rrrrll")
+def xla_ways(read: Results) -> Iterable[Row]:
     """Compiles, seconds and fallbacks of the same steps with one XLA change left out."""
     columns: Columns = {
         "Way": "{way}",
@@ -111,20 +106,17 @@ def xla_ways(read: Results) -> Table:
         "Fallbacks": lambda row: ", ".join(row.fallbacks) or "none",
         COLUMN: lambda row: of_files(read.recorded, "xla_ways", row.host),
     }
-    return texts(read_measurements(read.recorded, "xla_ways"), columns), "lp{6cm}rrrrll"
+    return fmt.rows(read_measurements(read.recorded, "xla_ways"), columns)
 
 
 def xla_values(read: Results) -> dict[str, str]:
     """Return compiles and seconds of each way, and what was run: ``xla/...``."""
     values: dict[str, str] = {}
     for row in read_measurements(read.recorded, "xla_ways").itertuples():
-        values |= {
-            f"xla/{row.way}/compiles": f"{row.compiles}",
-            f"xla/{row.way}/seconds": f"{row.seconds:.0f}",
-        }
-        values |= {"xla/steps": f"{row.steps}", "xla/network": escape(row.architecture)}
-        values |= {"xla/host": escape(row.host)}
-    return values
+        values |= {"xla/steps": f"{row.steps}", "xla/network": row.architecture, "xla/host": row.host}
+        values |= {f"xla/{row.way}/compiles": f"{row.compiles}"}
+        values |= {f"xla/{row.way}/seconds": f"{row.seconds:.0f}"}
+    return {key: escape(text) for key, text in values.items()}
 
 
 def step_values(read: Results) -> dict[str, str]:
@@ -134,14 +126,10 @@ def step_values(read: Results) -> dict[str, str]:
         return {}
     values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
     values |= {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
-    columns = {
-        "loss": "loss_difference",
-        "gradient": "gradient_norm_difference",
-        "weights": "weights_difference",
-    }
     for platform, some in steps[steps["step"] == steps["step"].max()].groupby("platform"):
-        key = f"steps/{platform}".replace(", ", " ")
-        values |= {f"{key}/{name}": _power(some[column].max()) for name, column in columns.items()}
+        for name, column in (("loss", "loss"), ("gradient", "gradient_norm"), ("weights", "weights")):
+            key = f"steps/{platform}/{name}".replace(", ", " ")
+            values[key] = _power(some[f"{column}_difference"].max())
     return values
 
 
@@ -175,7 +163,8 @@ def of_setting(table: pd.DataFrame, setting: Setting = SETTING) -> pd.DataFrame:
     return table.set_index("architecture", drop=False)
 
 
-def audit_table(read: Results) -> Table:
+@fmt.table("llrrrrrrrrrlrrrl")
+def audit_table(read: Results) -> Iterable[Row]:
     """The networks of :data:`ROWS` as graphs, with what the preprint's abstract says of them."""
     captured = of_setting(read_audit(read.recorded))
     columns: Columns = {
@@ -196,8 +185,7 @@ def audit_table(read: Results) -> Table:
         "Tiles/cap": lambda row: f"{row.tiles / INSTRUCTION_CAP:.2f}",
         "Rules": "{rules_broken}",
     }
-    shown = captured.loc[[name for name in ROWS if name in captured.index]]
-    return texts(shown, columns), "llrrrrrrrrrlrrrl"
+    return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
 
 
 def audit_values(read: Results) -> dict[str, str]:
@@ -221,7 +209,7 @@ def audit_values(read: Results) -> dict[str, str]:
         "share of cap": lambda row: f"{100 * row.tiles / INSTRUCTION_CAP:.0f}",
         "rules": lambda row: escape(row.rules_broken),
     }
-    for network, row in texts(captured, columns).set_index(captured.index).iterrows():
+    for network, row in zip(captured.index, fmt.rows(captured, columns), strict=True):
         values |= {f"audit/{network}/{name}": text for name, text in row.items()}
     if len(captured):
         values |= {f"audit/{name}": escape(listed(captured[name])) for name in ("torch", "torch_xla", "timm")}

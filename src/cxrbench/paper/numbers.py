@@ -1,4 +1,4 @@
-"""Every number that the paper's prose may name, as text for a macro; the sentences stand in the LaTeX source."""
+"""Every number that the prose may name, as text for a macro; the sentences are in the LaTeX source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
 from cxrbench.paper import (
     artifact,
-    cost_numbers,
     feasibility,
     label_noise,
     measurements,
@@ -25,26 +24,18 @@ from cxrbench.paper import (
     simulated,
     splits,
 )
+from cxrbench.paper.cost_numbers import cost_values
+from cxrbench.paper.fmt import counted, ends, listed, words
 from cxrbench.paper.latex import escape
 from cxrbench.paper.multiplicity import checks_software
-from cxrbench.paper.results import (
-    PHANTOM,
-    Group,
-    Results,
-    counted,
-    ends,
-    is_phantom,
-    listed,
-    processors_differ,
-    rows_of,
-    words,
-)
+from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
 
 VERDICTS = ("equivalent", "different", "inconclusive")
+Values = dict[str, str]
 
 
-def numbers(read: Results) -> dict[str, str]:
+def numbers(read: Results) -> Values:
     """Return every number that the prose may name, by key; values are LaTeX."""
     values = {
         "f1/target": f"{TARGET:.2f}",
@@ -59,7 +50,7 @@ def numbers(read: Results) -> dict[str, str]:
         _parity_numbers,
         _claim_numbers,
         _literature_numbers,
-        cost_numbers.cost_values,
+        cost_values,
         measurements.throughput_values,
         measurements.xla_values,
         measurements.step_values,
@@ -77,48 +68,40 @@ def numbers(read: Results) -> dict[str, str]:
     return values
 
 
-def _cell_numbers(read: Results) -> dict[str, str]:
+def _cell_numbers(read: Results) -> Values:
     """Return counts of cells: ``cells/<what>``, and ``cells/<platform>/<what>`` with failures among the run.
 
     ``cells/waiting``: those not run that need no accelerator.
     """
     cells = read.cells
-    run, refused = cells["status"] != NOT_RUN, cells["origin"] == REFUSED
-    left = ~run & ~refused
+    run, ok, refused = cells["status"] != NOT_RUN, cells["status"] == "ok", cells["origin"] == REFUSED
     masks = {
         "total": cells["cell"].notna(),
         "run": run,
-        "not run": left,
-        "ok": cells["status"] == "ok",
-        "failed": run & (cells["status"] != "ok"),
+        "not run": ~run & ~refused,
+        "waiting": ~run & ~refused & ~cells["platform"].isin(ACCELERATED),
+        "ok": ok,
+        "failed": run & ~ok,
         "refused": refused,
-        "recorded": (cells["status"] == "ok") & (cells["origin"] == "recorded"),
-        "fresh": (cells["status"] == "ok") & (cells["origin"] == "fresh"),
-        "waiting": left & ~cells["platform"].isin(ACCELERATED),
+        "recorded": ok & (cells["origin"] == "recorded"),
+        "fresh": ok & (cells["origin"] == "fresh"),
     }
     values = {f"cells/{what}": str(mask.sum()) for what, mask in masks.items()}
     values["cells/refused/names"] = ", ".join(rf"\code{{{escape(cell)}}}" for cell in cells["cell"][refused])
-    for platform in cells["platform"].unique():
-        its = cells["platform"] == platform
-        some = {what: str((masks[what] & its).sum()) for what in ("total", "run", "not run")}
-        values |= {f"cells/{platform}/{what}": count for what, count in some.items()}
+    for what in ("total", "run", "not run"):
+        counts = masks[what].groupby(cells["platform"]).sum()
+        values |= {f"cells/{platform}/{what}": str(count) for platform, count in counts.items()}
     return values
 
 
-def _dataset_numbers(read: Results) -> dict[str, str]:
+def _dataset_numbers(read: Results) -> Values:
     """Return recipe, images and patients of each dataset: ``<dataset>/<what>``."""
-    values = {}
+    values: Values = {}
     for dataset in read.cells["dataset"].unique():
         recipe = read.study.recipe(dataset)
-        some = {
-            "epochs": str(recipe.epochs),
-            "batch": str(recipe.batch),
-            "learning rate": f"{recipe.learning_rate:g}",
-            "precision": recipe.precision,
-            "threads": str(recipe.threads),
-            "recipe": recipe.hash(),
-            "pixels": str(read.study.dataset(dataset).pixels),
-        }
+        some = {name: f"{getattr(recipe, name)}" for name in ("epochs", "batch", "precision", "threads")}
+        some |= {"learning rate": f"{recipe.learning_rate:g}", "recipe": recipe.hash()}
+        some |= {"pixels": str(read.study.dataset(dataset).pixels)}
         if identity := read.identity(dataset):
             for split in SPLITS:
                 some[f"{split}/images"] = f"{identity.images[split]:,}"
@@ -129,26 +112,28 @@ def _dataset_numbers(read: Results) -> dict[str, str]:
     return values
 
 
-def _group_numbers(read: Results) -> dict[str, str]:
+def _group_numbers(read: Results) -> Values:
     """Return seeds, status, scores, speed and cost: ``<dataset>/<architecture>/<platform>/<what>``."""
-    values = {}
+    values: Values = {}
     for group in dict.fromkeys(read.cells[GROUP].itertuples(index=False, name=None)):
-        cells = rows_of(read.cells, *group)
-        ok = int((cells["status"] == "ok").sum())
-        some = {"seeds": str(ok), "status": listed(cells["status"])}
-        if ok:
-            scores = {"auroc": "macro", "average_precision": "macro", "f1_macro": "macro", "f1_micro": "all"}
-            some |= {metric: read.mean(group, metric, label) for metric, label in scores.items()}
+        seeds = len(rows_of(read.ok, *group))
+        some = {"seeds": str(seeds), "status": listed(rows_of(read.cells, *group)["status"])}
+        if seeds:
+            some |= _score_numbers(group, read) | _speed_numbers(group, read)
+            some["average_precision"] = read.mean(group, "average_precision", "macro")
             some["auroc/patients"] = counted(read.of(group, "auroc", "macro")["n_patients"].iloc[0])
-            some |= _speed_numbers(group, read)
         values |= {f"{'/'.join(group)}/{what}": escape(text) for what, text in some.items()}
     return values
 
 
-def _speed_numbers(group: Group, read: Results) -> dict[str, str]:
+def _score_numbers(group: Group, read: Results) -> Values:
+    scores = {"auroc": "macro", "f1_macro": "macro", "f1_micro": "all"}
+    return {metric: read.mean(group, metric, label) for metric, label in scores.items()}
+
+
+def _speed_numbers(group: Group, read: Results) -> Values:
     """Return speed, time and cost of the runs that stand for a group, means over seeds with their range."""
-    runs = rows_of(read.cost, *group)
-    runs = runs[runs["headline"] & (runs["status"] == "ok")]
+    runs = read.runs(group)
     if runs.empty:
         return {}
     timings = [read.record(row.cell, row.origin).timing for row in runs.itertuples()]
@@ -174,7 +159,7 @@ def _mean_and_range(values: pd.Series, form: str) -> str:
     return f"{mean} ({low} to {high})" if len(values) > 1 else mean
 
 
-def _best_numbers(read: Results) -> dict[str, str]:
+def _best_numbers(read: Results) -> Values:
     """Return the scores of the best network on real radiographs, ``best/...``, and its F1, ``f1/...``.
 
     ``best/rivals``: how many networks of the main dataset it was picked from, besides itself.
@@ -183,31 +168,27 @@ def _best_numbers(read: Results) -> dict[str, str]:
     if best is None or best[0].startswith(PHANTOM):
         return {}
     aurocs = read.of(best, "auroc", "macro")
-    texts = {
-        "best/network": best[1],
-        "best/platform": best[2],
-        "best/dataset": best[0],
+    values = {f"best/{what}": text for what, text in _score_numbers(best, read).items()}
+    values |= {
+        **dict(zip(("best/dataset", "best/network", "best/platform"), best, strict=True)),
         "best/rivals": str(len(read.scored(main=True)) - 1),
         "best/seeds": str(len(aurocs)),
         "best/lowest": f"{aurocs['value'].min():.4f}",
         "best/highest": f"{aurocs['value'].max():.4f}",
         "best/patients": counted(aurocs["n_patients"].iloc[0]),
-        "best/auroc": read.mean(best, "auroc", "macro"),
-        "best/f1_macro": read.mean(best, "f1_macro", "macro"),
-        "best/f1_micro": read.mean(best, "f1_micro", "all"),
         "f1/scope": listed(read.of(best, "f1_macro", "macro")["note"]) or f"all {len(FINDINGS)} labels",
     }
-    f1 = read.f1_search[read.f1_search["cell"].str.startswith(f"{'/'.join(best)}/")]
+    f1 = read.rows_of_cells(read.f1_search, best)
     means = f1.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
     if len(means):
         nearest = str((means["value"] - TARGET).abs().idxmin())
-        texts["f1/nearest"] = words(nearest.removeprefix("f1_"))
-        texts["f1/nearest value"] = read.mean(best, nearest, "macro" if nearest == "f1_macro" else "all")
-        texts["f1/nearest without skill"] = f"{means.loc[nearest, 'value_no_skill']:.3f}"
-    return {key: escape(text) for key, text in texts.items()}
+        values["f1/nearest"] = words(nearest.removeprefix("f1_"))
+        values["f1/nearest value"] = read.mean(best, nearest, "macro" if nearest == "f1_macro" else "all")
+        values["f1/nearest without skill"] = f"{means.loc[nearest, 'value_no_skill']:.3f}"
+    return {key: escape(text) for key, text in values.items()}
 
 
-def _parity_numbers(read: Results) -> dict[str, str]:
+def _parity_numbers(read: Results) -> Values:
     """Return every verdict on pairs of platforms, counted, the unfavourable ones too.
 
     ``parity/pairs/...``: pairs on real radiographs, by macro AUROC; ``parity/phantoms/...``: all verdicts.
@@ -216,26 +197,23 @@ def _parity_numbers(read: Results) -> dict[str, str]:
     drawn = is_phantom(compared["dataset"])
     real, phantoms = compared[~drawn], compared[drawn & compared["label"].isin(["macro", "every"])]
     macro = real[real["label"] == "macro"]
-    pairs, f1 = macro[macro["metric"] == "auroc"], macro[macro["metric"] == "f1_macro"]
-    checks = sum(checks_software(row) for row in pairs.itertuples())
-    counts = phantoms["verdict"].value_counts()
+    pairs = macro[macro["metric"] == "auroc"]
+    checks = sum(map(checks_software, pairs.itertuples()))
+    counts = phantoms["verdict"].value_counts().reindex(VERDICTS).dropna().astype(int)
+    verdicts = (f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items())
     return {
         **{f"parity/{verdict}": str((pairs["verdict"] == verdict).sum()) for verdict in VERDICTS},
         "parity/pairs": str(len(pairs)),
         "parity/pairs/compared": ", ".join(f"{count} of {pair}" for pair, count in _named(pairs).items()),
         "parity/pairs/checks": str(checks),
         "parity/pairs/accelerated": str(len(pairs) - checks),
-        "parity/pairs/processors": str(sum(processors_differ(row) for row in pairs.itertuples())),
+        "parity/pairs/processors": str(sum(map(processors_differ, pairs.itertuples()))),
         "parity/auroc": _verdicts(pairs),
-        "parity/f1": _verdicts(f1),
+        "parity/f1": _verdicts(macro[macro["metric"] == "f1_macro"]),
         "parity/findings": _verdicts(real[real["label"].isin(FINDINGS)]),
         "parity/phantoms": str(len(phantoms)),
         "parity/phantoms/compared": "; ".join(_named(phantoms)),
-        "parity/phantoms/verdicts": ", ".join(
-            f"{counts[verdict]} {'is' if counts[verdict] == 1 else 'are'} {verdict}"
-            for verdict in VERDICTS
-            if verdict in counts
-        ),
+        "parity/phantoms/verdicts": ", ".join(verdicts),
     }
 
 
@@ -248,24 +226,24 @@ def _verdicts(rows: pd.DataFrame) -> str:
 
 
 def _named(rows: pd.DataFrame) -> dict[str, int]:
-    """Return the two platforms that rows of parity.csv compare, as text, and how many rows do."""
+    """Return the two platforms that rows of parity.csv compare, as LaTeX, and how many rows do."""
     compared = zip(rows["platform_a"], rows["platform_b"], strict=True)
     return Counter(" and ".join(rf"\code{{{escape(name)}}}" for name in pair) for pair in compared)
 
 
-def _claim_numbers(read: Results) -> dict[str, str]:
+def _claim_numbers(read: Results) -> Values:
     """Return counts by verdict and, of claims of others, by what they were held against: ``claims/...``.
 
     ``claim/<id>``, ``claim/<id>/now``: what was computed for a claim; ``.../size``: without its sign.
     """
-    others, ours = read.claims[read.claims["source"] != OURS], read.claims["source"] == OURS
+    others = read.claims[read.claims["source"] != OURS]
     counts = {
-        **{verdict: (others["verdict"] == verdict).sum() for verdict in Verdict},
+        **{str(verdict): (others["verdict"] == verdict).sum() for verdict in Verdict},
         **{f"against/{basis}": (others["basis"] == basis).sum() for basis in Basis},
         "against/outside": (~others["basis"].isin(["", Basis.OWN])).sum(),
         "total": len(read.claims),
         "others": len(others),
-        "ours": ours.sum(),
+        "ours": len(read.claims) - len(others),
         "findings": findings(read.claims),
         "findings/entries": len(against(read.claims)),
     }
@@ -273,13 +251,11 @@ def _claim_numbers(read: Results) -> dict[str, str]:
     for row in read.claims.itertuples():
         key = f"claim/{row.id}"
         values[f"{key}/verdict"] = escape(row.verdict)
-        for name, low, high in (
-            (key, row.computed_low, row.computed_high),
-            (f"{key}/now", row.now_low, row.now_high),
-        ):
-            if low != "":
-                size = ends(_three_digits(float(low)), _three_digits(float(high)))
-                values[name], values[f"{name}/size"] = size.replace("-", "$-$"), size.replace("-", "")
+        computed = {key: (row.computed_low, row.computed_high), f"{key}/now": (row.now_low, row.now_high)}
+        for name, limits in computed.items():
+            if limits[0] != "":
+                text = ends(*(_three_digits(float(limit)) for limit in limits))
+                values |= {name: text.replace("-", "$-$"), f"{name}/size": text.replace("-", "")}
     return values
 
 
@@ -288,7 +264,7 @@ def _three_digits(value: float) -> str:
     return f"{short:,.0f}" if abs(short) >= 1000 else f"{short:g}"
 
 
-def _literature_numbers(read: Results) -> dict[str, str]:
+def _literature_numbers(read: Results) -> Values:
     """Return sizes and citations of the published values that stand beside ours."""
     table = read.literature
     sizes = {name: table[f"n_{name}_published"].dropna().map("{:,.0f}".format) for name in ("train", "test")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ import pandas as pd
 from cxrbench.analysis.cells import NOT_RUN
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.evidence.record import RECORD
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Row, Table, listed
 from cxrbench.paper.items import Item, figures, tables
-from cxrbench.paper.results import Results, Table, listed, parity_drawn, rows_of
+from cxrbench.paper.results import Results, parity_drawn, rows_of
 from cxrbench.study.files import sha256_file
 
 COLUMN = "Evidence"  # of a table, or the first text of a row
@@ -70,7 +72,7 @@ def cells_by_status(read: Results, seed: Callable[[Any], str] = lambda cell: f"{
     known = names(read.cells)
     rows = []
     for group, some in read.cells.groupby(_ALIKE, sort=False, dropna=False):
-        run = group[3] != NOT_RUN
+        run = some if group[3] != NOT_RUN else some[:0]
         rows.append(
             {
                 COLUMN: known.get(some["cell"].iloc[0], ""),
@@ -79,9 +81,9 @@ def cells_by_status(read: Results, seed: Callable[[Any], str] = lambda cell: f"{
                 "Platform": group[2],
                 "Seeds": ", ".join(map(seed, some.itertuples())),
                 "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
-                "Run on": listed(some["ended"].str[:10]) if run else "",
-                "Machine": _machines(some) if run else "",
-                "Commit": listed(some["commit"].str[:7]) if run else "",
+                "Run on": listed(run["ended"].str[:10]),
+                "Machine": _machines(run),
+                "Commit": listed(run["commit"].str[:7]),
             }
         )
     return pd.DataFrame(rows), "lllllllp{3cm}l"
@@ -98,25 +100,22 @@ def _machines(some: pd.DataFrame) -> str:
     return "; ".join(texts) + (f"; busy: seeds {busy}" if busy else "")
 
 
-def measured_files(read: Results) -> Table:
-    """Return recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
-    rows = []
+@fmt.table("lllllll")
+def measured_files(read: Results) -> Iterator[Row]:
+    """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
     for number, path in enumerate(_files(read.recorded), start=1):
         timed = path.suffix == ".json"
         kept = json.loads(path.read_text(encoding="utf-8")) if timed else []
         table = pd.DataFrame(kept, columns=["measured", "commit"]).astype("string")
-        rows.append(
-            {
-                COLUMN: f"m{number}",
-                "What": _WHAT.get(path.stem, path.stem),
-                "Machine": path.parent.name if timed else "any: counted, not timed",
-                "Measured": listed(table["measured"].str[:10]),
-                "Commit": listed(table["commit"].str[:7]),
-                "File": path.name,
-                "SHA-256": sha256_file(path)[:12],
-            }
-        )
-    return pd.DataFrame(rows), "lllllll"
+        yield {
+            COLUMN: f"m{number}",
+            "What": _WHAT.get(path.stem, path.stem),
+            "Machine": path.parent.name if timed else "any: counted, not timed",
+            "Measured": listed(table["measured"].str[:10]),
+            "Commit": listed(table["commit"].str[:7]),
+            "File": path.name,
+            "SHA-256": sha256_file(path)[:12],
+        }
 
 
 def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 import pandas as pd
@@ -14,14 +13,12 @@ import pandas as pd
 from cxrbench.analysis.evaluation import read_metrics
 from cxrbench.evidence.machine import GROUP, processors_in_words
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import UNDEFINED
 from cxrbench.study.config import Study, read_study
 
-UNDEFINED = "undefined"
-INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
-Table = tuple[pd.DataFrame, str]  # texts, and the preamble of the LaTeX tabular
-Columns = dict[str, str | Callable[[Any], str]]  # head: see `texts`
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,10 @@ class Results:
         """Return the rows of a metric for a group, one per seed."""
         return rows_of(self.metrics, *group, metric, label)
 
+    def rows_of_cells(self, table: pd.DataFrame, group: Group) -> pd.DataFrame:
+        """Return the rows of a table of cells that are about a group."""
+        return table[table["cell"].str.startswith("/".join((*group, "")))]
+
     def mean(
         self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
     ) -> str:
@@ -100,6 +101,11 @@ class Results:
                 return mean_of_seeds(found["value"] * scale)
             found = rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
         return with_interval(found, scale)
+
+    def runs(self, group: Group) -> pd.DataFrame:
+        """Return the rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
+        runs = rows_of(self.cost, *group)
+        return runs[runs["headline"] & (runs["status"] == "ok")]
 
     def interval_of(self, group: Group) -> str:
         """Return what the intervals of a group's means speak of: one network, or the recipe."""
@@ -164,43 +170,6 @@ def processors_differ(row: Any) -> bool:
     return bool(row.processors_a != row.processors_b and row.processors_a and row.processors_b)
 
 
-# -- how values are written ------------------------------------------------------------------------
-
-
-def texts(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Return a table of texts; no columns where ``table`` has no rows.
-
-    A column is a format such as ``{low:.2f} h``, empty where a value in it is missing, or a function of a
-    row that returns the text.
-    """
-    return pd.DataFrame([row_texts(row, columns) for row in table.itertuples()])
-
-
-def row_texts(row: Any, columns: Columns) -> dict[str, str]:
-    """Return the texts of a row of itertuples by their heads, as in :func:`texts`."""
-    return {head: of(row) if callable(of) else _formatted(row, of) for head, of in columns.items()}
-
-
-def _formatted(row: Any, form: str) -> str:
-    names = [name for _, name, _, _ in Formatter().parse(form) if name]
-    return "" if any(pd.isna(getattr(row, name)) for name in names) else form.format_map(row._asdict())
-
-
-def number(value: float, form: str = ".3f", missing: str = UNDEFINED) -> str:
-    """Return ``value`` in ``form``, or the word for a missing one."""
-    return missing if pd.isna(value) else format(value, form)
-
-
-def in_range(low: float, high: float, form: str) -> str:
-    """Return ``low to high`` in ``form``, each end once; empty where there is none."""
-    return "" if pd.isna(low) or pd.isna(high) else ends(form.format(low), form.format(high))
-
-
-def ends(*limits: str) -> str:
-    """Return ``a to b``, or the only text where both are alike."""
-    return " to ".join(dict.fromkeys(limits))
-
-
 def with_interval(rows: pd.DataFrame, scale: float = 1) -> str:
     """Return ``0.712 (0.690 to 0.734)``: the value of a single row and its interval, times ``scale``."""
     if rows.empty or rows["value"].isna().all():
@@ -216,7 +185,7 @@ def mean_of_seeds(values: pd.Series) -> str:
 
 def range_of_seeds(values: pd.Series) -> str:
     """Return ``0.701 to 0.723``, the lowest and the highest value, and how many seeds have one."""
-    return _of_seeds(values, lambda defined: in_range(defined.min(), defined.max(), "{:.3f}"))
+    return _of_seeds(values, lambda defined: fmt.span(defined.min(), defined.max(), "{:.3f}"))
 
 
 def _of_seeds(values: pd.Series, text: Callable[[pd.Series], str]) -> str:
@@ -225,23 +194,3 @@ def _of_seeds(values: pd.Series, text: Callable[[pd.Series], str]) -> str:
         return UNDEFINED
     some = f" ({len(defined)} of {len(values)} seeds)" if len(defined) < len(values) else ""
     return text(defined) + some
-
-
-def counted(count: float) -> str:
-    """Return a count with separators; unknown where it is missing or zero, as ChestMNIST's patients are."""
-    return f"{int(count):,}" if pd.notna(count) and count else "unknown"
-
-
-def group_name(group: Group) -> str:
-    """Return ``dataset architecture platform``."""
-    return " ".join(group)
-
-
-def words(name: Any) -> str:
-    """Return a name with spaces; empty for none."""
-    return "" if pd.isna(name) else str(name).replace("_", " ")
-
-
-def listed(values: pd.Series) -> str:
-    """Return the different values in order, joined."""
-    return ", ".join(dict.fromkeys(values.dropna().astype(str)))
