@@ -26,9 +26,6 @@ _WHERE: Columns = {"Region": "{region}", "Basis": lambda row: words(row.basis), 
 _PRICE: Columns = {"Instance": "{instance}", **_WHERE}
 
 
-# -- our own cells ---------------------------------------------------------------------------------
-
-
 @fmt.table("llllllllrrrrrrrl")
 def cost_of_cells(read: Results) -> Iterable[Row]:
     """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
@@ -107,8 +104,6 @@ def _evidence(read: Results, runs: pd.DataFrame) -> str:
     beside = "" if shown.all() else "recorded"
     return ", ".join(filter(None, [of_cells(read, runs.loc[shown, "cell"]), beside]))
 
-
-# -- prices and projections ------------------------------------------------------------------------
 
 # Price ratios, and the preprint's ratio there with its run times unchanged.
 ratio_by_regime = csv_table(
@@ -259,9 +254,6 @@ def prices_by_basis(read: Results) -> Iterator[Row]:
 def _accelerators(row: Any) -> str:
     several = f"{row.accelerators:g} {row.accelerator}, {row.memory_gib_per_accelerator:g} GiB each"
     return several if row.accelerators else ""
-
-
-# -- machines and dollars --------------------------------------------------------------------------
 
 
 def machine_names(runs: pd.DataFrame) -> pd.Series:

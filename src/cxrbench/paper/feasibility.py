@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -10,8 +11,8 @@ import pandas as pd
 from pydantic import Field
 
 from cxrbench.analysis.cells import NOT_RUN
-from cxrbench.analysis.states import State, in_words, matrix, tally
-from cxrbench.paper.fmt import Table, number, words
+from cxrbench.analysis.states import word_of
+from cxrbench.paper.fmt import Table, listed, number, words
 from cxrbench.paper.provenance import COLUMN, of_cells
 from cxrbench.paper.results import Results
 from cxrbench.study.readers import OR_NONE, Row, Text, one_of, read_rows
@@ -65,30 +66,25 @@ def status_matrix(read: Results) -> Table:
     Rows are networks of the study, and those whose training others report, together where the same is known
     of them. What nobody ran is "not run": with a number it is that many cells of the study, without one none.
     """
-    reported = read_reported()
-    platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
+    cells, reported = read.cells, read_reported()
+    platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
     trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
-    studied = set(read.cells["architecture"])
-    ours, rows = matrix(read.cells, in_words(read.cells)), []
-    for network in dict.fromkeys([*read.cells["architecture"], *trained]):
-        shown = {"Architecture": network, "own": network if network in studied else ""}
-        theirs = reported[reported["architecture"] == network]
+    rows = []
+    for network in dict.fromkeys([*cells["architecture"], *trained]):
+        ours, theirs = (some[some["architecture"] == network] for some in (cells, reported))
+        shown = {"Architecture": network, "own": network if len(ours) else ""}
         for platform in platforms:
-            entries = (row.platforms.get(platform, {}) for row in ours if row.architecture == network)
-            shown[platform] = _entry(tally(entries), theirs[theirs["platform"] == platform])
-        shown[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
-        rows.append(shown)
+            ran, reports = (some[some["platform"] == platform] for some in (ours, theirs))
+            states = Counter(map(word_of, ran.itertuples()))
+            entry = [f"{count} {state}" for state, count in states.items()] or [NOT_RUN]
+            cited = [f"{listed(reports['status'])} (cited)"] if len(reports) else []
+            shown[platform] = "; ".join(entry + cited)
+        rows.append(shown | {COLUMN: of_cells(read, ours["cell"])})
     known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
     table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
-    cited = set(reported["platform"])  # these cells have more words
-    widths = ("p{5.6cm}" if platform in cited else "p{2.4cm}" for platform in platforms)
+    wide = set(reported["platform"])  # these cells have more words
+    widths = ("p{5.6cm}" if platform in wide else "p{2.4cm}" for platform in platforms)
     return table[["Architecture", *known[1:]]], "p{5.4cm}" + "".join(widths) + "l"
-
-
-def _entry(ours: dict[State, int], theirs: pd.DataFrame) -> str:
-    states = [f"{count} {state}" for state, count in ours.items()] or [NOT_RUN]
-    reports = ", ".join(dict.fromkeys(theirs["status"]))
-    return "; ".join([*states, *([f"{reports} (cited)"] if reports else [])])
 
 
 def reports(read: Results) -> Table:

@@ -37,9 +37,6 @@ _COUNTS = (
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
-# -- speed -----------------------------------------------------------------------------------------
-
-
 @fmt.table("lllrrlrrrrrrrl")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
@@ -88,9 +85,6 @@ def gains(read: Results) -> Iterator[Row]:
             "Kept": "yes" if median > KEPT_ABOVE else "no",
             COLUMN: of_files(read.recorded, "gains", host),
         }
-
-
-# -- XLA -------------------------------------------------------------------------------------------
 
 
 @fmt.table("lp{6cm}rrrrll")
@@ -150,9 +144,6 @@ def xla_listing() -> str:
         if marked:
             blocks.append(line.strip())
     return "\\begin{verbatim}\n" + "\n".join(blocks) + "\n\\end{verbatim}\n"
-
-
-# -- the graph audit -------------------------------------------------------------------------------
 
 
 def of_setting(table: pd.DataFrame, setting: Setting = SETTING) -> pd.DataFrame:

@@ -41,8 +41,6 @@ def dataset_counts(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + ("R{2.6cm}" if broad else "r") * (len(columns) - 1)
 
 
-# -- scores ----------------------------------------------------------------------------------------
-
 Metrics = dict[str, tuple[str, str]]  # name of a row: metric and label
 
 
@@ -129,10 +127,7 @@ def calibration(read: Results) -> Iterator[Row]:
 
 @fmt.table("lrrrrrrl")
 def what_f1_could_be(read: Results) -> Iterator[Row]:
-    """Each definition of F1 for the best network of the main dataset, and the prevalence for its target.
-
-    At validation thresholds the mean over seeds with its interval; else from the lowest seed to the highest.
-    """
+    """Each definition of F1 for the best network of the main dataset, and the prevalence for its target."""
     best = read.best()
     if best is None or best[0].startswith(PHANTOM):
         return
@@ -150,10 +145,7 @@ def what_f1_could_be(read: Results) -> Iterator[Row]:
 
 
 def _needed(seeds: pd.Series) -> str:
-    """Return the prevalence that seeds need; none where no prevalence would do, any where each would.
-
-    Where seeds differ in that, each answer has its number of seeds.
-    """
+    """Return the prevalence that seeds need: a range, none, or any; with counts where seeds differ."""
     answers = {"": seeds[seeds > 0], "any": seeds[seeds == 0], "none": seeds[seeds.isna()]}
     counts = {word or range_of_seeds(some): len(some) for word, some in answers.items() if len(some)}
     if len(counts) == 1:
@@ -199,9 +191,6 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
             "Note": fmt.listed(some["note"]),
             COLUMN: of_group(read, *group),
         }
-
-
-# -- parity ----------------------------------------------------------------------------------------
 
 
 @fmt.table("llllrrrp{3.4cm}l")
@@ -267,9 +256,6 @@ def _verdict(row: Any) -> str:
     if processors_differ(row):
         notes.append(f"processors differ: {row.processors_a} against {row.processors_b}")
     return "; ".join([verdict, *notes])
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def claims_by_verdict(read: Results) -> Table:
