@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from cxrbench.analysis.cells import NOT_RUN
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Row, Table, listed
+from cxrbench.paper.fmt import Row, listed
 from cxrbench.paper.items import Item, figures, tables
 from cxrbench.paper.results import Results, parity_drawn, rows_of
 from cxrbench.study.files import sha256_file
@@ -64,29 +64,23 @@ def of_files(recorded: Path, name: str, host: str | None = None) -> str:
     return ", ".join(m for m, path in numbered if path.stem == name and host in (None, path.parent.name))
 
 
-def cells_by_status(read: Results, seed: Callable[[Any], str] = lambda cell: f"{cell.seed}") -> Table:
-    """Return the groups of cells that names lead to: status, origin, date, machine and commit.
-
-    ``seed`` writes the seed of a row of cells.csv.
-    """
+@fmt.table("lllllllp{3cm}l")
+def cells_by_status(read: Results) -> Iterator[Row]:
+    """The groups of cells that names lead to: status, origin, date, machine and commit."""
     known = names(read.cells)
-    rows = []
     for group, some in read.cells.groupby(_ALIKE, sort=False, dropna=False):
-        run = some if group[3] != NOT_RUN else some[:0]
-        rows.append(
-            {
-                COLUMN: known.get(some["cell"].iloc[0], ""),
-                "Dataset": group[0],
-                "Architecture": group[1],
-                "Platform": group[2],
-                "Seeds": ", ".join(map(seed, some.itertuples())),
-                "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
-                "Run on": listed(run["ended"].str[:10]),
-                "Machine": _machines(run),
-                "Commit": listed(run["commit"].str[:7]),
-            }
-        )
-    return pd.DataFrame(rows), "lllllllp{3cm}l"
+        run = (some if group[3] != NOT_RUN else some[:0]).astype({"ended": "string", "commit": "string"})
+        yield {
+            COLUMN: known.get(some["cell"].iloc[0], ""),
+            "Dataset": group[0],
+            "Architecture": group[1],
+            "Platform": group[2],
+            "Seeds": listed(some["seed"]),
+            "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
+            "Run on": listed(run["ended"].str[:10]),
+            "Machine": _machines(run),
+            "Commit": listed(run["commit"].str[:7]),
+        }
 
 
 def _machines(some: pd.DataFrame) -> str:
@@ -126,7 +120,8 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
         table[COLUMN] = [_link(text, command) for text in table[COLUMN]]
     table[below] = table[below].map(_link)
     if name == "cells":
-        table["Seeds"] = cells_by_status(read, _record_link)[0]["Seeds"]
+        groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
+        table["Seeds"] = [", ".join(map(_record_link, some.itertuples())) for some in groups]
     return table
 
 
