@@ -22,8 +22,7 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import SPREAD, projection_table
 from cxrbench.cost.tables import write_cost_tables
 from cxrbench.paper.cost_numbers import cost_values
-from cxrbench.paper.figures_cost import line_of_indifference, prices_by_instance
-from cxrbench.paper.items import tables
+from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import tabular
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.results import Results
@@ -89,7 +88,7 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
         assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
     for name in ("cost", "cost_units", "regimes", "ratios", "spot", "prices"):
         assert tables()[name].make(results)[0].astype(str).eq(NEW).any().any(), name
-    figure = prices_by_instance(results.csv("prices"))
+    figure = figures()["prices"].make(results.csv("prices"))
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     at = names.index(NEW)
     points = [point for line in figure.axes[0].lines for point in zip(*line.get_data(), strict=True)]
@@ -175,7 +174,7 @@ def test_an_unusable_audit_is_named_with_line_and_column(tmp_path: Path, text: s
 
 
 def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(results: Results) -> None:
-    figure = line_of_indifference(results.csv("break_even"))
+    figure = figures()["indifference"].make(results.csv("break_even"))
     axes, cases = figure.axes[0], results.csv("break_even")
     points = [line.get_data() for line in axes.lines if line.get_marker() not in ("None", None, "")]
     saving = cases[cases["saving"] > 0]
@@ -192,22 +191,13 @@ def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(result
     plt.close(figure)
 
 
-def test_every_number_of_the_section_on_cost_is_defined(results: Results) -> None:
-    values = cost_values(results)
-    text = "".join(
-        (ROOT / f"paper/sections/{name}.tex").read_text() for name in ("cost", "more_cost", "guidance")
-    )
-    used = re.findall(r"\\val\{(cost/[^}]*)\}", text)
-    assert used and set(used) <= set(values)
-    assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
-
-
 def test_comparisons_are_counted_once_however_many_dates_price_them(results: Results) -> None:
     """Two sources: the chapter's run pays at some prices and readings, the blog's at all of them."""
     values, cases = cost_values(results), results.csv("break_even").query("kind == 'published'")
     assert len(cases) > cases["case"].nunique() > cases["source"].nunique() == 2
     kinds = ("", " always", " never", " depend")
     assert [values[f"cost/comparisons{of}"] for of in kinds] == ["2", "1", "0", "1"]
+    assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
     assert values["cost/pays at"] == "on demand, 2025-04-28; sagemaker, undated"
 
 

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, cxrbench
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.paper import tables
-from cxrbench.paper.feasibility import Report, Reported, Source, read_reported, reported_values, status_matrix
-from cxrbench.paper.figures_calibration import reliability_curves
+from cxrbench.paper.feasibility import Report, Reported, read_reported, reported_values, status_matrix
+from cxrbench.paper.items import figures
 from cxrbench.paper.latex import as_text, fitted, macros
 from cxrbench.paper.results import Results, mean_of_seeds, with_interval
-from cxrbench.paper.typeset import typeset
 from cxrbench.study.errors import UserError
 
 GROUP = ("nih", "resnet18", "cpu")
@@ -100,12 +99,12 @@ def test_average_precision_stands_beside_prevalence(read: Results) -> None:
 def test_nothing_scored_is_no_table_and_said_in_the_figure(read: Results) -> None:
     nothing = read.cells.assign(status="not run")
     assert tables.average_precision(replace(read, cells=nothing))[0].empty
-    figure = reliability_curves(nothing, Path())
+    figure = figures()["reliability"].make(nothing, Path())
     assert [text.get_text() for text in figure.axes[0].texts] == ["No cell has run."]
 
 
 def test_every_network_of_the_main_dataset_has_a_panel(read: Results) -> None:
-    figure = reliability_curves(read.cells, read.folder / "cells")
+    figure = figures()["reliability"].make(read.cells, read.folder / "cells")
     networks = {f"{group[1]}, {group[2]}" for group in read.scored(main=True)}
     assert {axes.get_title() for axes in figure.axes if axes.get_title()} == networks
 
@@ -167,7 +166,8 @@ def test_the_words_of_a_caption_follow_from_a_count_in_html_and_pdf(tmp_path: Pa
         "\\documentclass{article}\\pagestyle{empty}\\input{generated/macros}\n"
         "\\begin{document}\n" + body + "\n\\end{document}"
     )
-    typeset(tmp_path / "paper", tmp_path / "generated", tmp_path / "figures", tmp_path / "out.pdf")
+    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
+    assert cxrbench("report", "paper", *where, cwd=tmp_path).returncode == 0
     text = subprocess.run(["pdftotext", tmp_path / "out.pdf", "-"], capture_output=True, text=True).stdout
     assert text.split("\n")[:4] == shown
 
@@ -190,9 +190,8 @@ def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.Mo
     assert outside["cpu"] == "not run" and outside["neuron"].startswith("not run; reported to work")
 
 
-def test_every_report_names_its_source_and_what_it_speaks_of() -> None:
+def test_a_report_is_of_a_training_or_of_its_forward_pass() -> None:
     reported = read_reported().set_index("architecture")
-    assert set(reported["status"]) == set(Report) and set(reported["source_was"]) <= set(Source)
     forward = reported.loc["convnext_base", "status"].tolist()
     assert forward == [Report.FAILS, Report.FORWARD], "a forward pass is no training"
     assert reported.loc["maxvit_rmlp_pico_rw_256", "status"] == Report.WORKS

@@ -106,91 +106,76 @@ def _evidence(read: Results, runs: pd.DataFrame) -> str:
 
 
 # Price ratios, and the preprint's ratio there with its run times unchanged.
-ratio_by_regime = csv_table(
-    "ratios",
-    "llllllrrrrl",
-    {
-        "Trainium": "{instance}",
-        "GPU": "{baseline}",
-        "Kind": "{kind}",
-        **_WHERE,
-        "USD/h": "{usd_instance:.4g} : {usd_baseline:.4g}",
-        "Price ratio": "{price_ratio:.2f}",
-        "Stated": lambda row: span(row.published_low, row.published_high, "{:g}"),
-        "Then": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
-        "Ranking": "{ranking}",
-    },
-)
+_RATIOS: Columns = {
+    "Trainium": "{instance}",
+    "GPU": "{baseline}",
+    "Kind": "{kind}",
+    **_WHERE,
+    "USD/h": "{usd_instance:.4g} : {usd_baseline:.4g}",
+    "Price ratio": "{price_ratio:.2f}",
+    "Stated": lambda row: span(row.published_low, row.published_high, "{:g}"),
+    "Then": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
+    "Ranking": "{ranking}",
+}
+ratio_by_regime = csv_table("ratios", "llllllrrrrl", _RATIOS)
 
 # Runs until a port pays: published runs at each date's prices, and our own cells.
-break_even = csv_table(
-    "break_even",
-    "lllllllrrrrr",
-    {
-        "Run": "{case}",
-        "Kind": "{kind}",
-        "GPU": "{here}",
-        "Trainium": "{there}",
-        **_WHERE,
-        "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
-        "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
-        "Saving": lambda row: usd(row.saving, ""),
-        "Porting": lambda row: usd(row.porting),
-        "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
-    },
-)
+_BREAK_EVEN: Columns = {
+    "Run": "{case}",
+    "Kind": "{kind}",
+    "GPU": "{here}",
+    "Trainium": "{there}",
+    **_WHERE,
+    "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
+    "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
+    "Saving": lambda row: usd(row.saving, ""),
+    "Porting": lambda row: usd(row.porting),
+    "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
+}
+break_even = csv_table("break_even", "lllllllrrrrr", _BREAK_EVEN)
 
 # The sources' decision tables, answered with arithmetic.
-decisions = csv_table(
-    "decisions",
-    "lllllrrrrrrrrrll",
-    {
-        "Network": "{architecture}",
-        "Kind": "{kind}",
-        **_WHERE,
-        "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
-        "Spend a month": lambda row: usd(row.spend),
-        "Porting": lambda row: usd(row.porting),
-        "Ongoing a month": lambda row: usd(row.ongoing),
-        "Months": "{months:g}",
-        "Capacity": "{capacity:g}",
-        "Saved a month": lambda row: span(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
-        "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
-        "Breaks even": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
-        "Verdict": "{verdict}",
-        "Source leans": "{leans}",
-    },
-)
+_DECISIONS: Columns = {
+    "Network": "{architecture}",
+    "Kind": "{kind}",
+    **_WHERE,
+    "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
+    "Spend a month": lambda row: usd(row.spend),
+    "Porting": lambda row: usd(row.porting),
+    "Ongoing a month": lambda row: usd(row.ongoing),
+    "Months": "{months:g}",
+    "Capacity": "{capacity:g}",
+    "Saved a month": lambda row: span(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
+    "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
+    "Breaks even": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
+    "Verdict": "{verdict}",
+    "Source leans": "{leans}",
+}
+decisions = csv_table("decisions", "lllllrrrrrrrrrll", _DECISIONS)
 
 # What the projection got wrong where something was measured.
-projection_errors = csv_table(
-    "backtest",
-    "lllrrrl",
-    {
-        "Device": lambda row: short(row.device),
-        "Network": "{kind}",
-        "Precision": "{precision}",
-        "Measured images/s": "{measured:,.0f}",
-        "Projected": lambda row: span(row.low, row.high, "{:,.0f}"),
-        "Error": "{error:+.0%}",
-        "How": "{method}",
-    },
-)
+_BACKTEST: Columns = {
+    "Device": lambda row: short(row.device),
+    "Network": "{kind}",
+    "Precision": "{precision}",
+    "Measured images/s": "{measured:,.0f}",
+    "Projected": lambda row: span(row.low, row.high, "{:,.0f}"),
+    "Error": "{error:+.0%}",
+    "How": "{method}",
+}
+projection_errors = csv_table("backtest", "lllrrrl", _BACKTEST)
 
 # The peaks that projections rest on; second hand where the data sheet itself was not read.
-documented_peaks = csv_table(
-    "peaks",
-    "lrrrlp{9cm}l",
-    {
-        "Accelerator": "{accelerator}",
-        "TFLOP/s per core, half": "{tflops:.4g}",
-        "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "none documented"),
-        "GB/s per core": "{bandwidth_gb_s:.4g}",
-        "Kind": "published",
-        "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
-        "How known": "{evidence}",
-    },
-)
+_PEAKS: Columns = {
+    "Accelerator": "{accelerator}",
+    "TFLOP/s per core, half": "{tflops:.4g}",
+    "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "none documented"),
+    "GB/s per core": "{bandwidth_gb_s:.4g}",
+    "Kind": "published",
+    "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
+    "How known": "{evidence}",
+}
+documented_peaks = csv_table("peaks", "lrrrlp{9cm}l", _PEAKS)
 
 
 @fmt.table("llllllrrrrrrrl")

@@ -28,13 +28,6 @@ class Report(StrEnum):
     FORWARD = "forward reported to run"  # inference: it says nothing about the training step
 
 
-class Source(StrEnum):
-    """Whether we read the source itself or somebody's account of it."""
-
-    READ = "read"
-    SECOND_HAND = "second hand"
-
-
 class Reported(Row):
     """What a source reports of a network on a platform, with its words."""
 
@@ -44,7 +37,7 @@ class Reported(Row):
     status: Annotated[str, one_of(tuple(Report))]
     images_per_second: Annotated[Annotated[float, Field(gt=0)] | None, OR_NONE]
     source: Text
-    source_was: Annotated[str, one_of(tuple(Source))]
+    source_was: Annotated[str, one_of(("read", "second hand"))]  # the source itself, or an account of it
     words: Text
 
 

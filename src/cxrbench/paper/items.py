@@ -37,19 +37,16 @@ class Item:
 
 
 @cache
-def _registry() -> dict[str, dict[str, Item]]:
+def _items(kind: str) -> dict[str, Item]:
     text = resources.files(__package__).joinpath("items.toml").read_text(encoding="utf-8")
-    return {
-        kind: {name: Item(name=name, **entry) for name, entry in entries.items()}
-        for kind, entries in tomllib.loads(text).items()
-    }
+    return {name: Item(name=name, **entry) for name, entry in tomllib.loads(text)[kind].items()}
 
 
 def tables() -> dict[str, Item]:
     """Return the paper's tables by name, in the order of the HTML page."""
-    return _registry()["tables"]
+    return _items("tables")
 
 
 def figures() -> dict[str, Item]:
     """Return the paper's figures by name, in the order of the HTML page."""
-    return _registry()["figures"]
+    return _items("figures")

@@ -37,6 +37,11 @@ _COUNTS = (
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
+def numbers(read: Results) -> dict[str, str]:
+    """Return what the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
+    return _throughput_values(read) | _xla_values(read) | _step_values(read) | audit_values(read)
+
+
 @fmt.table("lllrrlrrrrrrrl")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
@@ -59,7 +64,7 @@ def throughput(read: Results) -> Iterable[Row]:
     return fmt.rows(read_measurements(read.recorded, "train"), columns)
 
 
-def throughput_values(read: Results) -> dict[str, str]:
+def _throughput_values(read: Results) -> dict[str, str]:
     """Return the smallest and largest ratio over what was measured on any machine: ``throughput/...``."""
     rows, peers = read_measurements(read.recorded, "train"), ["ratio_to_timm", "ratio_to_timm_best"]
     names = [*peers, "share_of_limit"]
@@ -103,7 +108,7 @@ def xla_ways(read: Results) -> Iterable[Row]:
     return fmt.rows(read_measurements(read.recorded, "xla_ways"), columns)
 
 
-def xla_values(read: Results) -> dict[str, str]:
+def _xla_values(read: Results) -> dict[str, str]:
     """Return compiles and seconds of each way, and what was run: ``xla/...``."""
     values: dict[str, str] = {}
     for row in read_measurements(read.recorded, "xla_ways").itertuples():
@@ -113,7 +118,7 @@ def xla_values(read: Results) -> dict[str, str]:
     return {key: escape(text) for key, text in values.items()}
 
 
-def step_values(read: Results) -> dict[str, str]:
+def _step_values(read: Results) -> dict[str, str]:
     """Return the drift at the last step of the comparison, and what is tolerated: ``steps/...``."""
     steps = read_measurements(read.recorded, "steps")
     if steps.empty:

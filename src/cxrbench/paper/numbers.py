@@ -42,29 +42,11 @@ def numbers(read: Results) -> Values:
         "price/region": escape(read.study.prices.region),
         "price/basis": escape(words(read.study.prices.basis)),
     }
-    for more in (
-        _cell_numbers,
-        _dataset_numbers,
-        _group_numbers,
-        _best_numbers,
-        _parity_numbers,
-        _claim_numbers,
-        _literature_numbers,
-        cost_values,
-        measurements.throughput_values,
-        measurements.xla_values,
-        measurements.step_values,
-        measurements.audit_values,
-        label_noise.numbers,
-        splits.numbers,
-        power.numbers,
-        multiplicity.numbers,
-        artifact.numbers,
-        provenance.values,
-        simulated.numbers,
-        feasibility.reported_values,
-    ):
-        values |= more(read)
+    own = (_cell_numbers, _dataset_numbers, _group_numbers, _best_numbers, _parity_numbers, _claim_numbers)
+    others = (cost_values, _literature_numbers, provenance.values, feasibility.reported_values)
+    parts = (artifact, label_noise, measurements, multiplicity, power, simulated, splits)
+    for some in (*own, *others, *(part.numbers for part in parts)):
+        values |= some(read)
     return values
 
 
