@@ -90,6 +90,16 @@ def test_what_was_compared_is_named_with_its_platforms(read: Results, pairs, cou
         assert values["parity/auroc"] == f"inconclusive in {len(pairs)} of {len(pairs)}"
 
 
+def test_tables_and_numbers_need_no_cell_and_no_measurement(read: Results, tmp_path: Path) -> None:
+    frames = {name: value[:0] for name, value in vars(read).items() if isinstance(value, pd.DataFrame)}
+    cells = read.cells.assign(status="not run", origin="", ended=float("nan"), commit=float("nan"))
+    nothing = replace(read, **frames | {"cells": cells, "claims": read.claims, "recorded": tmp_path})
+    made = {name: item.make(nothing)[0] for name, item in items.tables().items()}
+    assert made["gains"].empty and made["auroc"].empty and set(made["cells"]["Status"]) == {"not run"}
+    values = numbers(nothing)
+    assert values["cells/run"] == "0" and values["parity/pairs"] == "0" and "best/auroc" not in values
+
+
 def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> None:
     """It is chosen on the main dataset; others are other images, or the same at another size."""
     sections = [path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))]

@@ -78,7 +78,8 @@ def _throughput_values(read: Results) -> dict[str, str]:
 def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
-    for (host, platform, way), some in rows.groupby(["host", "platform", "way"], sort=False):
+    groups = rows.groupby(["host", "platform", "way"], sort=False) if len(rows) else ()
+    for (host, platform, way), some in groups:
         median = some["gain"].median()
         yield {
             "Machine": host,
