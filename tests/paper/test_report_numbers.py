@@ -104,8 +104,8 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
     """It is chosen on the main dataset; others are other images, or the same at another size."""
     sections = [path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))]
     prose = "\n".join([*sections, *(item.caption for item in items.tables().values())])
-    told = re.findall(r"(?:best/rivals\}\{network|best network)[^:;]*", prose)
-    assert len(told) >= 3 and all(r"\val{best/dataset}" in one for one in told)
+    named = re.findall(r"(?:best/rivals\}\{network|best network)[^:;]*", prose)
+    assert len(named) >= 3 and all(r"\val{best/dataset}" in text for text in named)
 
 
 def test_the_documents_quote_what_the_paper_computes_of_power(from_evidence: Path) -> None:

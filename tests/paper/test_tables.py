@@ -39,9 +39,6 @@ def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
 
 
-# -- means -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
@@ -62,9 +59,6 @@ def test_a_mean_over_seeds_has_its_own_interval(values: list[float], shown: str)
     if len(values) > 1:
         with pytest.raises(ValueError):
             with_interval(metrics)  # networks are not averaged with their intervals
-
-
-# -- calibration -----------------------------------------------------------------------------------
 
 
 def holds_its_value(text: str) -> bool:
@@ -127,9 +121,6 @@ def test_the_prevalence_needed_is_a_range_only_of_seeds_that_agree(read: Results
     assert set(table["Prevalence needed"]) == {shown}
 
 
-# -- pages -----------------------------------------------------------------------------------------
-
-
 def test_what_is_the_same_in_all_rows_is_said_once_below() -> None:
     text = fitted(WIDE, "l" * 8 + "r")
     assert text.count("same") == 8 and "In all rows:" in text and r"\linewidth" not in text
@@ -147,32 +138,26 @@ def test_a_single_wide_row_stands_upright_and_a_narrow_table_is_left_as_it_is() 
 
 def test_the_words_of_a_caption_follow_from_a_count_in_html_and_pdf(tmp_path: Path) -> None:
     caption = r"\ifany{KEY}{\val{KEY} \ifmany{KEY}{were}{was} busy}{\emph{none} was}."
-    values, shown = (
-        {"zero": "0", "one": "1", "two": "12"},
-        ["none was.", "1 was busy.", "12 were busy.", "none was."],
-    )
+    values = {"zero": "0", "single": "1", "many": "12"}
+    shown = ["none was.", "1 was busy.", "12 were busy.", "none was."]
     captions = [caption.replace("KEY", key) for key in (*values, "absent")]
     assert [as_text(text, values) for text in captions] == shown
     if shutil.which("latexmk") is None or shutil.which("pdftotext") is None:
         pytest.skip("LaTeX or pdftotext is not installed")
     for folder in ("paper/sections", "generated", "figures"):
         (tmp_path / folder).mkdir(parents=True)
-    commands = re.findall(
-        r"^\\newcommand\{\\(?:val|if\w+)\}.*", (ROOT / "paper/main.tex").read_text(), flags=re.M
-    )
+    source = (ROOT / "paper/main.tex").read_text()
+    commands = re.findall(r"^\\newcommand\{\\(?:val|if\w+)\}.*", source, flags=re.M)
     (tmp_path / "generated/macros.tex").write_text(macros(values) + "\n".join(commands))
-    body = "\n\n".join(rf"\noindent {text}" for text in captions)
-    (tmp_path / "paper/main.tex").write_text(
-        "\\documentclass{article}\\pagestyle{empty}\\input{generated/macros}\n"
-        "\\begin{document}\n" + body + "\n\\end{document}"
-    )
+    lines = [
+        "\\documentclass{article}\\pagestyle{empty}\\input{generated/macros}\\begin{document}",
+        *captions,
+    ]
+    (tmp_path / "paper/main.tex").write_text("\n\n".join([*lines, "\\end{document}"]))
     where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
     assert cxrbench("report", "paper", *where, cwd=tmp_path).returncode == 0
     text = subprocess.run(["pdftotext", tmp_path / "out.pdf", "-"], capture_output=True, text=True).stdout
     assert text.split("\n")[:4] == shown
-
-
-# -- reports of others -----------------------------------------------------------------------------
 
 
 def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.MonkeyPatch) -> None:
