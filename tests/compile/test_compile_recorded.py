@@ -15,7 +15,7 @@ from cxrbench.compile.facts import Setting, facts_of
 from cxrbench.compile.networks import NETWORKS
 from cxrbench.compile.recorded import FILE, read_audit
 from cxrbench.compile.rules import flagged
-from cxrbench.paper import audit as report
+from cxrbench.paper import measurements as report
 
 RECORDED = ROOT / "data/recorded"
 
@@ -83,8 +83,8 @@ def test_without_records_the_paper_still_builds(tmp_path) -> None:
 def test_the_paper_needs_no_torch_for_it() -> None:
     code = (
         "import sys; from pathlib import Path; from types import SimpleNamespace\n"
-        "from cxrbench.paper import audit\n"
-        f"audit.audit_table(SimpleNamespace(recorded=Path(r'{RECORDED}')))\n"
+        "from cxrbench.paper import measurements\n"
+        f"measurements.audit_table(SimpleNamespace(recorded=Path(r'{RECORDED}')))\n"
         "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT / "src")})

@@ -21,19 +21,17 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import SPREAD, projection_table
 from cxrbench.cost.tables import write_cost_tables
 from cxrbench.paper.cost_numbers import cost_values
-from cxrbench.paper.figures_cost import line_of_indifference, prices_by_instance
-from cxrbench.paper.items import tables
+from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import tabular
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.results import Results
-from cxrbench.study.config import Study, read_study
+from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_csv
 
 PRICES, STUDY = ROOT / "data/prices.csv", ROOT / "config/config.yaml"
 CELL = Path("nih128-64px/resnet18/cpu/seed0")
 NEW = "g7.xlarge"
-RECORDS = "*/*/*/*/record.json"
 ROWS = (
     f"{NEW},us-east-1,on_demand,0.5,L4,1,24,1,4,32,a test,2026-11-01,\n"
     f"{NEW},us-east-1,spot,0.4,L4,1,24,1,4,32,a test,2026-11-01,\n"
@@ -41,38 +39,42 @@ ROWS = (
 AUDIT = "architecture,pixels,batch,problem,gmac,traffic_least_mib_per_image\n"
 
 
-def as_if_run_on(platform: str, seconds: float, into: Path) -> None:
-    """The recorded cell under another platform's name, its training time changed: nothing ran there."""
+def as_if_run_on(platform: str, seconds: float, into: Path, **host: str) -> None:
+    """The recorded cell under another platform's name, its time and host changed: nothing ran there."""
     record = json.loads((ROOT / "data/recorded" / CELL / "record.json").read_text())
     cell = Path(str(CELL).replace("/cpu/", f"/{platform}/"))
-    record["cell"] = str(cell)
+    record |= {"cell": str(cell), "host": record["host"] | host}
     record["timing"]["train_seconds"] = seconds
     (into / cell).mkdir(parents=True)
     (into / cell / "record.json").write_text(json.dumps(record))
 
 
+def audited(rows: str, recorded: Path) -> Path:
+    """Write ``rows`` as the recorded audit."""
+    (recorded / "audit").mkdir(parents=True, exist_ok=True)
+    (recorded / "audit/audit.csv").write_text(rows)
+    return recorded
+
+
 def built(folder: Path) -> Results:
     """The tables of a study with cells on two platforms, and with one instance more in its price table."""
-    prices, study, cells = folder / "prices.csv", folder / "study.yaml", folder / "results/cells"
-    prices.write_text((PRICES).read_text() + ROWS)
-    value = yaml.safe_load((STUDY).read_text())
+    prices, study, results = folder / "prices.csv", folder / "study.yaml", folder / "results"
+    prices.write_text(PRICES.read_text() + ROWS)
+    value = yaml.safe_load(STUDY.read_text())
     value["prices"]["instances"]["cuda"] = NEW
     study.write_text(yaml.safe_dump(value))
-    as_if_run_on("cuda", 100, cells)
-    as_if_run_on("neuron", 90, cells)
-    costs = cost_table([cells], prices, pricing_of(study), target_auroc=0.65, runs=10)
-    write_csv(folder / "results/tables/cost.csv", costs)
-    recorded = folder / "recorded"
-    (recorded / "audit").mkdir(parents=True)
-    (recorded / "audit/audit.csv").write_text(AUDIT + "resnet18,64,32,,0.149,12\nresnet50,64,32,boom,0,0\n")
-    write_cost_tables(folder / "results", study, prices, recorded)
-    write_csv(
-        folder / "results/tables/cells.csv", cells_table(read_study(study), cells.glob(RECORDS), recorded)
-    )
+    as_if_run_on("cuda", 100, results / "cells")
+    as_if_run_on("neuron", 90, results / "cells")
+    costs = cost_table([results / "cells"], prices, pricing_of(study), target_auroc=0.65, runs=10)
+    write_csv(results / "tables/cost.csv", costs)
+    recorded = audited(AUDIT + "resnet18,64,32,,0.149,12\nresnet50,64,32,boom,0,0\n", folder / "recorded")
+    write_cost_tables(results, study, prices, recorded)
+    records = (results / "cells").glob("*/*/*/*/record.json")
+    write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, recorded))
     read = {field.name: pd.DataFrame() for field in fields(Results)}
-    read |= {"folder": folder / "results", "study": read_study(study)}
-    read |= {"cells": pd.read_csv(folder / "results/tables/cells.csv", keep_default_na=False, na_values=[""])}
-    return Results(**read | {"cost": pd.read_csv(folder / "results/tables/cost.csv")})
+    read |= {"folder": results, "study": read_study(study), "cost": pd.read_csv(results / "tables/cost.csv")}
+    read |= {"cells": pd.read_csv(results / "tables/cells.csv", keep_default_na=False, na_values=[""])}
+    return Results(**read)
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +82,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return built(tmp_path_factory.mktemp("money"))
 
 
-def csv_of(results: Results, name: str) -> pd.DataFrame:
-    return pd.read_csv(results.folder / "tables" / f"{name}.csv")
-
-
 def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None:
     for name in ("prices", "regimes", "ratios", "spot", "break_even", "projection"):
         assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
     for name in ("cost", "cost_units", "regimes", "ratios", "spot", "prices"):
         assert tables()[name].make(results)[0].astype(str).eq(NEW).any().any(), name
-    figure = prices_by_instance(pd.read_csv(results.folder / "tables/prices.csv"))
+    figure = figures()["prices"].make(results.csv("prices"))
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     at = names.index(NEW)
     points = [point for line in figure.axes[0].lines for point in zip(*line.get_data(), strict=True)]
@@ -98,19 +96,16 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
 
 
 def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
-    words = {"measured", "proxy", "projected", "published"}
+    words = {"measured", "proxy", "projected", "published", "not projected"}
+    unpriced = ("peaks", "prices", "regimes")  # or with basis and date in the heads of columns
     for name in (name for name, item in tables().items() if item.function.startswith("cost_tables:")):
         table, preamble = tables()[name].make(results)
         if name == "backtest":
             assert table.empty, "nothing was measured on a device with a known peak"
             continue
-        assert len(table), name
         tabular(table, preamble)
-        kinds = set(table["Kind"].str.split(":").str[0])
-        assert kinds <= words | {"not projected"}, (name, kinds)
-        if name in ("peaks", "prices", "regimes"):
-            continue  # peaks have no price; the others have basis and date in the heads of their columns
-        assert {"Region", "Basis", "Price of"} <= set(table.columns), name
+        assert set(table["Kind"].str.split(":").str[0]) <= words, name
+        assert name in unpriced or {"Region", "Basis", "Price of"} <= set(table.columns), name
     assert "spot up to 2026-11-01" in tables()["regimes"].make(results)[0].columns
 
 
@@ -120,7 +115,7 @@ def test_the_ranking_of_our_own_cells_turns_with_the_regime(results: Results) ->
     assert said.startswith("nih128-64px/resnet18: the ranking turns: ")
     assert "cuda (g7.xlarge) < neuron (trn1.2xlarge) under on_demand up to 2026-11-01" in said
     assert "neuron (trn1.2xlarge) < cuda (g7.xlarge) under spot up to 2026-11-01" in said
-    cases = csv_of(results, "break_even")
+    cases = results.csv("break_even")
     ours = cases[cases["case"] == "nih128-64px resnet18"].set_index("basis")
     demand, spot = ours.loc["on_demand"], ours.loc["spot"]
     assert (
@@ -130,7 +125,7 @@ def test_the_ranking_of_our_own_cells_turns_with_the_regime(results: Results) ->
 
 
 def test_what_is_projected_is_a_range_and_says_why_the_rest_is_not(results: Results) -> None:
-    table = csv_of(results, "projection")
+    table = results.csv("projection")
     table = table[table["pixels"] == 64]  # that audit is of one size
     made = table[table["kind"].notna()]
     assert set(made["kind"]) == {"projected"} and (made["low"] < made["high"]).all()
@@ -146,36 +141,22 @@ def test_what_is_projected_is_a_range_and_says_why_the_rest_is_not(results: Resu
     assert why["convnext_pico"] == {"not projected: no audit of this network at 64 px"}
 
 
-def bench_row(platform: str, flops: float, speed: float) -> dict[str, object]:
-    return {
-        "platform": platform, "architecture": "resnet18", "pixels": 64, "ours": speed,
-        "model_flops_per_image": flops, "matmul_flops_per_second": 1e12,
-    }  # fmt: skip
-
-
 def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_path: Path) -> None:
-    study: Study = read_study(STUDY)
-    prices = read_prices(PRICES)
-    (tmp_path / "audit").mkdir()
-    (tmp_path / "audit/audit.csv").write_text(AUDIT + "resnet18,64,32,,0.149,12\n")
+    audited(AUDIT + "resnet18,64,32,,0.149,12\n", tmp_path)
+    errors = []
     for number, share in enumerate((0.2, 0.3, 0.4)):
+        row = {"platform": "cuda", "architecture": "resnet18", "pixels": 64, "matmul_flops_per_second": 1e12}
+        row |= {"ours": share * 1e12 / (6e9 * 0.149), "model_flops_per_image": 9e9}  # the audit's count holds
         (tmp_path / f"bench/host{number}").mkdir(parents=True)
-        row = bench_row(
-            "cuda", 9e9, share * 1e12 / (6e9 * 0.149)
-        )  # 9e9: counted wrong, the audit's count holds
         (tmp_path / f"bench/host{number}/train.json").write_text(json.dumps([row]))
-        table = projection_table(study, prices, tmp_path)
+        table = projection_table(read_study(STUDY), read_prices(PRICES), tmp_path)
         table = table[table["pixels"] == 64].set_index(["architecture", "instance"])
-        told = table.loc[("resnet18", "g4dn.xlarge")]
-        if number == 0:
-            assert told["error"] == "not tested: nothing to leave out"
+        errors.append(table.loc[("resnet18", "g4dn.xlarge"), "error"])
     assert table.loc[("resnet18", "g5.xlarge"), "why_not"].endswith("no documented fp32 peak of A10G")
-    assert told["low"] == pytest.approx(0.2 * 8.1e12 / (6e9 * 0.149))
-    low, middle, high = ((0.12**0.5) / 0.2 - 1, (0.08**0.5) / 0.3 - 1, (0.06**0.5) / 0.4 - 1)
-    assert (
-        told["error"]
-        == f"cuda of host0: {low:+.0%}; cuda of host1: {middle:+.0%}; cuda of host2: {high:+.0%}"
-    )
+    assert table.loc[("resnet18", "g4dn.xlarge"), "low"] == pytest.approx(0.2 * 8.1e12 / (6e9 * 0.149))
+    off = [others**0.5 / share - 1 for others, share in ((0.12, 0.2), (0.08, 0.3), (0.06, 0.4))]
+    assert errors[0] == "not tested: nothing to leave out"
+    assert errors[2] == "; ".join(f"cuda of host{number}: {error:+.0%}" for number, error in enumerate(off))
 
 
 @pytest.mark.parametrize(
@@ -187,15 +168,13 @@ def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_pa
     ],
 )
 def test_an_unusable_audit_is_named_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "audit").mkdir()
-    (tmp_path / "audit/audit.csv").write_text(text)
     with pytest.raises(UserError, match=message):
-        projection_table(read_study(STUDY), read_prices(PRICES), tmp_path)
+        projection_table(read_study(STUDY), read_prices(PRICES), audited(text, tmp_path))
 
 
 def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(results: Results) -> None:
-    figure = line_of_indifference(pd.read_csv(results.folder / "tables/break_even.csv"))
-    axes, cases = figure.axes[0], csv_of(results, "break_even")
+    figure = figures()["indifference"].make(results.csv("break_even"))
+    axes, cases = figure.axes[0], results.csv("break_even")
     points = [line.get_data() for line in axes.lines if line.get_marker() not in ("None", None, "")]
     saving = cases[cases["saving"] > 0]
     assert len(points) == len(saving.drop_duplicates(["case", "usd_here", "usd_there"]))
@@ -211,22 +190,13 @@ def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(result
     plt.close(figure)
 
 
-def test_every_number_of_the_section_on_cost_is_defined(results: Results) -> None:
-    values = cost_values(results)
-    text = "".join(
-        (ROOT / f"paper/sections/{name}.tex").read_text() for name in ("cost", "more_cost", "guidance")
-    )
-    used = re.findall(r"\\val\{(cost/[^}]*)\}", text)
-    assert used and set(used) <= set(values)
-    assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
-
-
 def test_comparisons_are_counted_once_however_many_dates_price_them(results: Results) -> None:
     """Two sources: the chapter's run pays at some prices and readings, the blog's at all of them."""
-    values, cases = cost_values(results), csv_of(results, "break_even").query("kind == 'published'")
+    values, cases = cost_values(results), results.csv("break_even").query("kind == 'published'")
     assert len(cases) > cases["case"].nunique() > cases["source"].nunique() == 2
     kinds = ("", " always", " never", " depend")
     assert [values[f"cost/comparisons{of}"] for of in kinds] == ["2", "1", "0", "1"]
+    assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
     assert values["cost/pays at"] == "on demand, 2025-04-28; sagemaker, undated"
 
 
@@ -240,13 +210,9 @@ def test_decisions_are_made_at_every_price_at_which_the_preprints_ratio_is_anoth
 
 
 def test_break_even_names_the_instance_that_its_dollars_are_of(tmp_path: Path) -> None:
-    cells = tmp_path / "cells"
-    for platform, instance in (("cuda", "g5.2xlarge"), ("neuron", "trn1.2xlarge")):
-        as_if_run_on(platform, 100, cells)
-        path = cells / str(CELL).replace("/cpu/", f"/{platform}/") / "record.json"
-        record = json.loads(path.read_text())
-        path.write_text(json.dumps(record | {"host": record["host"] | {"instance": instance}}))
-    costs, pricing = cost_table([cells], PRICES, pricing_of(STUDY)), pricing_of(STUDY)
+    as_if_run_on("cuda", 100, tmp_path, instance="g5.2xlarge")
+    as_if_run_on("neuron", 100, tmp_path, instance="trn1.2xlarge")
+    costs, pricing = cost_table([tmp_path], PRICES, pricing_of(STUDY)), pricing_of(STUDY)
     assert pricing.instances["cuda"] == "g5.xlarge"
     table = break_even_table(costs, read_prices(PRICES), pricing)
     ours = table[(table["source"] == "this paper's cells") & (table["region"] == "us-east-1")]
@@ -282,7 +248,5 @@ def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: P
     empty = cost_table([tmp_path], PRICES, pricing_of(STUDY))
     write_csv(tmp_path / "tables/cost.csv", empty)
     write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", tmp_path)
-    assert len(pd.read_csv(tmp_path / "tables/ratios.csv")) and len(
-        pd.read_csv(tmp_path / "tables/break_even.csv")
-    )
+    assert all(len(pd.read_csv(tmp_path / f"tables/{name}.csv")) for name in ("ratios", "break_even"))
     assert "no ranking of our own cells yet" in (tmp_path / "tables/regimes.txt").read_text()

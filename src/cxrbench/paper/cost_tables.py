@@ -7,7 +7,7 @@ of the price in it. The CSV files of :mod:`cxrbench.cost.tables` are read here a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -15,78 +15,83 @@ import pandas as pd
 from cxrbench.cost.porting import months
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import GROUP, short_processor
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Columns, Row, Table, csv_table, span, words
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group
-from cxrbench.paper.results import Results, Table, group_name, listed
+from cxrbench.paper.results import Results
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
-_GROUP = ["dataset", "architecture", "platform", "instance", *MACHINE]
-Columns = dict[str, str | Callable[[Any], str]]  # head: a column, or the text of a row of itertuples
-_WHERE: Columns = {"Region": "region", "Basis": lambda row: words(row.basis), "Price of": "as_of"}
-_PRICE: Columns = {"Instance": "instance", **_WHERE}
+_WHERE: Columns = {"Region": "{region}", "Basis": lambda row: words(row.basis), "Price of": "{as_of}"}
+_PRICE: Columns = {"Instance": "{instance}", **_WHERE}
 
 
-def _texts(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Return the table of texts; no columns where ``table`` has no rows."""
-    return pd.DataFrame([_row(run, columns) for run in table.itertuples()])
-
-
-def _row(row: Any, columns: Columns) -> dict[str, str]:
-    texts = {head: getattr(row, of) if isinstance(of, str) else of(row) for head, of in columns.items()}
-    return {head: "" if pd.isna(text) else str(text) for head, text in texts.items()}
-
-
-def cost_of_cells(read: Results) -> Table:
+@fmt.table("llllllllrrrrrrrl")
+def cost_of_cells(read: Results) -> Iterable[Row]:
     """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
     costs = read.cost.assign(named=machine_names(read.cost))
     columns: Columns = {
-        "Cell": "cell",
+        "Cell": "{cell}",
         "Status": lambda run: words(run.status),
-        "Kind": "kind",
-        "Machine": "named",
+        "Kind": "{kind}",
+        "Machine": "{named}",
         **_PRICE,
-        "Cores": lambda run: (
-            f"{'none' if pd.isna(run.cores_used) else f'{run.cores_used:g}'} of {run.cores_paid:g}"
-        ),
-        "Set-up h": lambda run: f"{run.hours_setup:.3f}",
-        "Compile h": lambda run: f"{run.hours_compile:.3f}",
-        "Train h": lambda run: f"{run.hours_train:.3f}",
-        "Evaluate h": lambda run: f"{run.hours_evaluate:.3f}",
+        "Cores": lambda run: f"{fmt.number(run.cores_used, 'g', 'none')} of {run.cores_paid:g}",
+        "Set-up h": "{hours_setup:.3f}",
+        "Compile h": "{hours_compile:.3f}",
+        "Train h": "{hours_train:.3f}",
+        "Evaluate h": "{hours_evaluate:.3f}",
         "USD": lambda run: usd(run.usd_total),
         "USD, used cores": lambda run: usd(run.usd_used_cores),
         COLUMN: lambda run: _evidence(read, costs.loc[[run.Index]]),
     }
-    return _texts(costs, columns), "llllllllrrrrrrrl"
+    return fmt.rows(costs, columns)
 
 
-def cost_units(read: Results) -> Table:
-    """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model, warm
-    run."""
-    rows = []
-    for group, some in read.cost.assign(named=machine_names(read.cost)).groupby(_GROUP, sort=False):
+@fmt.table("llllllllrrrrrrl")
+def cost_units(read: Results) -> Iterator[Row]:
+    """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model."""
+    for first, some, machine in _groups(read.cost):
         ok = some[some["status"] == "ok"]
-        first, target = some.iloc[0], some["target_auroc"].iloc[0]
-        rows.append(
-            {
-                **_group(group, some),
-                **_row(first, _PRICE),
-                "Usable": f"{len(ok)} of {len(some)}",
-                "Million images": _mean(some["usd_per_million_images"]),
-                "AUROC of": "" if pd.isna(target) else f"{target:g}",
-                "Until then": spread(first["cost_to_auroc"], ok["usd_to_auroc"].std()),
-                "Usable model": spread(first["cost_to_usable"], first["usd_sd"]),
-                "Compilation shared": _mean(some["usd_amortised"]),
-                "Shared by": f"{first['amortised_over']:g} runs",
-                COLUMN: _evidence(read, some),
-            }
+        yield {
+            **machine,
+            **fmt.row(first, _PRICE),
+            "Usable": f"{len(ok)} of {len(some)}",
+            "Million images": _mean(some["usd_per_million_images"]),
+            "AUROC of": fmt.number(first.target_auroc, "g", ""),
+            "Until then": spread(first.cost_to_auroc, ok["usd_to_auroc"].std()),
+            "Usable model": spread(first.cost_to_usable, first.usd_sd),
+            "Compilation shared": _mean(some["usd_amortised"]),
+            "Shared by": f"{first.amortised_over:g} runs",
+            COLUMN: _evidence(read, some),
+        }
+
+
+def cells_by_regime(read: Results) -> Table:
+    """The same hours under each basis and date: US dollars per usable model, one column per regime."""
+    table = read.csv("regimes")
+    if table.empty:
+        return pd.DataFrame(), ""
+    regimes = list(dict.fromkeys(table["regime"]))
+    rows = []
+    for first, some, machine in _groups(table):
+        paid = {row.regime: spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
+        where = {"Instance": first.instance, "Region": fmt.listed(some["region"])}
+        prices = {words(regime): paid.get(regime, "no price") for regime in regimes}
+        rows.append(machine | where | prices | {COLUMN: _evidence(read, some.drop_duplicates("cell"))})
+    return pd.DataFrame(rows), "lllll" + "r" * len(regimes) + "l"
+
+
+def _groups(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame, Row]]:
+    """Yield for the seeds of each group on one machine its first row, all rows and its first columns."""
+    runs = runs.assign(named=machine_names(runs))
+    for group, some in runs.groupby([*GROUP, "instance", *MACHINE], sort=False):
+        machine, kind = fmt.listed(some["named"]), fmt.listed(some["kind"])
+        yield (
+            next(some.itertuples()),
+            some,
+            {"Cells": " ".join(group[:3]), "Machine": machine, "Kind": kind},
         )
-    return pd.DataFrame(rows), "llllllllrrrrrrl"
-
-
-def _group(group: tuple[str, ...], some: pd.DataFrame) -> dict[str, str]:
-    """Return the first columns of a row about the seeds of a group on one machine."""
-    machine, kind = listed(some["named"]), listed(some["kind"])
-    return {"Cells": " ".join(group[:3]), "Machine": machine, "Kind": kind}
 
 
 def _mean(values: pd.Series) -> str:
@@ -94,198 +99,165 @@ def _mean(values: pd.Series) -> str:
 
 
 def _evidence(read: Results, runs: pd.DataFrame) -> str:
-    """The names behind ``runs``; a recorded run beside a fresh one of its cell has no row to lead to."""
-    origins = dict(zip(read.cells["cell"], read.cells["origin"], strict=True))
-    shown = runs["origin"] == runs["cell"].map(origins)
-    beside = [] if shown.all() else ["recorded"]
-    return ", ".join([*filter(None, [of_cells(read, runs.loc[shown, "cell"])]), *beside])
+    """Return the names behind ``runs``; a recorded run beside a fresh one of its cell has no row."""
+    shown = runs["origin"] == runs["cell"].map(read.cells.set_index("cell")["origin"])
+    beside = "" if shown.all() else "recorded"
+    return ", ".join(filter(None, [of_cells(read, runs.loc[shown, "cell"]), beside]))
 
 
-def cells_by_regime(read: Results) -> Table:
-    """The same hours under each basis and date: US dollars per usable model, one column per regime."""
-    table = money_csv(read, "regimes")
-    if "cell" not in table:
-        return pd.DataFrame(), ""
-    regimes = list(dict.fromkeys(table["regime"]))
-    rows = []
-    for group, some in table.assign(named=machine_names(table)).groupby(_GROUP, sort=False):
-        paid = {row.regime: spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
-        rows.append(
-            {
-                **_group(group, some),
-                "Instance": group[3],
-                "Region": listed(some["region"]),
-                **{words(regime): paid.get(regime, "no price") for regime in regimes},
-                COLUMN: _evidence(read, some.drop_duplicates("cell")),
-            }
-        )
-    return pd.DataFrame(rows), "lllll" + "r" * len(regimes) + "l"
+# Price ratios, and the preprint's ratio there with its run times unchanged.
+_RATIOS: Columns = {
+    "Trainium": "{instance}",
+    "GPU": "{baseline}",
+    "Kind": "{kind}",
+    **_WHERE,
+    "USD/h": "{usd_instance:.4g} : {usd_baseline:.4g}",
+    "Price ratio": "{price_ratio:.2f}",
+    "Stated": lambda row: span(row.published_low, row.published_high, "{:g}"),
+    "Then": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
+    "Ranking": "{ranking}",
+}
+ratio_by_regime = csv_table("ratios", "llllllrrrrl", _RATIOS)
+
+# Runs until a port pays: published runs at each date's prices, and our own cells.
+_BREAK_EVEN: Columns = {
+    "Run": "{case}",
+    "Kind": "{kind}",
+    "GPU": "{here}",
+    "Trainium": "{there}",
+    **_WHERE,
+    "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
+    "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
+    "Saving": lambda row: usd(row.saving, ""),
+    "Porting": lambda row: usd(row.porting),
+    "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
+}
+break_even = csv_table("break_even", "lllllllrrrrr", _BREAK_EVEN)
+
+# The sources' decision tables, answered with arithmetic.
+_DECISIONS: Columns = {
+    "Network": "{architecture}",
+    "Kind": "{kind}",
+    **_WHERE,
+    "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
+    "Spend a month": lambda row: usd(row.spend),
+    "Porting": lambda row: usd(row.porting),
+    "Ongoing a month": lambda row: usd(row.ongoing),
+    "Months": "{months:g}",
+    "Capacity": "{capacity:g}",
+    "Saved a month": lambda row: span(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
+    "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
+    "Breaks even": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
+    "Verdict": "{verdict}",
+    "Source leans": "{leans}",
+}
+decisions = csv_table("decisions", "lllllrrrrrrrrrll", _DECISIONS)
+
+# What the projection got wrong where something was measured.
+_BACKTEST: Columns = {
+    "Device": lambda row: short(row.device),
+    "Network": "{kind}",
+    "Precision": "{precision}",
+    "Measured images/s": "{measured:,.0f}",
+    "Projected": lambda row: span(row.low, row.high, "{:,.0f}"),
+    "Error": "{error:+.0%}",
+    "How": "{method}",
+}
+projection_errors = csv_table("backtest", "lllrrrl", _BACKTEST)
+
+# The peaks that projections rest on; second hand where the data sheet itself was not read.
+_PEAKS: Columns = {
+    "Accelerator": "{accelerator}",
+    "TFLOP/s per core, half": "{tflops:.4g}",
+    "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "none documented"),
+    "GB/s per core": "{bandwidth_gb_s:.4g}",
+    "Kind": "published",
+    "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
+    "How known": "{evidence}",
+}
+documented_peaks = csv_table("peaks", "lrrrlp{9cm}l", _PEAKS)
 
 
-def ratio_by_regime(read: Results) -> Table:
-    """Price ratios by region, basis and date, and the preprint's ratio there with its run times unchanged."""
-    columns: Columns = {
-        "Trainium": "instance",
-        "GPU": "baseline",
-        "Kind": "kind",
-        **_WHERE,
-        "USD/h": lambda row: f"{row.usd_instance:.4g} : {row.usd_baseline:.4g}",
-        "Price ratio": lambda row: f"{row.price_ratio:.2f}",
-        "Stated": lambda row: in_range(row.published_low, row.published_high, "{:g}"),
-        "Then": lambda row: in_range(row.ratio_low, row.ratio_high, "{:.2f}"),
-        "Ranking": "ranking",
-    }
-    return _texts(money_csv(read, "ratios"), columns), "llllllrrrrl"
-
-
-def spot_runs(read: Results) -> Table:
+@fmt.table("llllllrrrrrrrl")
+def spot_runs(read: Results) -> Iterable[Row]:
     """Expected hours on spot with interruptions, the first set-up included, where a spot price is known."""
-    evidence = {group_name(group): of_group(read, *group) for group in read.scored()}
+    evidence = {" ".join(group): of_group(read, *group) for group in read.scored()}
     columns: Columns = {
-        "Run": "run",
-        "Kind": "kind",
+        "Run": "{run}",
+        "Kind": "{kind}",
         **_PRICE,
-        "Work h": lambda row: f"{row.work_hours:.3f}",
-        "Per hour": lambda row: f"{row.rate:g}",
+        "Work h": "{work_hours:.3f}",
+        "Per hour": "{rate:g}",
         "Saved every": lambda row: f"{row.interval * 60:g} min",
         "Restart": lambda row: f"{row.restart * 60:.1f} min",
-        "Expected h": lambda row: f"{row.expected_hours:.3f}",
-        "Factor": lambda row: f"{row.factor:.3f}",
+        "Expected h": "{expected_hours:.3f}",
+        "Factor": "{factor:.3f}",
         "USD": lambda row: _spent(row.usd, row.usd_sd),
         COLUMN: lambda row: evidence.get(row.run, "published"),
     }
-    return _texts(money_csv(read, "spot").dropna(subset="usd"), columns), "llllllrrrrrrrl"
+    return fmt.rows(read.csv("spot").dropna(subset="usd"), columns)
 
 
-def break_even(read: Results) -> Table:
-    """Runs until a port pays: published runs at each date's prices, and our own cells."""
-    columns: Columns = {
-        "Run": "case",
-        "Kind": "kind",
-        "GPU": "here",
-        "Trainium": "there",
-        **_WHERE,
-        "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
-        "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
-        "Saving": lambda row: usd(row.saving, ""),
-        "Porting": lambda row: usd(row.porting),
-        "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
-    }
-    return _texts(money_csv(read, "break_even"), columns), "lllllllrrrrr"
-
-
-def decisions(read: Results) -> Table:
-    """The sources' decision tables, answered with arithmetic."""
-    columns: Columns = {
-        "Network": "architecture",
-        "Kind": "kind",
-        **_WHERE,
-        "Cost ratio": lambda row: in_range(row.ratio_low, row.ratio_high, "{:.2f}"),
-        "Spend a month": lambda row: usd(row.spend),
-        "Porting": lambda row: usd(row.porting),
-        "Ongoing a month": lambda row: usd(row.ongoing),
-        "Months": lambda row: f"{row.months:g}",
-        "Capacity": lambda row: f"{row.capacity:g}",
-        "Saved a month": lambda row: in_range(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
-        "Net": lambda row: in_range(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
-        "Breaks even": lambda row: _ends(months(row.break_even_from), months(row.break_even_to)),
-        "Verdict": "verdict",
-        "Source leans": "leans",
-    }
-    return _texts(money_csv(read, "decisions"), columns), "lllllrrrrrrrrrll"
-
-
-def projected_speeds(read: Results) -> Table:
+@fmt.table("lrlp{4cm}llllrrrp{4cm}")
+def projected_speeds(read: Results) -> Iterable[Row]:
     """Projected speed and cost on the study's instances; why not, where nothing can be projected."""
-    table = money_csv(read, "projection")
+    table = read.csv("projection")
     own = set(read.study.prices.instances.values())
     columns: Columns = {
-        "Network": "architecture",
-        "Pixels": "pixels",
-        "Precision": "precision",
+        "Network": "{architecture}",
+        "Pixels": "{pixels}",
+        "Precision": "{precision}",
         "Kind": lambda row: row.kind if pd.isna(row.why_not) else row.why_not,
         **_PRICE,
-        "Cores": lambda row: "" if pd.isna(row.cores) else f"{row.cores:g}",
-        "Images/s": lambda row: in_range(row.low, row.high, "{:,.0f}"),
-        "USD per million": lambda row: in_range(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
-        "Error elsewhere": "error",
+        "Cores": "{cores:g}",
+        "Images/s": lambda row: span(row.low, row.high, "{:,.0f}"),
+        "USD per million": lambda row: span(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
+        "Error elsewhere": "{error}",
     }
-    shown = table[table["instance"].isna() | table["instance"].isin(own)]
-    return _texts(shown, columns), "lrlp{4cm}llllrrrp{4cm}"
+    return fmt.rows(table[table["instance"].isna() | table["instance"].isin(own)], columns)
 
 
-def projection_errors(read: Results) -> Table:
-    """What the projection got wrong where something was measured."""
-    columns: Columns = {
-        "Device": lambda row: short(row.device),
-        "Network": "kind",
-        "Precision": "precision",
-        "Measured images/s": lambda row: f"{row.measured:,.0f}",
-        "Projected": lambda row: in_range(row.low, row.high, "{:,.0f}"),
-        "Error": lambda row: "" if pd.isna(row.error) else f"{row.error:+.0%}",
-        "How": "method",
-    }
-    return _texts(money_csv(read, "backtest"), columns), "lllrrrl"
-
-
-def documented_peaks(read: Results) -> Table:
-    """The peaks that projections rest on; second hand where the data sheet itself was not read."""
-    columns: Columns = {
-        "Accelerator": "accelerator",
-        "TFLOP/s per core, half": lambda row: f"{row.tflops:.4g}",
-        "fp32": lambda row: "none documented" if pd.isna(row.tflops_fp32) else f"{row.tflops_fp32:.4g}",
-        "GB/s per core": lambda row: "" if pd.isna(row.bandwidth_gb_s) else f"{row.bandwidth_gb_s:.4g}",
-        "Kind": lambda row: "published",
-        "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
-        "How known": "evidence",
-    }
-    return _texts(money_csv(read, "peaks"), columns), "lrrrlp{9cm}l"
-
-
-def prices_by_basis(read: Results) -> Table:
+@fmt.table("llrll" + "r" * (len(BASES) + 1))
+def prices_by_basis(read: Results) -> Iterator[Row]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
-    rows = []
-    for instance, some in money_csv(read, "prices").groupby("instance", sort=False):
-        first = some.iloc[0]
-        priced = {
-            basis: [_dated(row) for row in prices.itertuples()] for basis, prices in some.groupby("basis")
-        }
+    columns: Columns = {
+        "Instance": "{instance}",
+        "Accelerators": _accelerators,
+        "Cores": "{cores:g}",
+        "Kind": "published",
+        "Region": "{region}",
+    }
+    for _, some in read.csv("prices").groupby("instance", sort=False):
+        dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + some["as_of"].fillna("undated") + ")"
+        priced = {basis: list(prices) for basis, prices in dated.groupby(some["basis"])}
         demand = priced.get("on_demand", [])
-        rows.append(
-            {
-                "Instance": instance,
-                "Accelerators": _accelerators(first) if first["accelerators"] else "",
-                "Cores": f"{first['cores']:g}",
-                "Kind": "published",
-                "Region": first["region"],
-                "On demand before": demand[0] if len(demand) > 1 else "",
-                **{words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES},
-            }
-        )
-    return pd.DataFrame(rows), "llrll" + "r" * (len(BASES) + 1)
+        first = fmt.row(next(some.itertuples()), columns)
+        first["On demand before"] = demand[0] if len(demand) > 1 else ""
+        yield first | {words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES}
 
 
-def money_csv(read: Results, name: str) -> pd.DataFrame:
-    """Return a table of :mod:`cxrbench.cost.tables`; empty where it has no columns."""
-    path = read.folder / "tables" / f"{name}.csv"
-    return pd.read_csv(path) if path.stat().st_size > 1 else pd.DataFrame()
+def _accelerators(row: Any) -> str:
+    several = f"{row.accelerators:g} {row.accelerator}, {row.memory_gib_per_accelerator:g} GiB each"
+    return several if row.accelerators else ""
 
 
 def machine_names(runs: pd.DataFrame) -> pd.Series:
-    """Return what a table calls the machine of each run: processor and cores, also the software where a group
-    of cells has machines that differ in that alone; then that it is fresh, and that it was busy."""
+    """Return what a table calls the machine of each run, with :func:`mark`.
+
+    Processor and cores; also the software where the machines of a group of cells differ in that alone.
+    """
     names = runs["machine"].map(short)
     machines = runs["machine"].groupby([*(runs[column] for column in GROUP), names]).transform("nunique")
     names = names.where(machines == 1, runs["machine"].map(short_processor))
     marks = [mark(run.origin, run.busy, run.others_share) for run in runs.itertuples()]
-    texts = ["; ".join([name, *some]) for name, some in zip(names, marks, strict=True)]
-    return pd.Series(texts, runs.index, dtype=str)
+    marked = ["; ".join([name, *some]) for name, some in zip(names, marks, strict=True)]
+    return pd.Series(marked, runs.index, dtype=str)
 
 
 def mark(origin: str, busy: bool, others_share: float) -> list[str]:
     """Return what stands beside a speed or a cost: ``fresh``, and the load of a busy machine."""
     fresh = ["fresh"] if origin != "recorded" else []
-    return fresh + ([f"busy ({others_share:.0%} used by others)".replace("%", " %")] if busy else [])
+    return fresh + ([f"busy ({100 * others_share:.0f} % used by others)"] if busy else [])
 
 
 def short(machine: str) -> str:
@@ -295,9 +267,7 @@ def short(machine: str) -> str:
 
 def usd(value: float, missing: str = "none") -> str:
     """Return dollars in four digits, from a thousand on in whole ones."""
-    if pd.isna(value):
-        return missing
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return fmt.number(value, ",.0f" if abs(value) >= 1000 else ".4g", missing)
 
 
 def spread(value: float, deviation: float) -> str:
@@ -317,25 +287,3 @@ def _spent(value: float, deviation: float) -> str:
 def runs_in_words(runs: float) -> str:
     """Return runs to break even, or the word for infinitely many."""
     return "never" if math.isinf(runs) else f"{runs:,.0f}"
-
-
-def words(text: Any) -> str:
-    """Return a name with spaces; empty for none."""
-    return "" if pd.isna(text) else text.replace("_", " ")
-
-
-def _ends(*texts: str) -> str:
-    return " to ".join(dict.fromkeys(texts))
-
-
-def in_range(low: float, high: float, form: str) -> str:
-    """Return ``low to high`` in ``form``, each end once; empty where there is none."""
-    return "" if pd.isna(low) or pd.isna(high) else _ends(form.format(low), form.format(high))
-
-
-def _accelerators(row: pd.Series) -> str:
-    return f"{row['accelerators']:g} {row['accelerator']}, {row['memory_gib_per_accelerator']:g} GiB each"
-
-
-def _dated(row: Any) -> str:
-    return f"{row.usd_per_hour:.4g} ({'undated' if pd.isna(row.as_of) else row.as_of})"

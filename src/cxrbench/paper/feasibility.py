@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -9,9 +10,11 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from pydantic import Field
 
-from cxrbench.analysis.matrix import NOT_RUN, State, in_words, matrix, tally
+from cxrbench.analysis.matrix import NOT_RUN
+from cxrbench.analysis.states import word_of
+from cxrbench.paper.fmt import Table, listed, number, words
 from cxrbench.paper.provenance import COLUMN, of_cells
-from cxrbench.paper.results import Results, Table
+from cxrbench.paper.results import Results
 from cxrbench.study.readers import OR_NONE, Row, Text, one_of, read_rows
 
 REPORTED = Path("data/reported.csv")
@@ -25,15 +28,8 @@ class Report(StrEnum):
     FORWARD = "forward reported to run"  # inference: it says nothing about the training step
 
 
-class Source(StrEnum):
-    """Whether we read the source itself or somebody's account of it."""
-
-    READ = "read"
-    SECOND_HAND = "second hand"
-
-
 class Reported(Row):
-    """What a source says of a network on a platform, with its words."""
+    """What a source reports of a network on a platform, with its words."""
 
     KEY: ClassVar = ("architecture", "platform", "source")
     architecture: Text
@@ -41,61 +37,51 @@ class Reported(Row):
     status: Annotated[str, one_of(tuple(Report))]
     images_per_second: Annotated[Annotated[float, Field(gt=0)] | None, OR_NONE]
     source: Text
-    source_was: Annotated[str, one_of(tuple(Source))]
+    source_was: Annotated[str, one_of(("read", "second hand"))]  # the source itself, or an account of it
     words: Text
 
 
 def read_reported(path: Path = REPORTED) -> pd.DataFrame:
-    """Public reports, several per network; speeds in images per second, NaN where none is given."""
+    """Return public reports, several per network; speeds in images per second, NaN where none is given."""
     rows = [row.model_dump() for row in read_rows(path, Reported).values()]
     return pd.DataFrame(rows, columns=Reported.columns()).astype({"images_per_second": "float64"})
 
 
-def reported_values() -> dict[str, str]:
-    """Speeds that others published, for the prose: ``reported/<network>/<status>``."""
-    rows = read_reported().dropna(subset="images_per_second")
-    return {
-        f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}"
-        for row in rows.itertuples()
-    }
+def reported_values(read: Results | None = None) -> dict[str, str]:
+    """Return speeds that others published, for the prose: ``reported/<network>/<status>``."""
+    rows = read_reported().dropna(subset="images_per_second").itertuples()
+    return {f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}" for row in rows}
 
 
 def status_matrix(read: Results) -> Table:
-    """By architecture and platform: states of our cells, then what others report, marked as cited: networks
-    of the study, and those whose training others report, together where the same is known of them.
+    """States of our cells by architecture and platform, then what others report, marked as cited.
 
-    What nobody ran is "not run": with a number it is that many cells of the study, without one it is in none.
+    Rows are networks of the study, and those whose training others report, together where the same is known
+    of them. What nobody ran is "not run": with a number it is that many cells of the study, without one none.
     """
-    reported = read_reported()
-    platforms = list(dict.fromkeys([*read.cells["platform"], *reported["platform"]]))
+    cells, reported = read.cells, read_reported()
+    platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
     trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
-    studied = set(read.cells["architecture"])
-    ours, rows = matrix(read.cells, in_words(read.cells)), []
-    for network in dict.fromkeys([*read.cells["architecture"], *trained]):
-        shown = {"Architecture": network, "own": network if network in studied else ""}
+    rows = []
+    for network in dict.fromkeys([*cells["architecture"], *trained]):
+        ours, theirs = (some[some["architecture"] == network] for some in (cells, reported))
+        shown = {"Architecture": network, "own": network if len(ours) else ""}
         for platform in platforms:
-            entries = (row.platforms.get(platform, {}) for row in ours if row.architecture == network)
-            theirs = reported[(reported["architecture"] == network) & (reported["platform"] == platform)]
-            shown[platform] = _words(tally(entries), theirs)
-        shown[COLUMN] = of_cells(read, read.cells.loc[read.cells["architecture"] == network, "cell"])
-        rows.append(shown)
+            ran, reports = (some[some["platform"] == platform] for some in (ours, theirs))
+            states = Counter(map(word_of, ran.itertuples()))
+            entry = [f"{count} {state}" for state, count in states.items()] or [NOT_RUN]
+            cited = [f"{listed(reports['status'])} (cited)"] if len(reports) else []
+            shown[platform] = "; ".join(entry + cited)
+        rows.append(shown | {COLUMN: of_cells(read, ours["cell"])})
     known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
     table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
-    cited = set(reported["platform"])  # these cells have more words
-    widths = ("p{5.6cm}" if platform in cited else "p{2.4cm}" for platform in platforms)
+    wide = set(reported["platform"])  # these cells have more words
+    widths = ("p{5.6cm}" if platform in wide else "p{2.4cm}" for platform in platforms)
     return table[["Architecture", *known[1:]]], "p{5.4cm}" + "".join(widths) + "l"
-
-
-def _words(ours: dict[State, int], theirs: pd.DataFrame) -> str:
-    states = [f"{count} {state}" for state, count in ours.items()] or [NOT_RUN]
-    reports = ", ".join(dict.fromkeys(theirs["status"]))
-    return "; ".join([*states, *([f"{reports} (cited)"] if reports else [])])
 
 
 def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
     table = read_reported()
-    speed = table["images_per_second"].map(lambda value: "" if pd.isna(value) else f"{value:.10g}")
-    shown = table.assign(images_per_second=speed)
-    shown = shown.rename(columns=lambda name: name.replace("_", " ").capitalize())
-    return shown, "lllrp{4.6cm}lp{6cm}"
+    table["images_per_second"] = [number(speed, ".10g", "") for speed in table["images_per_second"]]
+    return table.rename(columns=lambda name: words(name).capitalize()), "lllrp{4.6cm}lp{6cm}"

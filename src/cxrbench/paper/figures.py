@@ -23,8 +23,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.items import Item, figures
-from cxrbench.paper.measurements import read_measurements
-from cxrbench.paper.results import parity_drawn, processors_differ, read_parity, read_throughput
+from cxrbench.paper.results import parity_drawn, processors_differ, read_measurements, read_parity
 from cxrbench.study.files import written_aside
 
 WIDTH = 6.3  # inches: the text width of the paper
@@ -62,7 +61,7 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]
         "cells": lambda: pd.read_csv(results / "tables/cells.csv", keep_default_na=False),
         "metrics": lambda: read_metrics(results / "tables/metrics.csv"),
         "parity": lambda: read_parity(results / "tables"),
-        "throughput": lambda: read_throughput(recorded),
+        "throughput": lambda: read_measurements(recorded, "train"),
         "steps": lambda: read_measurements(recorded, "steps"),
         "evidence": lambda: results / "cells",
     }

@@ -16,7 +16,7 @@ from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import VIEWS, examples
 from cxrbench.evidence.record import RECORD, read_record
 from cxrbench.paper.figures import COLOURS, MARKERS, WIDTH
-from cxrbench.paper.results import finding_name
+from cxrbench.paper.fmt import words
 
 _PIXELS = 160  # of a sample: finer than the paper prints it
 _SAMPLES = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass", "Infiltration", "Emphysema")
@@ -30,7 +30,7 @@ def samples() -> Figure:
     figure, panels = plt.subplots(lines, columns, figsize=(WIDTH, 1.62 * lines), layout="constrained")
     for axes, (caption, picture) in zip(panels.flat, pictures, strict=True):
         axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axes.set_title(finding_name(caption), fontsize=8, pad=2)
+        axes.set_title(words(caption), fontsize=8, pad=2)
         axes.axis("off")
     return figure
 
@@ -54,7 +54,7 @@ def labels(cells: pd.DataFrame, folder: Path) -> Figure:
     left.grid(axis="both", color="0.92", lw=0.5)
     left.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=1)
     _together(right, table[order])
-    left.set_yticks(range(len(order)), [finding_name(finding) for finding in order])
+    left.set_yticks(range(len(order)), [words(finding) for finding in order])
     return figure
 
 
@@ -65,7 +65,7 @@ def _together(axes: Axes, table: pd.DataFrame) -> None:
     share = 100 * together / np.diag(together)[:, None]
     np.fill_diagonal(share, np.nan)
     image = axes.imshow(share, cmap="Greys", vmin=0, vmax=np.nanmax(share), aspect="auto")
-    names = [finding_name(finding) for finding in table]
+    names = [words(finding) for finding in table]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
     axes.tick_params(length=0, labelleft=False)
     axes.spines[:].set_visible(False)

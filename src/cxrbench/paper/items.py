@@ -16,21 +16,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: how it is made and what it is called.
-
-    ``function`` is ``module:function`` below :mod:`cxrbench.paper`. A table's function takes the
-    :class:`~cxrbench.paper.results.Results`; a figure's takes its ``inputs`` in order. ``evidence`` is what
-    the caption points at (see :func:`cxrbench.paper.provenance.behind`).
-    """
+    """A table or figure: how it is made and what it is called."""
 
     name: str
     title: str
     caption: str  # LaTeX
-    function: str
+    function: str  # module:function below this package, of the Results; a figure's of its `inputs` in order
     group: str = ""  # heading of the table on the HTML page
     inputs: tuple[str, ...] = ()
     sideways: bool = False  # a page of its own in landscape
-    evidence: str = ""
+    evidence: str = ""  # what the caption points at: see cxrbench.paper.provenance.behind
     alt: str = ""  # a figure in words
 
     @property
@@ -42,19 +37,16 @@ class Item:
 
 
 @cache
-def _registry() -> dict[str, dict[str, Item]]:
+def _items(kind: str) -> dict[str, Item]:
     text = resources.files(__package__).joinpath("items.toml").read_text(encoding="utf-8")
-    return {
-        kind: {name: Item(name=name, **entry) for name, entry in entries.items()}
-        for kind, entries in tomllib.loads(text).items()
-    }
+    return {name: Item(name=name, **entry) for name, entry in tomllib.loads(text)[kind].items()}
 
 
 def tables() -> dict[str, Item]:
     """Return the paper's tables by name, in the order of the HTML page."""
-    return _registry()["tables"]
+    return _items("tables")
 
 
 def figures() -> dict[str, Item]:
     """Return the paper's figures by name, in the order of the HTML page."""
-    return _registry()["figures"]
+    return _items("figures")

@@ -10,33 +10,29 @@ import pandas as pd
 from cxrbench.paper.items import Item, figures, tables
 
 _SPECIAL = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
+_ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_CHOICE = re.compile(rf"\\if(any|many)\{{([^{{}}]*)\}}{_ARGUMENT}{_ARGUMENT}")
 _WIDE = 8  # columns from which a table is made narrower
 _LINE = 150  # letters from which a line below a table is broken
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
 def escape(text: object, longest: int = 200) -> str:
-    """``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
+    """Return ``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
     line = "".join(c if c.isprintable() else " " for c in str(text))[:longest]
     return "".join(_SPECIAL.get(character, character) for character in line)
 
 
 def macros(values: dict[str, str]) -> str:
-    r"""Definitions for ``\val{key}``: each key and its text (already LaTeX)."""
+    r"""Return definitions for ``\val{key}``: each key and its text (already LaTeX)."""
     lines = [
         rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in sorted(values.items())
     ]
@@ -55,51 +51,58 @@ def floating(kind: str, item: Item, body: str) -> str:
     place = "" if item.sideways else "[htbp]"
     evidence = rf" \evidence{{{item.name}}}" if item.evidence else ""
     caption = rf"\caption{{{item.caption}{evidence}}}\label{{{kind[:3]}:{item.name}}}"
-    lines = [rf"\begin{{{environment}}}{place}", r"\centering", caption, body, rf"\end{{{environment}}}"]
-    return HEAD + "\n".join(lines if kind == "table" else [*lines[:2], body, caption, lines[-1]]) + "\n"
+    inside = [caption, body] if kind == "table" else [body, caption]
+    lines = [rf"\begin{{{environment}}}{place}", r"\centering", *inside, rf"\end{{{environment}}}"]
+    return HEAD + "\n".join(lines) + "\n"
 
 
 def as_text(latex: str, values: dict[str, str]) -> str:
-    r"""Return a caption as plain text, ``values`` in place of ``\val{key}`` and titles of references."""
+    r"""Return a caption as plain text: values for ``\val{key}``, titles for references, words chosen."""
 
-    def name(match: re.Match[str]) -> str:
-        kind, key = match.groups()
-        found = {"tab": tables(), "fig": figures()}.get(kind, {}).get(key)
+    def chosen(match: re.Match[str]) -> str:
+        kind, key, words, others = match.groups()
+        return words if int(values.get(key, 0)) > (kind == "many") else others
+
+    def title(match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        found = {"tab": tables(), "fig": figures()}.get(kind, {}).get(name)
         return f"\u201c{found.title}\u201d" if found else "the paper"
 
-    text = re.sub(r"\\val\{([^}]*)\}", lambda match: values.get(match[1], "not run"), latex)
-    text = re.sub(r"\\autoref\{(\w+):(\w+)\}", name, text)
+    text = latex
+    while _CHOICE.search(text):
+        text = _CHOICE.sub(chosen, text)
+    text = re.sub(r"\\val\{([^}]*)\}", lambda match: values.get(match[1], "not run"), text)
+    text = re.sub(r"\\autoref\{(\w+):(\w+)\}", title, text)
     text = re.sub(r"\\SI\{(\d+)\}\{\\percent\}", r"\1 %", text)
-    text = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", text)
+    text = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", text).replace("~", " ")
     for character, written in {**_SPECIAL, "\u00b1": r"$\pm$", "\u2212": "$-$"}.items():
-        text = text.replace(written, character) if character != "~" else text.replace("~", " ")
+        text = text.replace(written, character)
     return " ".join(text.split())
 
 
 def fitted(table: pd.DataFrame, columns: str) -> str:
-    """A table for a page: what is the same in all rows is said once, below it; a single row stands upright.
+    """Return a tabular that fits a page: what all rows share stands once below; a single row upright.
 
     ``table`` holds LaTeX texts, ``columns`` its preamble.
     """
-    if len(table) == 1 and len(table.columns) > _WIDE:
-        upright = table.T.reset_index().set_axis(["", " "], axis=1)
-        return tabular(upright, "ll")
-    kinds = re.findall(r"[pmbR]\{[^}]*\}|[lrc]", columns)
-    same = [c for c in table.columns if len(table.columns) > _WIDE and table[c].nunique() == 1]
-    kept = [c for c in table.columns if c not in same]
-    if len(table) < 2 or not same or not kept:
+    wide = len(table.columns) > _WIDE
+    if len(table) == 1 and wide:
+        return tabular(table.T.reset_index().set_axis(["", " "], axis=1), "ll")
+    kinds = dict(zip(table.columns, re.findall(r"[pmbR]\{[^}]*\}|[lrc]", columns), strict=True))
+    same = [column for column in table.columns if wide and table[column].nunique() == 1]
+    kept = [column for column in table.columns if column not in same]
+    if not same or not kept:
         return tabular(table, columns)
-    shown = tabular(table[kept], "".join(kinds[table.columns.get_loc(c)] for c in kept))
-    said = "; ".join(f"{c}: {table[c].iloc[0]}" for c in same if table[c].iloc[0])
-    form = "l" if len(said) < _LINE else "p{\\linewidth}"  # a long line would make the whole table smaller
+    shown = tabular(table[kept], "".join(kinds[column] for column in kept))
+    shared = "; ".join(f"{column}: {table[column].iloc[0]}" for column in same if table[column].iloc[0])
+    form = "l" if len(shared) < _LINE else "p{\\linewidth}"  # a long line would make the table smaller
     width = f"\\multicolumn{{{len(kept)}}}{{@{{}}{form}@{{}}}}"
-    below = f"\\bottomrule\n{width}{{\\emph{{In all rows:}} {said}}} \\\\"
-    return shown.replace("\\bottomrule", below) if said else shown
+    below = f"\\bottomrule\n{width}{{\\emph{{In all rows:}} {shared}}} \\\\"
+    return shown.replace("\\bottomrule", below) if shared else shown
 
 
-def tabular(table: pd.DataFrame, columns: str, header: list[str] | None = None) -> str:
-    """A booktabs tabular of a table whose texts are LaTeX already; ``columns`` is its preamble."""
-    body = table.set_axis(header, axis=1) if header else table
+def tabular(table: pd.DataFrame, columns: str) -> str:
+    """Return a booktabs tabular of a table whose texts are LaTeX already; ``columns`` is its preamble."""
     ragged = columns.replace("p{", "P{")  # main.tex: justified, narrow columns tear words apart
-    text: str = body.style.hide(axis="index").to_latex(hrules=True, column_format=ragged)
+    text: str = table.style.hide(axis="index").to_latex(hrules=True, column_format=ragged)
     return HEAD + text

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.paper.latex import HEAD, escape
-from cxrbench.paper.results import Results, Table
 from cxrbench.study.files import write_text
 
 CLAIMS = Path("data/claims.yaml")
@@ -19,10 +18,7 @@ _COLUMNS = r"@{}llP{4.4cm}P{2.1cm}P{2.1cm}P{1.7cm}P{1.4cm}@{}"  # P is ragged, s
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:
-    """Write ``out``/ledger.tex: every row of claims.csv (read with empty texts, not NaN) as a longtable.
-
-    A value that was computed at its date's prices and differs now is followed by that of now.
-    """
+    """Write ``out``/ledger.tex: every row of claims.csv (read with empty texts, not NaN) as a longtable."""
     lines = [HEAD + rf"\begin{{longtable}}{{{_COLUMNS}}}", rf"\toprule {_HEADER} \\ \midrule \endhead"]
     for row in claims.itertuples():
         cells = [row.id, row.source, claimed(row), stated(row), computed(row), verdict(row), row.rests_on]
@@ -31,59 +27,31 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     write_text(out / "ledger.tex", "\n".join(lines))
 
 
-def sources(read: Results) -> Table:
-    """Who says what is tested: author, title, place, and what they may gain by it."""
-    known = read_claims(CLAIMS).sources
-    rows = [
-        {
-            "Source": key,
-            "Author": source.author,
-            "Title": source.title,
-            "Where": source.where,
-            "Interest": source.interest,
-        }
-        for key, source in known.items()
-        if key in set(read.claims["source"])
-    ]
-    return pd.DataFrame(rows), "lp{3cm}p{5cm}p{3.5cm}p{3cm}"
+def claimed(row: Any) -> str:
+    """Return a claim in our words, and what its test assumes."""
+    return f"{row.says} Tested if {row.assumes}." if row.assumes else str(row.says)
 
 
-def facts(read: Results) -> Table:
-    """Facts that several entries rest on: those entries are one finding."""
-    rows = read.claims[read.claims["rests_on"] != ""]
-    table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
-    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lp{9cm}p{4cm}"
+def verdict(row: Any) -> str:
+    """Return the verdict; of a conditional claim also that under its assumption."""
+    return f"{row.verdict}: {row.if_assumed}" if row.if_assumed else str(row.verdict)
 
 
-def claimed(row: object) -> str:
-    """A claim in our words, and what its test assumes."""
-    assumes = str(row.assumes)  # type: ignore[attr-defined]
-    return f"{row.says} Tested if {assumes}." if assumes else str(row.says)  # type: ignore[attr-defined]
+def stated(row: Any) -> str:
+    """Return what the claim states, with its unit when that is short."""
+    return f"{row.stated} {row.unit}".strip() if len(row.unit) <= 10 else str(row.stated)
 
 
-def verdict(row: object) -> str:
-    """The verdict; of a conditional claim also the one under its assumption."""
-    under = str(row.if_assumed)  # type: ignore[attr-defined]
-    return f"{row.verdict}: {under}" if under else str(row.verdict)  # type: ignore[attr-defined]
-
-
-def stated(row: object) -> str:
-    """What the claim in a row of claims.csv states, with its unit when that is short."""
-    value, unit = str(row.stated), str(row.unit)  # type: ignore[attr-defined]
-    return f"{value} {unit}".strip() if len(unit) <= 10 else value
-
-
-def computed(row: object) -> str:
-    """What was computed for a row of claims.csv; where newer prices change it, that value follows."""
-    then = _range(row.computed_low, row.computed_high, row.yes_no)  # type: ignore[attr-defined]
-    newest = _range(row.now_low, row.now_high, row.yes_no)  # type: ignore[attr-defined]
+def computed(row: Any) -> str:
+    """Return what was computed; where newer prices change it, that value follows."""
+    then = _range(row.computed_low, row.computed_high, row.yes_no)
+    newest = _range(row.now_low, row.now_high, row.yes_no)
     return then if newest == then else f"{then}; now {newest}"
 
 
-def _range(low: object, high: object, yes_no: bool) -> str:
-    if low == "" or pd.isna(low):
-        return ""
-    return show((_short(float(low)), _short(float(high))), yes_no)  # type: ignore[arg-type]
+def _range(low: Any, high: Any, yes_no: bool) -> str:
+    missing = low == "" or pd.isna(low)
+    return "" if missing else show((_short(float(low)), _short(float(high))), yes_no)
 
 
 def _short(value: float) -> float:

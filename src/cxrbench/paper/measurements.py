@@ -1,100 +1,140 @@
-"""What was measured on machines, apart from cells: gains of ways to run a step, XLA's ways, step parity."""
+"""What was measured apart from cells: speed, gains, XLA's ways, step parity, the graph audit; no torch."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.compile.facts import Setting
+from cxrbench.compile.recorded import KEY, read_audit
+from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Columns, Row, listed
 from cxrbench.paper.latex import escape
 from cxrbench.paper.provenance import COLUMN, of_files
-from cxrbench.paper.results import Results, Table, listed
+from cxrbench.paper.results import Results, read_measurements
 
+SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
+ROWS = (
+    "resnet18", "resnet50", "convnext_pico", "convnext_pico_linear_mlp", "convnext_nano",
+    "convnext_nano_linear_mlp", "convnext_tiny", "convnext_tiny_conv_mlp", "convnext_tiny_hnf",
+    "convnext_small", "convnext_small_conv_mlp", "convnext_base", "convnext_base_conv_mlp", "convnextv2_pico",
+    "convnextv2_tiny", "efficientnet_b0", "mobilenetv3_large_100", "densenet121", "regnety_016",
+    "vit_base_patch16_224", "swin_tiny_patch4_window7_224",
+)  # fmt: skip
+# What the preprint's abstract says of a network on Trainium (claims P02 and P10).
+REPORTED = {"convnext_pico": "runs"} | {f"convnext_{size}": "fails" for size in ("tiny", "small", "base")}
+_COUNTS = (
+    "instructions", "convolutions", "forward_convolutions", "grouped_convolutions",
+    "batch_grouped_convolutions", "depthwise_convolutions", "dots", "transposes", "permutes", "layernorms",
+    "batchnorms", "large_kernels", "large_kernel_input_gradients", "linears_on_maps", "largest_kernel",
+    "largest_batch", "tiles",
+)  # fmt: skip
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
-def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
-    """The rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
-    rows = []
-    for path in sorted((recorded / "bench").glob(f"*/{name}.json")):
-        for row in json.loads(path.read_text(encoding="utf-8")):
-            rows.append({"host": path.parent.name, **row})
-    return pd.DataFrame(rows)
+def numbers(read: Results) -> dict[str, str]:
+    """Return what the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
+    return _throughput_values(read) | _xla_values(read) | _step_values(read) | audit_values(read)
 
 
-def gains(read: Results) -> Table:
+@fmt.table("lllrrlrrrrrrrl")
+def throughput(read: Results) -> Iterable[Row]:
+    """Training speed beside timm's and the device's limit, as recorded on each machine."""
+    columns: Columns = {
+        "Machine": "{host}",
+        "Platform": "{platform}",
+        "Network": "{architecture}",
+        "Pixels": "{pixels}",
+        "Batch": "{batch}",
+        "Precision": "{precision}",
+        "Images/s": "{ours:.0f}",
+        "timm": "{timm:.0f}",
+        "timm, channels last": "{timm_best:.0f}",
+        "Limit": "{limit:.0f}",
+        "Ours/timm": "{ratio_to_timm:.2f}",
+        "Ours/channels last": "{ratio_to_timm_best:.2f}",
+        "Share of limit": "{share_of_limit:.3f}",
+        COLUMN: lambda row: of_files(read.recorded, "train", row.host),
+    }
+    return fmt.rows(read_measurements(read.recorded, "train"), columns)
+
+
+def _throughput_values(read: Results) -> dict[str, str]:
+    """Return the smallest and largest ratio over what was measured on any machine: ``throughput/...``."""
+    rows, peers = read_measurements(read.recorded, "train"), ["ratio_to_timm", "ratio_to_timm_best"]
+    names = [*peers, "share_of_limit"]
+    if rows.empty:
+        return {f"throughput/{name}": r"\emph{not measured}" for name in names}
+    rows = rows[names].assign(ratio_to_faster=rows[peers].min(axis=1))
+    return {f"throughput/{name}": fmt.span(rows[name].min(), rows[name].max(), "{:.2f}") for name in rows}
+
+
+@fmt.table("lllllrll")
+def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
-    if rows.empty:
-        return rows, ""
-    table = []
-    for (host, platform, way), some in rows.groupby(["host", "platform", "way"], sort=False):
-        by_network = ", ".join(f"{row.architecture} {row.gain:+.1%}" for row in some.itertuples())
+    groups = rows.groupby(["host", "platform", "way"], sort=False) if len(rows) else ()
+    for (host, platform, way), some in groups:
         median = some["gain"].median()
-        table.append(
-            {
-                "Machine": host,
-                "Platform": platform,
-                "Way": way,
-                "Added to": listed(some["added_to"]),
-                "Gain by network": by_network,
-                "Median": f"{median:+.1%}",
-                "Kept": "yes" if median > KEPT_ABOVE else "no",
-                COLUMN: of_files(read.recorded, "gains", host),
-            }
-        )
-    return pd.DataFrame(table), "lllllrll"
-
-
-def xla_ways(read: Results) -> Table:
-    """Compiles, seconds and fallbacks of the same steps with one XLA change left out."""
-    rows = read_measurements(read.recorded, "xla_ways")
-    table = [
-        {
-            "Way": row.way,
-            "What is different": row.meaning,
-            "Steps": f"{row.steps}",
-            "Compiles": f"{row.compiles}",
-            "Compile s": f"{row.compile_seconds:.1f}",
-            "All s": f"{row.seconds:.1f}",
-            "Fallbacks": ", ".join(row.fallbacks) or "none",
-            COLUMN: of_files(read.recorded, "xla_ways", row.host),
+        yield {
+            "Machine": host,
+            "Platform": platform,
+            "Way": way,
+            "Added to": listed(some["added_to"]),
+            "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
+            "Median": f"{median:+.1%}",
+            "Kept": "yes" if median > KEPT_ABOVE else "no",
+            COLUMN: of_files(read.recorded, "gains", host),
         }
-        for row in rows.itertuples()
-    ]
-    return pd.DataFrame(table), "lp{6cm}rrrrll"
 
 
-def measurement_values(read: Results) -> dict[str, str]:
-    """Values of the prose: machines, compiles per way, drift at the last step of the comparison."""
+@fmt.table("lp{6cm}rrrrll")
+def xla_ways(read: Results) -> Iterable[Row]:
+    """Compiles, seconds and fallbacks of the same steps with one XLA change left out."""
+    columns: Columns = {
+        "Way": "{way}",
+        "What is different": "{meaning}",
+        "Steps": "{steps}",
+        "Compiles": "{compiles}",
+        "Compile s": "{compile_seconds:.1f}",
+        "All s": "{seconds:.1f}",
+        "Fallbacks": lambda row: ", ".join(row.fallbacks) or "none",
+        COLUMN: lambda row: of_files(read.recorded, "xla_ways", row.host),
+    }
+    return fmt.rows(read_measurements(read.recorded, "xla_ways"), columns)
+
+
+def _xla_values(read: Results) -> dict[str, str]:
+    """Return compiles and seconds of each way, and what was run: ``xla/...``."""
     values: dict[str, str] = {}
     for row in read_measurements(read.recorded, "xla_ways").itertuples():
-        key = f"xla/{row.way}"
-        values |= {f"{key}/compiles": f"{row.compiles}", f"{key}/seconds": f"{row.seconds:.0f}"}
-        values |= {
-            "xla/steps": f"{row.steps}",
-            "xla/network": escape(row.architecture),
-            "xla/host": escape(row.host),
-        }
+        values |= {"xla/steps": f"{row.steps}", "xla/network": row.architecture, "xla/host": row.host}
+        values |= {f"xla/{row.way}/compiles": f"{row.compiles}"}
+        values |= {f"xla/{row.way}/seconds": f"{row.seconds:.0f}"}
+    return {key: escape(text) for key, text in values.items()}
+
+
+def _step_values(read: Results) -> dict[str, str]:
+    """Return the drift at the last step of the comparison, and what is tolerated: ``steps/...``."""
     steps = read_measurements(read.recorded, "steps")
-    if len(steps):
-        last = steps[steps["step"] == steps["step"].max()]
-        values["steps/count"] = f"{steps['step'].max()}"
-        for platform, some in last.groupby("platform"):
-            key = f"steps/{platform}".replace(", ", " ")
-            values[f"{key}/loss"] = _power(some["loss_difference"].max())
-            values[f"{key}/gradient"] = _power(some["gradient_norm_difference"].max())
-            values[f"{key}/weights"] = _power(some["weights_difference"].max())
-        values["steps/tested"] = f"{TESTED_STEPS}"
-        values |= {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
+    if steps.empty:
+        return {}
+    values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
+    values |= {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
+    for platform, some in steps[steps["step"] == steps["step"].max()].groupby("platform"):
+        for name, column in (("loss", "loss"), ("gradient", "gradient_norm"), ("weights", "weights")):
+            key = f"steps/{platform}/{name}".replace(", ", " ")
+            values[key] = _power(some[f"{column}_difference"].max())
     return values
 
 
 def _power(value: float) -> str:
-    """``$2\\cdot10^{-6}$``, or 0."""
+    """Return ``$2\\cdot10^{-6}$``, or 0."""
     if value == 0:
         return "0"
     digits, _, exponent = f"{value:.0e}".partition("e")
@@ -102,7 +142,7 @@ def _power(value: float) -> str:
 
 
 def xla_listing() -> str:
-    """The marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
+    """Return the marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
     blocks: list[str] = []
     marked = False
     for line in _XLA.read_text(encoding="utf-8").splitlines():
@@ -110,3 +150,64 @@ def xla_listing() -> str:
         if marked:
             blocks.append(line.strip())
     return "\\begin{verbatim}\n" + "\n".join(blocks) + "\n\\end{verbatim}\n"
+
+
+def of_setting(table: pd.DataFrame, setting: Setting = SETTING) -> pd.DataFrame:
+    """Return the captured rows of one setting, by architecture."""
+    if len(table):
+        same = (table[KEY[:3]] == (setting.pixels, setting.batch, setting.precision)).all(axis=1)
+        table = table[same & (table["problem"] == "")]
+    return table.set_index("architecture", drop=False)
+
+
+@fmt.table("llrrrrrrrrrlrrrl")
+def audit_table(read: Results) -> Iterable[Row]:
+    """The networks of :data:`ROWS` as graphs, with what the preprint's abstract says of them."""
+    captured = of_setting(read_audit(read.recorded))
+    columns: Columns = {
+        "Network": "{architecture}",
+        "Abstract": lambda row: REPORTED.get(row.architecture, ""),
+        "Million weights": lambda row: f"{row.parameters / 1e6:.1f}",
+        "GMAC": "{gmac:.2f}",
+        "MiB/image": "{activation_mib_per_image:.0f}",
+        "Largest batch": "{largest_batch}",
+        "HLO": "{instructions:,}",
+        "Conv.": "{convolutions}",
+        "Grouped": "{grouped_convolutions} + {batch_grouped_convolutions}",
+        "Dots": "{dots}",
+        "Permutes": "{permutes}",
+        "Kernels": "{kernels}",
+        "LN": "{layernorms}",
+        "BN": "{batchnorms}",
+        "Tiles/cap": lambda row: f"{row.tiles / INSTRUCTION_CAP:.2f}",
+        "Rules": "{rules_broken}",
+    }
+    return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
+
+
+def audit_values(read: Results) -> dict[str, str]:
+    """Return ``audit/<architecture>/<what>`` at the paper's setting, and the setting itself."""
+    captured = of_setting(read_audit(read.recorded))
+    values = {
+        "audit/networks": str(len(captured)),
+        "audit/pixels": str(SETTING.pixels),
+        "audit/batch": str(SETTING.batch),
+        "audit/core gib": f"{CORE_GIB:.0f}",
+        "audit/instruction cap": f"{INSTRUCTION_CAP:,}",
+        "audit/rules": str(len(RULES)),
+        "audit/rules said": escape("; ".join(f"{r.name} ({r.ground}): {r.says}" for r in RULES) + ".", 5000),
+    }
+    columns: Columns = {
+        **{name: f"{{{name}:,}}" for name in _COUNTS},
+        "gmac": "{gmac:.2f}",
+        "million weights": lambda row: f"{row.parameters / 1e6:.1f}",
+        "activation mib": "{activation_mib_per_image:.0f}",
+        "step gib": "{step_gib:.1f}",
+        "share of cap": lambda row: f"{100 * row.tiles / INSTRUCTION_CAP:.0f}",
+        "rules": lambda row: escape(row.rules_broken),
+    }
+    for network, row in zip(captured.index, fmt.rows(captured, columns), strict=True):
+        values |= {f"audit/{network}/{name}": text for name, text in row.items()}
+    if len(captured):
+        values |= {f"audit/{name}": escape(listed(captured[name])) for name in ("torch", "torch_xla", "timm")}
+    return values

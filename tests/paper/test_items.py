@@ -1,0 +1,43 @@
+"""The registry of the paper's items: each is complete and in the paper, and no table is outside it."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from inspect import signature
+from pkgutil import iter_modules
+
+import pytest
+
+from conftest import ROOT
+from cxrbench import paper
+from cxrbench.paper.items import Item, figures, tables
+
+ITEMS = [*tables().values(), *figures().values()]
+SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex")))
+CELLS = ("cells", "scored", "first", "compared", "priced")  # see cxrbench.paper.provenance.behind
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.function)
+def test_an_item_is_complete(item: Item) -> None:
+    assert callable(item.make) and item.title and item.caption.strip().endswith((".", "}"))
+    kind, _, file = item.evidence.partition(" ")
+    assert kind in ("", *CELLS) or (kind == "file" and list((ROOT / "data/recorded").glob(f"*/**/{file}.*")))
+    if item.alt:
+        assert len(signature(item.make).parameters) == len(item.inputs) and not item.group
+    else:
+        assert item.group and len(signature(item.make).parameters) >= 1
+
+
+def test_every_item_is_in_the_paper_once_and_nothing_else_is() -> None:
+    shown = re.findall(r"\\paper(table|figure)\{(\w+)\}", SOURCE)
+    registered = {"table": tables(), "figure": figures()}
+    assert sorted(shown) == sorted((kind, name) for kind, items in registered.items() for name in items)
+
+
+def test_every_function_that_makes_a_table_is_registered() -> None:
+    registered = [item.make for item in tables().values()]
+    for found in iter_modules(paper.__path__):
+        for name, value in vars(import_module(f"{paper.__name__}.{found.name}")).items():
+            makes_a_table = getattr(value, "__annotations__", {}).get("return") == "Table"
+            assert name.startswith("_") or not makes_a_table or value in registered, f"{found.name}:{name}"
