@@ -90,7 +90,7 @@ def report_paper(
     sources: Path = Path("paper"),
 ) -> None:
     """Typeset the paper with latexmk."""
-    from cxrbench.paper.typeset import typeset
+    from cxrbench.paper.paper import typeset
 
     typeset(sources, generated, figures, out)
 

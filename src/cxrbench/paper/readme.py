@@ -9,21 +9,18 @@ import pandas as pd
 
 from cxrbench.analysis.evaluation import read_metrics
 from cxrbench.paper.artifact import Artifact, map_of_claims
-from cxrbench.paper.blocks import renewed
+from cxrbench.paper.blocks import renew
 from cxrbench.paper.figures import STYLE, auroc_per_label
 from cxrbench.paper.summary import summary
-from cxrbench.study.files import write_text, written_aside
+from cxrbench.study.files import written_aside
 
 
 def write_readme(results: Path, readme: Path, figure: Path, made: Artifact) -> None:
     """Put the summary of ``results`` and the claims map into the README, and draw ``figure`` (PNG)."""
-    blocks = {
-        "summary": f"```text\n{summary(results, Path('paper/paper.pdf')).strip(chr(10))}\n```\n",
-        "artifact": map_of_claims(made),
-    }
-    write_text(readme, renewed(readme.read_text(encoding="utf-8"), blocks, str(readme)))
-    with plt.rc_context(STYLE), written_aside(figure) as aside:  # type: ignore[arg-type]
-        spread = pd.read_csv(results / "tables/spread.csv")
-        drawn = auroc_per_label(read_metrics(results / "tables/metrics.csv"), spread)
+    printed = summary(results, Path("paper/paper.pdf")).strip("\n")
+    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": map_of_claims(made)})
+    metrics, spread = read_metrics(results / "tables/metrics.csv"), pd.read_csv(results / "tables/spread.csv")
+    with plt.rc_context(STYLE), written_aside(figure) as aside:
+        drawn = auroc_per_label(metrics, spread)
         drawn.savefig(aside, format="png", dpi=150, metadata={"Software": None})
         plt.close(drawn)
