@@ -19,19 +19,8 @@ def test_cost_of_recorded_cells_is_a_table_and_json() -> None:
 
 
 def test_decide_answers_with_the_arithmetic() -> None:
-    words = [
-        "--spend",
-        "1000",
-        "--architecture",
-        "cnn",
-        "--porting",
-        "5000",
-        "--horizon",
-        "12",
-        "--capacity",
-        "1",
-    ]
-    done = cxrbench("cost", "decide", *words)
+    words = "--spend 1000 --architecture cnn --porting 5000 --horizon 12 --capacity 1"
+    done = cxrbench("cost", "decide", *words.split())
     assert done.returncode == 0, done.stderr
     assert "saved per month" in done.stdout and "published" in done.stdout
 

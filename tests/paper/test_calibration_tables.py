@@ -9,7 +9,7 @@ import pytest
 
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.paper import calibration
-from cxrbench.paper.figures_calibration import reliability_curves
+from cxrbench.paper.figures import reliability_curves
 from cxrbench.paper.results import Results
 
 

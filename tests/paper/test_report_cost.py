@@ -22,7 +22,7 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import SPREAD, projection_table
 from cxrbench.cost.tables import write_cost_tables
 from cxrbench.paper.cost_numbers import cost_values
-from cxrbench.paper.figures_cost import line_of_indifference, prices_by_instance
+from cxrbench.paper.figures_platforms import line_of_indifference, prices_by_instance
 from cxrbench.paper.items import tables
 from cxrbench.paper.latex import tabular
 from cxrbench.paper.ledger import write_ledger
