@@ -151,7 +151,6 @@ def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
         (figures_platforms.throughput, [pd.DataFrame()], "No speed has been recorded"),
         (figures.auroc_per_label, [NO_CELLS, NO_CELLS], "No cell has run"),
         (figures.learning_curves, [NO_CELLS, Path()], "No cell has run"),
-        (figures.reliability_curves, [NO_CELLS, Path()], "No cell has run"),
     ],
 )
 def test_what_is_missing_is_said_in_words(draw, inputs, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
+from sklearn.metrics import roc_curve
 
 from cxrbench.analysis.calibration import reliability
 from cxrbench.analysis.cells import NOT_RUN
@@ -107,14 +108,16 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
     return figure, axes
 
 
-def _panels(titles: Iterable[str], height: float, entries: int) -> tuple[Figure, np.ndarray]:
-    """Return a panel for each title, with room for a legend of ``entries`` lines below it."""
-    titles = list(titles)
-    size = (WIDTH, height + 0.2 * max(0, entries - 4))  # four lines fit into ``height``
-    figure, panels = plt.subplots(1, len(titles), figsize=size, squeeze=False, sharey="none")
-    for title, axes in zip(titles, panels[0], strict=True):
-        axes.set_title(title)
-    return figure, panels[0]
+def _by_dataset(
+    rows: pd.DataFrame, height: float, sharey: bool
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a panel for each dataset beside its rows, with room for a legend of networks below it."""
+    groups = rows.groupby("dataset", sort=False)
+    size = (WIDTH, height + 0.2 * max(0, groups["network"].nunique().max() - 4))  # four fit into ``height``
+    figure, panels = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=sharey)
+    for axes, (dataset, _) in zip(panels[0], groups, strict=True):
+        axes.set_title(dataset)
+    return figure, [(axes, some) for axes, (_, some) in zip(panels[0], groups, strict=True)]
 
 
 def _legend_below(axes: Axes) -> None:
@@ -178,25 +181,22 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     scored = with_network(cells[cells["status"] == "ok"])
     if scored.empty:
         return no_evidence("No cell has run.")
-    groups = scored.groupby("dataset", sort=False)
-    figure, panels = _panels(groups.groups, 2.6, groups["network"].nunique().max())
-    for (_, some), axes in zip(groups, panels, strict=True):
+    figure, panels = _by_dataset(scored, 2.6, sharey=False)
+    for axes, some in panels:
         histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in some["cell"]}
         losses = pd.concat([pd.DataFrame(each).assign(cell=cell) for cell, each in histories.items()])
         losses = losses.merge(some[["cell", "network"]])
         each = {"hue": "network", "style": "network", "units": "cell", "estimator": None, "ax": axes}
         sns.lineplot(losses, x="epoch", y="train_loss", lw=0.6, alpha=0.6, legend=False, **each)
         sns.lineplot(losses, x="epoch", y="val_loss", **each)
-        axes.set_ylabel("mean binary cross-entropy" if axes is panels[0] else "")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_ylabel("mean binary cross-entropy" if axes is figure.axes[0] else "")
+        axes.locator_params(axis="x", integer=True)
         _legend_below(axes)
     return figure
 
 
 def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     """Draw test ROC curves per finding, of each network's first seed on the main dataset."""
-    from sklearn.metrics import roc_curve
-
     networks = _first_seeds(cells)
     if networks.empty:
         return no_evidence("No cell has run.")
@@ -235,14 +235,14 @@ def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
     rows = _means(metrics[metrics["metric"] == "auroc"], spread)
     if rows.empty:
         return no_evidence("No cell has run.")
-    groups, labels = rows.groupby("dataset", sort=False), [*FINDINGS, "macro"]
-    figure, panels = _panels(groups.groups, 3.6, groups["network"].nunique().max())
-    for (_, some), axes in zip(groups, panels, strict=True):
+    labels = [*FINDINGS, "macro"]
+    figure, panels = _by_dataset(rows, 3.6, sharey=True)
+    for axes, some in panels:
         points(axes, some, "network", some["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
         axes.set(xlabel="AUROC", xlim=(0.3, 1.0), ylim=(len(labels) - 0.3, -0.7))
-        axes.set_yticks(range(len(labels)), map(finding_name, labels) if axes is panels[0] else [""] * 15)
+        axes.set_yticks(range(len(labels)), map(finding_name, labels))
         _legend_below(axes)
     return figure
 
@@ -250,9 +250,9 @@ def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
 def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
     """Return value and interval per network and label: those over seeds, or those of the only seed."""
     keys, shown = [*GROUP, "metric", "label"], ["value", "ci_low", "ci_high"]
-    alone = rows.drop_duplicates(keys, keep=False)
-    known = pd.concat([alone, spread.rename(columns={"mean": "value"})]).drop_duplicates(keys)
-    return with_network(rows[keys].drop_duplicates().merge(known[[*keys, *shown]], "left"))
+    alone = rows.drop_duplicates(keys, keep=False).set_index(keys)[shown]
+    means = rows[keys].drop_duplicates().merge(spread.rename(columns={"mean": "value"}), "left")
+    return with_network(means.set_index(keys)[shown].fillna(alone).reset_index())
 
 
 def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
