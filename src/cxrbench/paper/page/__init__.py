@@ -43,7 +43,7 @@ _COLOURS = {
     "none": (NOT_RUN, "not testable here"),
 }
 # Ids are hashes of the content with a fixed salt, and no date is written: the same bytes every time.
-_SVG = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
+_SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -86,11 +86,11 @@ def write_page(
 def _verdicts(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
     """Return what the page opens with: counts of cells and claims, the matrix, what was not expected."""
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
-    known = ("recorded", "fresh", "failed", NOT_RUN, REFUSED)
-    verdicts = read.claims["verdict"].value_counts()
+    counted = {kind: kinds[kind] for kind in ("recorded", "fresh", "failed", NOT_RUN)}
+    verdicts = Counter(read.claims["verdict"])
     return {
         "study": read.study,
-        "counted": {kind: kinds[kind] for kind in known if kinds[kind] or kind != REFUSED},
+        "counted": counted | ({REFUSED: kinds[REFUSED]} if kinds[REFUSED] else {}),
         "unexpected": [name for name, state in states.items() if not state.expected],
         "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
         "platforms": list(cells["platform"].unique()),
@@ -110,14 +110,12 @@ def _ledger(claims: pd.DataFrame) -> PageTable:
             "Computed": ledger.computed(row),
             "Source": f"{row.source}, {row.where}",
             "How": " ".join(
-                text.rstrip(".") + "." for text in (row.why, row.inputs, row.note, row.fact) if text
+                f"{text.rstrip('.')}." for text in (row.why, row.inputs, row.note, row.fact) if text
             ),
         }
         for row in claims.itertuples()
     ]
-    caption = (
-        "Every claim with its computed verdict. A value at its date's prices is followed by that of now."
-    )
+    caption = "Computed verdicts. A value at its date's prices is followed by that of now."
     return PageTable("ledger", "Ledger of claims", caption, pd.DataFrame(rows))
 
 
@@ -130,7 +128,7 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
         table = PageTable(f"table_{item.name}", item.title, as_text(item.caption, values), rows)
         groups.setdefault(item.group, []).append(table)
     figures = []
-    with mpl.rc_context(_SVG):  # type: ignore[arg-type]
+    with mpl.rc_context(_SVG):
         for item, figure in drawn_figures(read.folder, read.recorded):
             svg = io.BytesIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA)
@@ -151,8 +149,7 @@ def _read_texts(path: Path) -> pd.DataFrame:
 
 def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
     """Return the list of all cells and the evidence of those that have any."""
-    m = read.metrics
-    aurocs = m[(m["metric"] == "auroc") & (m["label"] == "macro")]
+    aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
     ran = cells[cells["status"] != NOT_RUN]
     rows = pd.DataFrame(
@@ -198,12 +195,15 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
 def _facts(record: Record, origin: str) -> dict[str, list[tuple[str, str]]]:
     """Return the fields of a record in groups: its own first, then those of each part of it."""
     left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
-    fields = {"evidence": origin, **record.model_dump(exclude=left_out)}
-    parts = {name: part for name, part in fields.items() if isinstance(part, dict) and part}
-    run = {name: value for name, value in fields.items() if name not in parts}
+    groups: dict[str, dict[str, Any]] = {"run": {"evidence": origin}}
+    for name, value in record.model_dump(exclude=left_out).items():
+        if isinstance(value, dict) and value:
+            groups[name] = value
+        else:
+            groups["run"][name] = value
     return {
-        _words(name).capitalize(): [(_words(key), _shown(value)) for key, value in part.items()]
-        for name, part in {"run": run, **parts}.items()
+        _words(name).capitalize(): [(_words(key), _shown(value)) for key, value in group.items()]
+        for name, group in groups.items()
     }
 
 
@@ -234,13 +234,10 @@ def _tail(path: Path) -> list[str]:
 
 def _render(gathered: dict[str, Any]) -> str:
     """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
+    blocks: Any = {"trim_blocks": True, "lstrip_blocks": True}
+    loader = PackageLoader(__package__, ".")
     environment = Environment(
-        loader=PackageLoader(__package__, "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=visible, **blocks
     )
     environment.filters |= {"badge": _badge, "evidence": _evidence}
     own = resources.files(__package__)
