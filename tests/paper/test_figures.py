@@ -13,9 +13,8 @@ from conftest import ROOT
 from cxrbench.analysis.evaluation import read_metrics
 from cxrbench.analysis.parity import COLUMNS, parity
 from cxrbench.evidence.predictions import SCORES, read_predictions
-from cxrbench.paper import feasibility, figures, figures_platforms, tables
+from cxrbench.paper import figures, figures_platforms, tables
 from cxrbench.paper.results import Results, parity_drawn
-from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins
 
@@ -109,32 +108,6 @@ def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFr
     tiny = compared.assign(**dict(zip(columns, (3e-6, -3.2e-4, 3.3e-4, 4.1e-4), strict=True)))
     row = tables.parity_of_platforms(read_with(tiny))[0].iloc[0]
     assert row["Difference"] == "+0.00000 (-0.00032 to +0.00033)" and row["Could show"] == "0.00041"
-
-
-def test_refused_evidence_is_called_refused_everywhere(tmp_path: Path) -> None:
-    states = [("recorded", "ok", "recorded"), ("refused", "not run", "refused"), ("not run", "not run", ""),
-              ("compile failed", "compile_failed", "fresh")]  # fmt: skip
-    cells = pd.DataFrame(
-        [
-            {
-                "cell": str(cell := Cell("d", "a", "cpu", seed)),
-                **vars(cell),
-                "status": status,
-                "origin": origin,
-            }
-            for seed, (_, status, origin) in enumerate(states)
-        ]
-    )
-    said = [word for word, *_ in states]
-    assert texts(figures.cells_by_status(cells)).startswith(", ".join(f"{word} (1)" for word in said))
-    table, _ = feasibility.status_matrix(read_with(cells[:0], cells=cells))
-    assert table.set_index("Architecture").loc["a", "cpu"] == "; ".join(f"1 {word}" for word in said)
-    (tmp_path / "tables").mkdir()
-    cells.to_csv(tmp_path / "tables/cells.csv", index=False)
-    columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
-    pd.DataFrame(columns=columns).to_csv(tmp_path / "tables/metrics.csv", index=False)
-    shown = summary(tmp_path, Path("paper.pdf"), ROOT / "data/expected_status.csv")
-    assert "1 recorded, 1 refused, 1 not run, 1 compile failed (unexpected)" in shown
 
 
 def test_one_seed_on_each_platform_is_one_row_in_words() -> None:

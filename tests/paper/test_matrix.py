@@ -1,4 +1,4 @@
-"""Every matrix of states equals cells.csv, for the study, the example of docs/adding.md and drawn studies."""
+"""Every matrix of states equals cells.csv, in summary, figure and table."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.analysis.cells import cells_table
 from cxrbench.paper import feasibility, figures
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import parse_study
-from test_adding import added_to, blocks
 
 # The state that a reader sees, and how cells.csv says it.
 STATES = {
@@ -62,28 +58,25 @@ def expected(cells: pd.DataFrame) -> Counts:
 
 def counted(text: str) -> Counter[str]:
     """``2 recorded, 1 timed out (unexpected)`` as counts; anything else is an error."""
-    parts = [re.sub(r" \(.*\)$", "", part) for part in text.split(", ")] if text != "-" else []
+    parts = [re.sub(r" \(.*\)$", "", part) for part in text.split(", ")]
     return Counter({state: int(count) for count, _, state in (part.partition(" ") for part in parts)})
 
 
 def in_summary(cells: pd.DataFrame) -> Counts:
     """Read the matrix back from the text that ends a build."""
+    columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
     with tempfile.TemporaryDirectory() as folder:
-        tables = Path(folder, "tables")
-        tables.mkdir()
-        cells.to_csv(tables / "cells.csv", index=False)
-        columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
-        pd.DataFrame(columns=columns).to_csv(tables / "metrics.csv", index=False)
+        Path(folder, "tables").mkdir()
+        cells.to_csv(Path(folder, "tables/cells.csv"), index=False)
+        pd.DataFrame(columns=columns).to_csv(Path(folder, "tables/metrics.csv"), index=False)
         text = summary(Path(folder), Path("paper.pdf"), ROOT / "data/expected_status.csv")
-    lines = text.split("Cells (seeds per state)\n")[1].split("\n\n")[0].splitlines()
-    platforms = lines[0].split()
-    rows = [re.split(r" {2,}", line.strip()) for line in lines[1:]]
-    found = {
-        (dataset, architecture, platform): counted(entry)
-        for dataset, architecture, *entries in rows
-        for platform, entry in zip(platforms, entries, strict=True)
-    }
-    return {key: counts for key, counts in found.items() if counts}
+    first, *lines = text.split("Cells (seeds per state)\n")[1].split("\n\n")[0].splitlines()
+    found: Counts = {}
+    for dataset, architecture, *entries in (re.split(r" {2,}", line.strip()) for line in lines):
+        for platform, entry in zip(first.split(), entries, strict=True):
+            if entry != "-":
+                found[dataset, architecture, platform] = counted(entry)
+    return found
 
 
 def in_figure(cells: pd.DataFrame) -> Counts:
@@ -114,7 +107,9 @@ def in_table(cells: pd.DataFrame) -> dict[tuple[str, str], Counter[str]]:
     return found
 
 
-def check(cells: pd.DataFrame) -> None:
+@settings(max_examples=40, deadline=None)
+@given(drawn_cells())
+def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> None:
     counts = expected(cells)
     assert in_summary(cells) == counts
     assert in_figure(cells) == counts
@@ -122,21 +117,3 @@ def check(cells: pd.DataFrame) -> None:
     for (_, architecture, platform), states in counts.items():
         merged.setdefault((architecture, platform), Counter()).update(states)
     assert in_table(cells) == merged
-
-
-@settings(max_examples=40, deadline=None)
-@given(drawn_cells())
-def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> None:
-    check(cells)
-
-
-def test_the_example_of_adding_an_architecture_has_no_cell_recorded_that_nobody_ran() -> None:
-    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    config = added_to(config, yaml.safe_load(blocks("An architecture", "yaml")[0]))
-    recorded = ROOT / "data/recorded"
-    cells = cells_table(parse_study(config, "config"), [], recorded).fillna("")
-    has_evidence = [Path(recorded, cell, "record.json").exists() for cell in cells["cell"]]
-    cells.loc[has_evidence, ["status", "origin"]] = ["ok", "recorded"]
-    check(cells)
-    neuron = [states for (_, _, platform), states in in_summary(cells).items() if platform == "neuron"]
-    assert neuron and all(set(states) == {"not run"} for states in neuron)

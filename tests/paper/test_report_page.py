@@ -24,7 +24,7 @@ from conftest import ROOT, cxrbench
 from cxrbench.analysis.cells import REFUSED
 from cxrbench.cli import app
 from cxrbench.evidence.predictions import SCORES, read_predictions, write_predictions
-from cxrbench.evidence.record import Failure, Record, read_record
+from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import as_text
 from cxrbench.study.files import sha256_file
@@ -34,6 +34,7 @@ FAILED = "nih128-64px/resnet18/cpu/seed101"  # seeds that no study has
 CHANGED = "nih128-64px/resnet18/cpu/seed102"
 HOSTILE = "<script>window.hacked = 1</script> \\input{/etc/passwd} 100% a_b <img src=x onerror=hack()> \" ' &"
 NETWORK = "broken_net"
+UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
 
 
 # -- evidence --------------------------------------------------------------------------------------
@@ -76,7 +77,11 @@ def hostile(built: Path) -> str:
     changes |= {"history": record.history[:3], "predictions_sha256": None, "commit": "<i>c</i>"}
     changes |= {"log_sha256": sha256_file(folder / "train.log"), "versions": {"torch": HOSTILE}}
     (folder / "record.json").write_text(record.model_copy(update=changes).to_json())
-    change(results, record)
+    changed = results / "cells" / CHANGED  # predictions that were edited after the run
+    shutil.copytree(results / "cells" / CELL, changed)
+    (changed / "record.json").write_text(record.model_copy(update={"cell": CHANGED}).to_json())
+    predictions = read_predictions(changed / "predictions.parquet")
+    write_predictions(changed / "predictions.parquet", predictions.assign(**(predictions[SCORES] * 0.5)))
     study = json.loads((results / "study.json").read_text())
     real = {"dataset": "nih128-64px", "architectures": ["resnet18"], "platforms": ["cpu"]}
     study["cells"] += [study["cells"][0] | {"architectures": [NETWORK]}, real | {"seeds": [101, 102]}]
@@ -90,15 +95,6 @@ def hostile(built: Path) -> str:
         table.loc[0, column] = HOSTILE
         table.to_csv(path, index=False)
     return make(results)
-
-
-def change(results: Path, record: Record) -> None:
-    """A cell whose predictions were edited after its run."""
-    folder = results / "cells" / CHANGED
-    shutil.copytree(results / "cells" / CELL, folder)
-    (folder / "record.json").write_text(record.model_copy(update={"cell": CHANGED}).to_json())
-    table = read_predictions(folder / "predictions.parquet")
-    write_predictions(folder / "predictions.parquet", table.assign(**(table[SCORES] * 0.5)))
 
 
 # -- reading a page --------------------------------------------------------------------------------
@@ -307,33 +303,28 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def opened(chromium: Any, built: Path, hostile: str) -> Any:
     """The browser with the page of hostile evidence open, read from a file, on a wide screen."""
-    screen(chromium, 1280, reduced_motion="reduce")  # so that scrolling is done when it returns
+    screen(chromium, 1280)  # so that scrolling is done when it returns
     chromium.get((built / "hostile/report.html").as_uri())
     return chromium
 
 
-def screen(browser: Any, width: int, **media: str) -> None:
-    """Set the width of the screen in CSS pixels, and what the reader prefers."""
+def screen(browser: Any, width: int, motion: str = "reduce") -> None:
+    """Set the width of the screen in CSS pixels, and whether the reader likes motion."""
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [
-        {"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in media.items()
-    ]
+    features = [{"name": "prefers-reduced-motion", "value": motion}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def header(browser: Any, table: str, name: str) -> tuple[Any, Any]:
-    """A header cell and the button in it."""
+def sorted_by(browser: Any, table: str, name: str, key: str = "") -> tuple[str, list[str]]:
+    """Sort a table by a column, with a key or a click; return the direction and the column's texts."""
     found = f"//table[@id='{table}']//th[@scope='col'][normalize-space(.)='{name}']"
     cell = browser.find_element("xpath", found)
-    return cell, cell.find_element("tag name", "button")
-
-
-def column(browser: Any, table: str, index: int) -> list[str]:
-    """The texts of a column of a table, in the order in which they stand on the page."""
-    rows = "[...document.getElementById(arguments[0]).tBodies[0].rows]"
-    script = f"return {rows}.map(row => row.cells[arguments[1]].textContent.trim())"
-    return browser.execute_script(script, table, index)
+    button = cell.find_element("tag name", "button")
+    button.send_keys(key) if key else button.click()
+    rows = "[...arguments[0].closest('table').tBodies[0].rows]"
+    script = f"return {rows}.map(row => row.cells[arguments[0].cellIndex].textContent.trim())"
+    return cell.get_attribute("aria-sort"), browser.execute_script(script, cell)
 
 
 @pytest.mark.slow
@@ -352,25 +343,18 @@ def test_it_opens_quietly_and_asks_for_nothing(opened: Any) -> None:
 def test_tables_sort_by_click_and_by_keyboard_and_the_ledger_filters(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
+    opened.execute_script(UNFOLD)
     said = opened.find_element("id", "said")
-    before = column(opened, "table_claims", 1)
-    cell, button = header(opened, "table_claims", "claims")
-    assert cell.get_attribute("aria-sort") is None
-    button.click()
-    assert cell.get_attribute("aria-sort") == "ascending"
-    assert column(opened, "table_claims", 1) == sorted(before, key=int) != before
-    button.send_keys(Keys.ENTER)
-    assert cell.get_attribute("aria-sort") == "descending"
-    assert column(opened, "table_claims", 1) == sorted(before, key=int, reverse=True)
+    up = sorted_by(opened, "table_claims", "claims")
+    assert up == ("ascending", sorted(up[1], key=int))
+    down = sorted_by(opened, "table_claims", "claims", Keys.ENTER)
+    assert down == ("descending", sorted(up[1], key=int, reverse=True))
     assert said.get_attribute("textContent") == "Sorted by claims, descending."
-    other, button = header(opened, "table_claims", "Source")
-    button.send_keys(Keys.SPACE)
-    assert other.get_attribute("aria-sort") == "ascending" and cell.get_attribute("aria-sort") is None
-    assert column(opened, "table_claims", 0) == sorted(column(opened, "table_claims", 0))
-    _, button = header(opened, "cells_list", "Images/s")
+    sources = sorted_by(opened, "table_claims", "Source", Keys.SPACE)
+    assert sources == ("ascending", sorted(sources[1]))
+    assert len(opened.find_elements("css selector", "#table_claims [aria-sort]")) == 1
     for _ in range(2):  # rows without a number come last in both directions
-        button.click()
-        filled = [bool(text) for text in column(opened, "cells_list", 5)]
+        filled = [bool(text) for text in sorted_by(opened, "cells_list", "Images/s")[1]]
         assert filled == sorted(filled, reverse=True)
     claims = pd.read_csv("hostile/tables/claims.csv", keep_default_na=False)
     opened.find_element("css selector", ".filter input").send_keys("contradicted")
@@ -394,9 +378,6 @@ def test_the_keyboard_reaches_the_verdicts_first_and_links_unfold_a_cell(opened:
     opened.find_element("css selector", f".matrix a[href='#{CELL}']").send_keys(Keys.ENTER)
     assert folded.get_attribute("open") is not None
     assert folded.find_element("tag name", "summary") == opened.switch_to.active_element
-
-
-UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
 
 
 @pytest.mark.slow
@@ -438,7 +419,7 @@ def test_text_stands_out_and_moves_only_for_those_who_like_it(opened: Any) -> No
     assert opened.execute_script(CONTRAST) == []
     behaviour = "return getComputedStyle(document.documentElement).scrollBehavior"
     assert opened.execute_script(behaviour) == "auto"
-    screen(opened, 1280, reduced_motion="no-preference")
+    screen(opened, 1280, motion="no-preference")
     assert opened.execute_script(behaviour) == "smooth"
 
 
