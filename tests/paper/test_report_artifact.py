@@ -19,18 +19,19 @@ from cxrbench.paper.artifact import CRITERIA, Artifact, read_criteria, systems, 
 from cxrbench.paper.blocks import as_markdown, renewed
 from cxrbench.paper.latex import macros
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_csv
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 STUDY = ROOT / "config/config.yaml"
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    """The ledger of claims without result tables, as the graph would write it."""
-    folder = tmp_path_factory.mktemp("ledger")
-    context = read_context(ROOT / "data/prices.csv", folder)
-    check_claims(read_claims(ROOT / "data/claims.yaml"), context).to_csv(folder / "claims.csv", index=False)
-    return pd.read_csv(folder / "claims.csv", keep_default_na=False)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results with the ledger of claims, as the graph would write it from no other table."""
+    tables = tmp_path_factory.mktemp("results") / "tables"
+    claims, context = read_claims(ROOT / "data/claims.yaml"), read_context(ROOT / "data/prices.csv", tables)
+    write_csv(tables / "claims.csv", check_claims(claims, context))
+    return tables.parent
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "recorded"
 
 
-def experiment(name: str, ledger: pd.DataFrame, recorded: Path) -> pd.Series:
+def experiment(name: str, built: Path, recorded: Path) -> pd.Series:
     """The row of an experiment in the appendix."""
-    return Artifact.read(ledger, STUDY, recorded).experiments().set_index("").loc[name]
+    return Artifact.read(built, STUDY, recorded).experiments().set_index("").loc[name]
 
 
 def another(recorded: Path, seed: int, **changes: object) -> None:
@@ -64,14 +65,14 @@ def test_every_claim_of_ours_has_an_experiment() -> None:
         assert exists(one.command), f"{name}: {one.command}"
 
 
-def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(ledger, recorded: Path) -> None:
-    made = Artifact.read(ledger, STUDY, recorded)
+def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(built, recorded: Path) -> None:
+    made = Artifact.read(built, STUDY, recorded)
     ids = [claim.id for claim in made.file.ours]
     assert list(made.claims()[""]) == ids and ids[0] == "O01"
     new = replace(made.file.claims[0], id="O99", source="ours", experiment="E4")
     file = replace(made.file, claims=(new, *made.file.claims))
-    table = ledger.assign(source="ours").set_index("id", drop=False)
-    added = replace(made, file=file, ledger=pd.concat([table, table.head(1).set_axis(["O99"])]))
+    ledger = pd.concat([made.ledger, made.ledger.head(1).set_axis(["O99"])])
+    added = replace(made, file=file, ledger=ledger)
     assert list(added.claims()[""]) == ["O99", *ids]
     before, after = (one.experiments().set_index("")["Shows"] for one in (made, added))
     assert after.drop("E4").equals(before.drop("E4")) and after["E4"] == f"O99, {before['E4']}"
@@ -80,10 +81,10 @@ def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(ledg
         assert not re.search(r"\| C\d+|\bC1\b", (ROOT / text).read_text()), text
 
 
-def test_a_recorded_cell_gives_result_tolerance_hours_and_money(ledger, recorded: Path) -> None:
+def test_a_recorded_cell_gives_result_tolerance_hours_and_money(built, recorded: Path) -> None:
     record = json.loads((recorded / CELL / "record.json").read_text())["timing"]
     hours = sum(record[f"{part}_seconds"] for part in ("setup", "compile", "train", "evaluate")) / 3600
-    ours, absent = (experiment(name, ledger, recorded) for name in ("E5", "E6"))
+    ours, absent = (experiment(name, built, recorded) for name in ("E5", "E6"))
     assert re.search(r"macro AUROC 0\.\d{3} ± 0\.\d{3}", ours["Expected"])
     assert "one recorded seed: patient-clustered interval" in ours["Expected"]
     assert ours["Compute"].startswith(f"{hours:.2f} h on 2 cores")
@@ -91,17 +92,17 @@ def test_a_recorded_cell_gives_result_tolerance_hours_and_money(ledger, recorded
     assert absent["Compute"] == absent["Money"] == "not run" and "no result yet" in absent["Expected"]
 
 
-def test_the_tolerance_is_that_of_the_seeds_and_refused_evidence_is_no_result(ledger, recorded: Path) -> None:
+def test_the_tolerance_is_that_of_the_seeds_and_refused_evidence_is_no_result(built, recorded: Path) -> None:
     another(recorded, 1)
     another(recorded, 2)
-    assert "spread of 3 recorded seeds" in experiment("E5", ledger, recorded)["Expected"]
+    assert "spread of 3 recorded seeds" in experiment("E5", built, recorded)["Expected"]
     for log in recorded.glob("*/*/*/*/train.log"):
         log.write_text(log.read_text() + "more\n")
-    assert experiment("E5", ledger, recorded)["Compute"] == "not run"
+    assert experiment("E5", built, recorded)["Compute"] == "not run"
     assert systems(recorded).empty
 
 
-def test_one_row_for_each_distinct_system(ledger, recorded: Path, tmp_path: Path) -> None:
+def test_one_row_for_each_distinct_system(built, recorded: Path, tmp_path: Path) -> None:
     another(recorded, 1)
     gpu = {"device": "NVIDIA A10G", "device_count": 1, "device_memory_gib": 22.5, "driver": "580"}
     another(recorded, 2, cpu="AMD EPYC", **gpu)
@@ -110,7 +111,7 @@ def test_one_row_for_each_distinct_system(ledger, recorded: Path, tmp_path: Path
     assert set(table["Cells"]) == {CELL.replace("seed0", "seed{0,1}"), CELL.replace("seed0", "seed2")}
     other = table[table["Machine"].str.startswith("AMD EPYC")].iloc[0]
     assert "1 x NVIDIA A10G, 22.5 GiB each" in other["Machine"] and "driver 580" in other["Software"]
-    write_artifact(Artifact.read(ledger, STUDY, recorded), tmp_path / "out")
+    write_artifact(Artifact.read(built, STUDY, recorded), tmp_path / "out")
     assert r"seed\{0,1\}" in (tmp_path / "out/systems.tex").read_text()
 
 
@@ -165,11 +166,11 @@ def test_bars_and_lines_in_a_text_do_not_break_a_table() -> None:
     assert as_markdown(pd.DataFrame({"A": ["x|y\nz"]})) == "\n| A |\n| --- |\n| x\\|y z |\n\n"
 
 
-def test_the_appendix_has_at_most_two_pages(ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_appendix_has_at_most_two_pages(built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
     monkeypatch.chdir(ROOT)
-    write_artifact(Artifact.read(ledger, STUDY, ROOT / "data/recorded"), tmp_path / "generated")
+    write_artifact(Artifact.read(built, STUDY, ROOT / "data/recorded"), tmp_path / "generated")
     (tmp_path / "generated/macros.tex").write_text(macros({}))
     (tmp_path / "sections").mkdir()
     shutil.copy(ROOT / "paper/sections/artifact.tex", tmp_path / "sections")

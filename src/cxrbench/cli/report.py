@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, ResultsOption, StudyOption, say
-
-if TYPE_CHECKING:
-    from cxrbench.paper.artifact import Artifact
 
 BuiltOption = Annotated[Path, typer.Option(help="Folder with tables/, built from recorded evidence.")]
 BaselinesOption = Annotated[Path, typer.Option(help="Published values.")]
@@ -103,9 +100,10 @@ def readme(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
+    from cxrbench.paper.artifact import Artifact
     from cxrbench.paper.readme import write_readme
 
-    write_readme(results, readme, figure, _artifact(results, study, recorded))
+    write_readme(results, readme, figure, Artifact.read(results, study, recorded))
 
 
 @app.command()
@@ -116,18 +114,9 @@ def artifact(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The generated parts of ARTIFACT.md; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import write_markdown
+    from cxrbench.paper.artifact import Artifact, write_markdown
 
-    write_markdown(_artifact(results, study, recorded), markdown)
-
-
-def _artifact(results: Path, study: Path, recorded: Path) -> Artifact:
-    import pandas as pd
-
-    from cxrbench.paper.artifact import Artifact
-
-    ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
-    return Artifact.read(ledger, study, recorded)
+    write_markdown(Artifact.read(results, study, recorded), markdown)
 
 
 @app.command()

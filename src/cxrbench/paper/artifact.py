@@ -57,8 +57,9 @@ class Artifact:
     recorded: Path
 
     @classmethod
-    def read(cls, ledger: pd.DataFrame, study: Path, recorded: Path) -> Artifact:
-        """Read the claims; ``ledger`` is claims.csv. UserError where it lacks one of ours."""
+    def read(cls, results: Path, study: Path, recorded: Path) -> Artifact:
+        """Read the claims and ``results``/tables/claims.csv. UserError where that lacks one of ours."""
+        ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
         ours, file = ledger[ledger["source"] == OURS].set_index("id"), read_claims(CLAIMS)
         if missing := [claim.id for claim in file.ours if claim.id not in ours.index]:
             raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
@@ -172,14 +173,13 @@ def numbers(read: Any) -> dict[str, str]:
 def systems(recorded: Path) -> pd.DataFrame:
     """Return one row of texts per distinct system below ``recorded``, without refused evidence."""
     evidence = Recorded(recorded)
-    found: dict[tuple[str, str], list[Record]] = {}
-    for cell in find_cells(recorded):
-        if not evidence.refused(cell):
-            record = read_record(cell.folder(recorded))
-            found.setdefault((_machine(record), _software(record)), []).append(record)
+    cells = [cell for cell in find_cells(recorded) if not evidence.refused(cell)]
+    records = [read_record(cell.folder(recorded)) for cell in cells]
+    found = pd.DataFrame({"cell": cells, "record": records}, dtype=object)
+    groups = found.groupby([found["record"].map(_machine), found["record"].map(_software)])
     rows = [
-        (f"S{number}", *system, _when(records), _named(Cell.parse(record.cell) for record in records))
-        for number, (system, records) in enumerate(sorted(found.items(), key=lambda item: item[0]), start=1)
+        (f"S{number}", *system, _when(some["record"]), _named(some["cell"]))
+        for number, (system, some) in enumerate(groups, start=1)
     ]
     return pd.DataFrame(rows, columns=["System", "Machine", "Software", "Commit and date", "Cells"])
 
@@ -205,20 +205,20 @@ def _when(records: Iterable[Record]) -> str:
     for record in records:
         commit = record.commit[:7] + (" (changed)" if record.dirty else "")
         days.setdefault(commit, []).append(record.ended[:10])
-    return "; ".join(
-        f"{commit}, {' to '.join(dict.fromkeys((min(dates), max(dates))))}" for commit, dates in days.items()
-    )
+    spans = {commit: dict.fromkeys((min(dates), max(dates))) for commit, dates in days.items()}
+    return "; ".join(f"{commit}, {' to '.join(span)}" for commit, span in spans.items())
 
 
 def _named(cells: Iterable[Cell]) -> str:
     """Return names of cells; seeds of one group as a pattern that every command expands."""
     seeds: dict[str, list[str]] = {}
     for cell in cells:
-        seeds.setdefault(f"{cell.dataset}/{cell.architecture}/{cell.platform}", []).append(str(cell.seed))
-    return ", ".join(
-        f"{group}/seed" + (numbers[0] if len(numbers) == 1 else f"{{{','.join(numbers)}}}")
-        for group, numbers in seeds.items()
-    )
+        group, _, seed = str(cell).rpartition("/seed")
+        seeds.setdefault(group, []).append(seed)
+    patterns = {
+        group: some[0] if len(some) == 1 else f"{{{','.join(some)}}}" for group, some in seeds.items()
+    }
+    return ", ".join(f"{group}/seed{pattern}" for group, pattern in patterns.items())
 
 
 # -- LaTeX and Markdown ----------------------------------------------------------------------------
