@@ -100,10 +100,9 @@ def readme(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import Artifact
-    from cxrbench.paper.readme import write_readme
+    from cxrbench.paper.artifact import Artifact, write_readme
 
-    write_readme(results, readme, figure, Artifact.read(results, study, recorded))
+    write_readme(Artifact.read(results, study, recorded), results, readme, figure)
 
 
 @app.command()

@@ -25,6 +25,7 @@ from cxrbench.evidence.store import Recorded
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.latex import HEAD, escape, tabular
 from cxrbench.paper.ledger import CLAIMS
+from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
@@ -285,10 +286,15 @@ def write_markdown(made: Artifact, path: Path) -> None:
     renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 
 
-def map_of_claims(made: Artifact) -> str:
-    """Return the README's claims map: experiments with the claims they show and what they cost."""
-    table = _with_code(made.experiments())
-    return as_markdown(table[["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]])
+def write_readme(made: Artifact, results: Path, readme: Path, figure: Path) -> None:
+    """Put the summary of ``results`` and the map of claims into the README, and draw ``figure`` (PNG)."""
+    from cxrbench.paper.figures import write_picture  # matplotlib takes a second
+
+    printed = summary(results, Path("paper/paper.pdf")).strip("\n")
+    columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
+    experiments = as_markdown(_with_code(made.experiments())[columns])
+    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": experiments})
+    write_picture(results, figure)
 
 
 def _with_code(table: pd.DataFrame) -> pd.DataFrame:

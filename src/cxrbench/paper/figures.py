@@ -68,6 +68,15 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
             figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
 
 
+def write_picture(results: Path, path: Path) -> None:
+    """Draw the README's figure, AUROC per finding, as PNG."""
+    metrics, spread = read_metrics(results / "tables/metrics.csv"), pd.read_csv(results / "tables/spread.csv")
+    with plt.rc_context(STYLE), written_aside(path) as aside:
+        figure = auroc_per_label(metrics, spread)
+        figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
+        plt.close(figure)
+
+
 def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]]:
     """Draw every figure of the paper, one after another, in the paper's style; close each after its use."""
     read = {
