@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import io
 import re
@@ -23,7 +24,7 @@ from cxrbench.analysis.states import State, matrix, state_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
-from cxrbench.evidence.record import LOG, Record, check_evidence, read_record
+from cxrbench.evidence.record import LOG, check_evidence, read_record
 from cxrbench.paper import items, ledger, provenance
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.latex import as_text, read_macros
@@ -141,10 +142,9 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
 
 def _read_texts(path: Path) -> pd.DataFrame:
     """Read every value of a CSV as the text that stands in it; a file without columns is an empty table."""
-    if path.stat().st_size <= 1:
-        return pd.DataFrame()
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    return table.rename(columns=lambda name: "" if name.startswith("Unnamed: ") else name)
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    return pd.DataFrame(rows, columns=head)
 
 
 def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
@@ -181,10 +181,13 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
         refused, record = str(error).replace(f"{folder}/", "").replace(str(folder), ""), read_record(folder)
     history = pd.DataFrame([vars(epoch) for epoch in record.history]).map(_shown)
     caption = f"Losses and validation AUROC of {cell} by epoch."
+    left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
+    fields = {"evidence": row.origin, **record.model_dump(exclude=left_out)}
+    parts = {name: part for name, part in fields.items() if isinstance(part, dict) and part}
     return {
         "name": row.cell,
         "state": state,
-        "facts": _facts(record, row.origin),
+        "facts": {"run": {name: fields[name] for name in fields if name not in parts}} | parts,
         "history": PageTable(f"history/{cell}", "Epochs", caption, history),
         "log": _tail(folder / LOG),
         "refused": refused,
@@ -192,31 +195,12 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     }
 
 
-def _facts(record: Record, origin: str) -> dict[str, list[tuple[str, str]]]:
-    """Return the fields of a record in groups: its own first, then those of each part of it."""
-    left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
-    groups: dict[str, dict[str, Any]] = {"run": {"evidence": origin}}
-    for name, value in record.model_dump(exclude=left_out).items():
-        if isinstance(value, dict) and value:
-            groups[name] = value
-        else:
-            groups["run"][name] = value
-    return {
-        _words(name).capitalize(): [(_words(key), _shown(value)) for key, value in group.items()]
-        for name, group in groups.items()
-    }
-
-
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{_words(key)} {_shown(part)}" for key, part in value.items())
+        return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _tail(path: Path) -> list[str]:
@@ -239,7 +223,7 @@ def _render(gathered: dict[str, Any]) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, finalize=visible, **blocks
     )
-    environment.filters |= {"badge": _badge, "evidence": _evidence}
+    environment.filters |= {"badge": _badge, "evidence": _evidence, "shown": _shown}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
