@@ -146,6 +146,8 @@ def many(tmp_path: Path) -> pd.DataFrame:
 
 def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_path: Path) -> None:
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
+    alone = figures.seed_spread(scores, NO_CELLS.rename(columns={"value": "mean"}))
+    assert texts(alone).count("one seed") == len(many)
     with plt.rc_context(figures.STYLE):
         drawn = {
             "auroc": (figures.auroc_per_label(scores, scores[:0]), 2.0),

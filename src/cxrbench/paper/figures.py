@@ -274,7 +274,10 @@ def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
     )
     if rows.empty:
         return no_evidence("No cell has run.")
-    rows, means = (table.assign(name=table[GROUP].agg(" ".join, axis=1)) for table in (rows, means))
+    rows, means = (
+        table.assign(name=table["dataset"] + " " + table["architecture"] + " " + table["platform"])
+        for table in (rows, means)
+    )
     names = list(rows["name"].unique())
     figure, axes = lines_named(names, 0.2)
     seeds = rows.groupby("name")["cell"]
