@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -135,13 +135,16 @@ def _legend_below(axes: Axes) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
 
 
+def styled(things: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
+    """Yield each thing with a colour and a marker of its own, as far as they go."""
+    return zip(things, cycle(COLOURS), cycle(MARKERS), strict=False)
+
+
 def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float = 0.25) -> None:
     """Draw ``value`` with ``ci_low`` to ``ci_high`` of ``rows`` at ``y``; groups of ``by`` are ``apart``."""
     groups = rows.groupby(by, sort=False)
     offsets = np.linspace(-apart, apart, len(groups)) if len(groups) > 1 else [0.0]
-    for (name, some), offset, colour, marker in zip(
-        groups, offsets, cycle(COLOURS), cycle(MARKERS), strict=False
-    ):
+    for ((name, some), offset), colour, marker in styled(zip(groups, offsets, strict=True)):
         axes.hlines(y[some.index] + offset, some["ci_low"], some["ci_high"], color=colour, lw=0.9)
         axes.plot(some["value"], y[some.index] + offset, marker, color=colour, ms=4, label=name)
 
@@ -343,7 +346,7 @@ def labels(cells: pd.DataFrame, folder: Path) -> Figure:
     names = [finding_name(finding) for finding in table]
     shares = {"ChestX-ray14, all": dict(table.mean())} | _shares(cells, folder)
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.1), width_ratios=(1, 1.15), sharey=True)
-    for (name, share), colour, marker in zip(shares.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
+    for (name, share), colour, marker in styled(shares.items()):
         fill = colour if colour == COLOURS[0] else "none"
         percent = [100 * share[finding] for finding in table]
         left.plot(percent, np.arange(len(names)) + 0.5, marker, color=colour, ms=4, mfc=fill, label=name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -16,11 +14,11 @@ from cxrbench.paper.cost_tables import MACHINE, machine_names
 from cxrbench.paper.figures import (
     COLOURS,
     GROUP,
-    MARKERS,
     WIDTH,
     lines_named,
     no_evidence,
     points,
+    styled,
     with_network,
 )
 from cxrbench.paper.results import finding_name, parity_drawn, processors_differ
@@ -44,11 +42,8 @@ def parity(rows: pd.DataFrame) -> Figure:
     axes.axvspan(-margin, margin, color="0.9", lw=0)
     axes.axvline(0, color="0.6", lw=0.5)
     rows = rows.assign(y=range(len(rows)))
-    floors = rows["kind"] == "noise floor"
-    for some, marker, colour, fill in (
-        (rows[~floors], "s", COLOURS[1], None),
-        (rows[floors], "o", "0.45", "w"),
-    ):
+    floors, pairs = (rows[(rows["kind"] == "noise floor") == floor] for floor in (True, False))
+    for some, marker, colour, fill in ((pairs, "s", COLOURS[1], None), (floors, "o", "0.45", "w")):
         axes.hlines(some["y"], some["ci_low"], some["ci_high"], color=colour, lw=1)
         axes.plot(some["difference"], some["y"], marker, color=colour, ms=4, mfc=fill)
     axes.set_xlabel("difference in macro AUROC")
@@ -126,7 +121,7 @@ def prices_by_instance(prices: pd.DataFrame) -> Figure:
     names = list(prices["instance"].unique()[::-1])
     prices = prices.assign(y=prices["instance"].map(names.index))
     figure, axes = lines_named(names, 0.16, 0.8)
-    for basis, colour, marker in zip(BASES, cycle(COLOURS), cycle(MARKERS), strict=False):
+    for basis, colour, marker in styled(BASES):
         newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
         label = basis.replace("_", " ") if len(newest) else None
         axes.plot(newest["usd_per_hour"], newest["y"], marker, color=colour, ms=4, label=label, zorder=3)
@@ -155,7 +150,7 @@ def line_of_indifference(cases: pd.DataFrame) -> Figure:
         axes.text(1.1e4, porting / 1e4, f"porting {porting:,.0f} USD", fontsize=7, va="center", color="0.3")
     # The same dollars in two regions, or at a price that was only confirmed, are one mark.
     saving = cases[cases["saving"] > 0].drop_duplicates(["case", "usd_here", "usd_there"])
-    for row, colour, marker in zip(saving.itertuples(), cycle(COLOURS), cycle(MARKERS), strict=False):
+    for row, colour, marker in styled(saving.itertuples()):
         runs = f"{row.runs:,.0f} run{'' if row.runs == 1 else 's'}"
         label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {runs}"
         axes.axhline(row.saving, color=colour, lw=0.5, alpha=0.4)
