@@ -377,9 +377,8 @@ def test_the_keyboard_reaches_the_verdicts_first_and_links_unfold_a_cell(opened:
 def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
     screen(opened, width)
     opened.execute_script(UNFOLD)
-    wide, visible = opened.execute_script(
-        "const d = document.documentElement; return [d.scrollWidth, d.clientWidth]"
-    )
+    measure = "const d = document.documentElement; return [d.scrollWidth, d.clientWidth]"
+    wide, visible = opened.execute_script(measure)
     assert wide == visible > width - 20  # but for a scroll bar
     outside = """return [...document.querySelectorAll('main *')].filter(one => !one.closest('.scroll')
         && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))"""
@@ -431,17 +430,12 @@ def test_a_print_holds_what_was_folded(opened: Any, tmp_path: Path) -> None:
 def test_a_screen_reader_finds_landmarks_and_a_name_for_everything(opened: Any) -> None:
     opened.execute_script(UNFOLD)
     nodes = opened.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    told = [
-        (one["role"]["value"], one.get("name", {}).get("value", "").strip())
-        for one in nodes
-        if not one.get("ignored")
-    ]
-    roles = [role for role, _ in told]
-    for landmark in ("banner", "navigation", "main"):
-        assert roles.count(landmark) == 1, landmark
+    shown = [one for one in nodes if not one.get("ignored")]
+    told = Counter((one["role"]["value"], one.get("name", {}).get("value", "").strip()) for one in shown)
+    roles = Counter(one["role"]["value"] for one in shown)
+    assert roles["banner"] == roles["navigation"] == roles["main"] == 1
     named = ("button", "link", "image", "table", "searchbox", "heading", "columnheader", "region")
-    assert [pair for pair in told if pair[0] in named and not pair[1]] == []
-    unnamed = [pair for pair in told if pair == ("group", "")]  # what folds is a group, its summary names it
-    assert len(unnamed) == len(opened.find_elements("tag name", "details"))
-    assert roles.count("image") == len(figures()) and roles.count("table") > 25
-    assert ("link", CELL) in told
+    assert not any(told[role, ""] for role in named)
+    assert told["group", ""] == len(opened.find_elements("tag name", "details"))  # a summary names it
+    assert roles["image"] == len(figures()) and roles["table"] > 25
+    assert told["link", CELL]
