@@ -159,7 +159,8 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
         )
-    chosen, names = [], dict[str, None]()
+    chosen = []
+    names: dict[str, None] = {}  # in their order
     for named, spread, _ in recorded_spreads(pd.read_csv(path)):
         name = f"{named['dataset']}/{named['architecture']}/{named['platform']}"
         names[name] = None

@@ -216,10 +216,8 @@ def _named(cells: Iterable[Cell]) -> str:
     for cell in cells:
         group, _, seed = str(cell).rpartition("/seed")
         seeds.setdefault(group, []).append(seed)
-    patterns = {
-        group: some[0] if len(some) == 1 else f"{{{','.join(some)}}}" for group, some in seeds.items()
-    }
-    return ", ".join(f"{group}/seed{pattern}" for group, pattern in patterns.items())
+    patterns = (f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for some in seeds.values())
+    return ", ".join(f"{group}/seed{pattern}" for group, pattern in zip(seeds, patterns, strict=True))
 
 
 # -- LaTeX and Markdown ----------------------------------------------------------------------------
@@ -272,9 +270,7 @@ def _longtable(table: pd.DataFrame) -> str:
 def write_markdown(made: Artifact, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
     criteria = read_criteria()
-    proofs = (
-        criteria["proof"].str.split(";").map(lambda proof: ", ".join(f"`{one.strip()}`" for one in proof))
-    )
+    proofs = "`" + criteria["proof"].str.replace(r"\s*;\s*", "`, `", regex=True) + "`"
     notes = (". " + criteria["note"]).where(criteria["note"] != "", "")
     criteria = criteria.drop(columns="note").assign(proof=proofs + notes)
     blocks = {
