@@ -135,9 +135,9 @@ def _legend_below(axes: Axes) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
 
 
-def styled(things: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
-    """Yield each thing with a colour and a marker of its own, as far as they go."""
-    return zip(things, cycle(COLOURS), cycle(MARKERS), strict=False)
+def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
+    """Yield each item with a colour and a marker; both start again after six."""
+    return zip(items, cycle(COLOURS), cycle(MARKERS), strict=False)
 
 
 def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float = 0.25) -> None:
