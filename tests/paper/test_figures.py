@@ -14,13 +14,14 @@ from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.parity import COLUMNS, parity
 from cxrbench.evidence.predictions import SCORES, read_predictions
-from cxrbench.paper import feasibility, figures, tables
+from cxrbench.paper import figures, figures_platforms, tables
 from cxrbench.paper.results import Results, parity_drawn
-from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
+SCORED = ["cell", "dataset", "architecture", "platform", "metric", "label", "value", "ci_low", "ci_high"]
+NO_CELLS = pd.DataFrame(columns=[*SCORED, "status"], dtype=str)
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +44,13 @@ def texts(figure: plt.Figure) -> str:
 
 
 def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataFrame) -> None:
-    figure = figures.parity(compared)
+    figure = figures_platforms.parity(compared)
     shown = texts(figure)
     assert "cpu - cuda" in shown and "cpu, other seeds" in shown and "cuda, other seeds" in shown
-    lines = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "s"]
-    row = compared[(compared["kind"] == "platforms") & (compared["label"] == "macro")]
-    assert lines == pytest.approx(list(row[row["metric"] == "auroc"]["difference"]))
-
-
-def test_noise_floors_of_phantoms_are_drawn_only_where_nothing_is_real(compared: pd.DataFrame) -> None:
+    (drawn,) = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "s"]
+    rows = compared.query("kind == 'platforms' and label == 'macro' and metric == 'auroc'")
+    assert drawn == pytest.approx(list(rows["difference"]))
+    # Noise floors of phantoms are drawn only where nothing is real.
     drawn = parity_drawn(compared.iloc[::-1])
     assert list(drawn["dataset"]) == ["nih", "nih", "nih", "phantom"]
     assert drawn["kind"].iloc[-1] == "platforms"
@@ -59,44 +58,26 @@ def test_noise_floors_of_phantoms_are_drawn_only_where_nothing_is_real(compared:
     assert len(parity_drawn(phantoms)) == 3
 
 
-def read_with(parity_rows: pd.DataFrame) -> Results:
-    """What the tables of parity look at: the comparisons, and no cells to name as evidence."""
+def read_with(parity_rows: pd.DataFrame, **changes: pd.DataFrame) -> Results:
+    """Results with comparisons, and no cells to name as evidence."""
     nothing = dict.fromkeys(field.name for field in dataclasses.fields(Results))
     cells = pd.DataFrame(columns=["cell", "dataset", "architecture", "platform", "status", "origin"])
-    return Results(**nothing | {"parity": parity_rows, "cells": cells})  # type: ignore[arg-type]
+    return Results(**nothing | {"parity": parity_rows, "cells": cells} | changes)  # type: ignore[arg-type]
 
 
 def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame) -> None:
-    cell = "nih/a/cpu/seed0"
     rows = [("first", "Mass", 0.5, 0.81), ("first", "Edema", 0.6, 0.82), ("second", "Edema", 0.6, 0.92)]
     literature = pd.DataFrame(rows, columns=["source", "label", "value", "published"])
-    cells = pd.DataFrame(
-        [
-            {
-                "cell": cell,
-                "dataset": "nih",
-                "architecture": "a",
-                "platform": "cpu",
-                "status": "ok",
-                "origin": "",
-            }
-        ]
-    )
+    literature = literature.assign(cell="nih/a/cpu/seed0", citation=literature["source"])
+    named = {"dataset": "nih", "architecture": "a", "platform": "cpu"}
+    cells = pd.DataFrame([{"cell": "nih/a/cpu/seed0", **named, "status": "ok", "origin": ""}])
     values = {"label": ["macro", "Mass", "Edema"], "value": [0.6, 0.5, 0.6], "ci_low": 0.4, "ci_high": 0.7}
-    named = {"dataset": "nih", "architecture": "a", "platform": "cpu", "metric": "auroc"}
-    metrics = pd.DataFrame(values).assign(**named)
-    read = dataclasses.replace(
-        read_with(compared),
-        literature=literature.assign(cell=cell, citation=literature["source"]),
-        cells=cells,
-        metrics=metrics,
-    )
+    metrics = pd.DataFrame(values).assign(**named, metric="auroc")
+    read = read_with(compared, literature=literature, cells=cells, metrics=metrics)
     table, _ = tables.published_beside_ours(read)
-    assert table.set_index("Finding").loc[["Mass", "Edema"], "second"].tolist() == ["", "0.920"]
-    assert table.set_index("Finding").loc[["Mass", "Edema"], "nih a cpu"].tolist() == [
-        "0.500 (0.400 to 0.700)",
-        "0.600 (0.400 to 0.700)",
-    ]
+    table = table.set_index("Finding").loc[["Mass", "Edema"]]
+    assert table["second"].tolist() == ["", "0.920"]
+    assert table["nih a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
 
 
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
@@ -119,7 +100,9 @@ def test_a_pair_on_two_processors_says_so_in_its_row_and_figure(compared: pd.Dat
     pairs = table["Platforms"] == "cpu - cuda"
     assert table.loc[pairs, "Verdict"].str.endswith("processors differ: AMD EPYC against Intel Xeon").all()
     assert not table.loc[~pairs, "Verdict"].str.contains("processors").any()
-    assert "cpu - cuda *" in texts(figures.parity(mixed)) and "*" not in texts(figures.parity(compared))
+    assert "cpu - cuda *" in texts(figures_platforms.parity(mixed)) and "*" not in texts(
+        figures_platforms.parity(compared)
+    )
 
 
 def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFrame) -> None:
@@ -127,31 +110,6 @@ def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFr
     tiny = compared.assign(**dict(zip(columns, (3e-6, -3.2e-4, 3.3e-4, 4.1e-4), strict=True)))
     row = tables.parity_of_platforms(read_with(tiny))[0].iloc[0]
     assert row["Difference"] == "+0.00000 (-0.00032 to +0.00033)" and row["Could show"] == "0.00041"
-
-
-def test_refused_evidence_is_called_refused_everywhere(tmp_path: Path) -> None:
-    states = [("recorded", "ok", "recorded"), ("refused", "not run", "refused"), ("not run", "not run", ""),
-              ("compile failed", "compile_failed", "fresh")]  # fmt: skip
-    rows = [
-        {
-            "cell": f"d/a/cpu/seed{seed}",
-            **vars(Cell("d", "a", "cpu", seed)),
-            "status": status,
-            "origin": origin,
-        }
-        for seed, (_, status, origin) in enumerate(states)
-    ]
-    cells = pd.DataFrame(rows)
-    said = [word for word, *_ in states]
-    assert texts(figures.cells_by_status(cells)).startswith(", ".join(f"{word} (1)" for word in said))
-    table, _ = feasibility.status_matrix(dataclasses.replace(read_with(cells[:0]), cells=cells))
-    assert table.set_index("Architecture").loc["a", "cpu"] == "; ".join(f"1 {word}" for word in said)
-    (tmp_path / "tables").mkdir()
-    cells.to_csv(tmp_path / "tables/cells.csv", index=False)
-    columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
-    pd.DataFrame(columns=columns).to_csv(tmp_path / "tables/metrics.csv", index=False)
-    shown = summary(tmp_path, Path("paper.pdf"), ROOT / "data/expected_status.csv")
-    assert "1 recorded, 1 refused, 1 not run, 1 compile failed (unexpected)" in shown
 
 
 def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
@@ -163,19 +121,16 @@ def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "message"),
+    ("draw", "inputs", "message"),
     [
-        (lambda: figures.parity(pd.DataFrame(columns=COLUMNS)), "No pair of platforms"),
-        (lambda: figures.throughput(pd.DataFrame()), "No speed has been recorded"),
-        (
-            lambda: figures.auroc_per_label(pd.DataFrame(columns=["metric", "dataset"]), pd.DataFrame()),
-            "No cell has run",
-        ),
-        (lambda: figures.learning_curves(pd.DataFrame(columns=["status", "dataset"]), Path()), "No cell"),
+        (figures_platforms.parity, [pd.DataFrame(columns=COLUMNS)], "No pair of platforms"),
+        (figures_platforms.throughput, [pd.DataFrame()], "No speed has been recorded"),
+        (figures.auroc_per_label, [NO_CELLS, NO_CELLS], "No cell has run"),
+        (figures.learning_curves, [NO_CELLS, Path()], "No cell has run"),
     ],
 )
-def test_what_is_missing_is_said_in_words(draw, message: str) -> None:
-    assert message in texts(draw())
+def test_what_is_missing_is_said_in_words(draw, inputs, message: str) -> None:
+    assert message in texts(draw(*inputs))
 
 
 @pytest.fixture
@@ -194,9 +149,11 @@ def many(tmp_path: Path) -> pd.DataFrame:
 
 def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_path: Path) -> None:
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
+    alone = figures.seed_spread(scores, NO_CELLS.rename(columns={"value": "mean"}))
+    assert texts(alone).count("one seed") == len(many)
     with plt.rc_context(figures.STYLE):
         drawn = {
-            "auroc": (figures.auroc_per_label(scores, pd.DataFrame()), 2.0),
+            "auroc": (figures.auroc_per_label(scores, scores[:0]), 2.0),
             "curves": (figures.learning_curves(many, tmp_path), 1.0),
             "roc": (figures.roc_per_label(many, tmp_path), 0.4),
         }
@@ -218,6 +175,6 @@ def test_bars_over_several_seeds_are_intervals_of_their_mean(from_evidence: Path
     (axes,) = figures.auroc_per_label(scores[group], means).axes
     (bars,) = [part for part in axes.collections if len(part.get_segments()) > 1]
     low, high = bars.get_segments()[-1][:, 0]
-    row = means[(means[["dataset", "architecture"]] == ["nih128-64px", "resnet18"]).all(axis=1)]
-    row = row[(row["label"] == "macro") & (row["metric"] == "auroc")].iloc[0]
+    one = "dataset == 'nih128-64px' and architecture == 'resnet18' and label == 'macro' and metric == 'auroc'"
+    (row,) = means.query(one).to_dict("records")
     assert (low, high) == pytest.approx((row["ci_low"], row["ci_high"]))

@@ -1,4 +1,4 @@
-"""Every matrix of states equals cells.csv, for the study, the example of docs/adding.md and drawn studies."""
+"""Every matrix of states equals cells.csv, in summary, figure and table."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.analysis.matrix import cells_table
 from cxrbench.paper import feasibility, figures
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import parse_study
-from test_adding import added_to, blocks
 
 # The state that a reader sees, and how cells.csv says it.
 STATES = {
@@ -36,79 +31,65 @@ STATES = {
 Counts = dict[tuple[str, str, str], Counter[str]]  # dataset, architecture, platform -> state -> seeds
 
 
-def row_of(cell: Cell, state: str) -> dict[str, object]:
-    """One row of cells.csv."""
-    status, origin = STATES[state]
-    return {"cell": str(cell), **vars(cell), "status": status, "origin": origin}
-
-
 @st.composite
 def drawn_cells(draw: st.DrawFn) -> pd.DataFrame:
     """cells.csv of a study with gaps: some architectures without some platforms, rows in any order."""
-    cells = draw(
-        st.lists(
-            st.builds(
-                Cell,
-                st.sampled_from(["nih-64px", "phantom", "a.b"]),
-                st.sampled_from(["resnet18", "resnet34", "convnext_pico"]),
-                st.sampled_from(["cpu", "cuda", "neuron", "xla_cpu"]),
-                st.integers(0, 3),
-            ),
-            min_size=1,
-            max_size=24,
-            unique=True,
-        )
+    cell = st.builds(
+        Cell,
+        st.sampled_from(["nih-64px", "phantom", "a.b"]),
+        st.sampled_from(["resnet18", "resnet34", "convnext_pico"]),
+        st.sampled_from(["cpu", "cuda", "neuron", "xla_cpu"]),
+        st.integers(0, 3),
     )
-    return pd.DataFrame([row_of(cell, draw(st.sampled_from(list(STATES)))) for cell in cells])
+    cells = draw(st.lists(cell, min_size=1, max_size=24, unique=True))
+    states = draw(st.lists(st.sampled_from(list(STATES)), min_size=len(cells), max_size=len(cells)))
+    said = pd.DataFrame([STATES[state] for state in states], columns=["status", "origin"])
+    return pd.DataFrame([{"cell": str(cell), **vars(cell)} for cell in cells]).join(said)
 
 
 def expected(cells: pd.DataFrame) -> Counts:
     """Count the states of cells.csv row by row."""
-    counts: Counts = {}
-    words = {says: state for state, says in STATES.items()}
-    for row in cells.to_dict("records"):
-        key = (row["dataset"], row["architecture"], row["platform"])
-        counts.setdefault(key, Counter())[words[row["status"], row["origin"]]] += 1
+    words, counts = {says: state for state, says in STATES.items()}, Counts()
+    for row in cells.itertuples():
+        states = counts.setdefault((row.dataset, row.architecture, row.platform), Counter())
+        states[words[row.status, row.origin]] += 1
     return counts
 
 
 def counted(text: str) -> Counter[str]:
     """``2 recorded, 1 timed out (unexpected)`` as counts; anything else is an error."""
-    parts = [re.sub(r" \(.*\)$", "", part) for part in text.split(", ")] if text != "-" else []
+    parts = [re.sub(r" \(.*\)$", "", part) for part in text.split(", ")]
     return Counter({state: int(count) for count, _, state in (part.partition(" ") for part in parts)})
 
 
 def in_summary(cells: pd.DataFrame) -> Counts:
     """Read the matrix back from the text that ends a build."""
+    columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
     with tempfile.TemporaryDirectory() as folder:
-        tables = Path(folder, "tables")
-        tables.mkdir()
-        cells.to_csv(tables / "cells.csv", index=False)
-        columns = ["cell", "label", "metric", "ci_method", "value", "ci_low", "ci_high", "note"]
-        pd.DataFrame(columns=columns).to_csv(tables / "metrics.csv", index=False)
+        Path(folder, "tables").mkdir()
+        cells.to_csv(Path(folder, "tables/cells.csv"), index=False)
+        pd.DataFrame(columns=columns).to_csv(Path(folder, "tables/metrics.csv"), index=False)
         text = summary(Path(folder), Path("paper.pdf"), ROOT / "data/expected_status.csv")
-    lines = text.split("Cells (seeds per state)\n")[1].split("\n\n")[0].splitlines()
-    platforms = lines[0].split()
-    rows = [re.split(r" {2,}", line.strip()) for line in lines[1:]]
-    found = {
-        (dataset, architecture, platform): counted(entry)
-        for dataset, architecture, *entries in rows
-        for platform, entry in zip(platforms, entries, strict=True)
-    }
-    return {key: counts for key, counts in found.items() if counts}
+    first, *lines = text.split("Cells (seeds per state)\n")[1].split("\n\n")[0].splitlines()
+    found: Counts = {}
+    for dataset, architecture, *entries in (re.split(r" {2,}", line.strip()) for line in lines):
+        for platform, entry in zip(first.split(), entries, strict=True):
+            if entry != "-":
+                found[dataset, architecture, platform] = counted(entry)
+    return found
 
 
 def in_figure(cells: pd.DataFrame) -> Counts:
-    """Read the matrix back from what figure 3 writes into its squares."""
+    """Read the matrix back from what the figure writes into its squares."""
     figure = figures.cells_by_status(cells)
     (axes,) = figure.axes
     columns = [label.get_text() for label in axes.get_xticklabels()]
     rows = [tuple(label.get_text().split(", ")) for label in axes.get_yticklabels()]
     found: Counts = {}
     for text in axes.texts:
-        x, y = (round(value) for value in text.get_position())
-        parts = (re.fullmatch(r"(.*) \((\d+)\)", part) for part in text.get_text().split(", "))
-        found[(*rows[y], columns[x])] = Counter({part[1]: int(part[2]) for part in parts if part})
+        x, y = map(int, text.get_position())
+        parts = re.findall(r"([^,]+) \((\d+)\)(?:, )?", text.get_text())
+        found[(*rows[y], columns[x])] = Counter({state: int(count) for state, count in parts})
     plt.close(figure)
     return found
 
@@ -126,7 +107,9 @@ def in_table(cells: pd.DataFrame) -> dict[tuple[str, str], Counter[str]]:
     return found
 
 
-def check(cells: pd.DataFrame) -> None:
+@settings(max_examples=40, deadline=None)
+@given(drawn_cells())
+def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> None:
     counts = expected(cells)
     assert in_summary(cells) == counts
     assert in_figure(cells) == counts
@@ -134,45 +117,3 @@ def check(cells: pd.DataFrame) -> None:
     for (_, architecture, platform), states in counts.items():
         merged.setdefault((architecture, platform), Counter()).update(states)
     assert in_table(cells) == merged
-
-
-@settings(max_examples=40, deadline=None)
-@given(drawn_cells())
-def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> None:
-    check(cells)
-
-
-def test_the_example_of_adding_an_architecture_has_no_cell_recorded_that_nobody_ran() -> None:
-    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    config = added_to(config, yaml.safe_load(blocks("An architecture", "yaml")[0]))
-    recorded = ROOT / "data/recorded"
-    cells = cells_table(parse_study(config, "config"), [], recorded).fillna("")
-    has_evidence = [Path(recorded, cell, "record.json").exists() for cell in cells["cell"]]
-    cells.loc[has_evidence, ["status", "origin"]] = ["ok", "recorded"]
-    check(cells)
-    neuron = [states for (_, _, platform), states in in_summary(cells).items() if platform == "neuron"]
-    assert neuron and all(set(states) == {"not run"} for states in neuron)
-
-
-def test_the_page_shows_the_matrix_of_cells_csv(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from typer.testing import CliRunner
-
-    from cxrbench.cli import app
-
-    monkeypatch.chdir(from_evidence)
-    page = Path("results/matrix.html")
-    words = ["--results", "results", "--study", "results/study.json", "--out", str(page)]
-    assert CliRunner().invoke(app, ["report", "html", *words]).exit_code == 0
-    (table,) = re.findall(r'<table class="matrix">(.*?)</table>', page.read_text(), flags=re.S)
-    platforms = re.findall(r'<th scope="col">(.*?)</th>', table)[2:]
-    found: Counts = {}
-    for row in re.findall(r"<tr><td>(.*?)</tr>", table, flags=re.S):
-        dataset, architecture = re.match(r'(.*?)</td><th scope="row">(.*?)</th>', row).groups()
-        for platform, entry in zip(platforms, re.findall(r"<td>(.*?)</td>", row, flags=re.S), strict=True):
-            for state in re.findall(r"<div>(.*?)</div>", entry, flags=re.S):
-                (word,) = re.findall(r'<span class="badge .*?">(.*?)</span>', state)
-                without = re.search(r"(\d+) seed", state)
-                states = found.setdefault((dataset, architecture, platform), Counter())
-                states[word] += int(without[1]) if without else state.count("<a ")
-    cells = pd.read_csv("results/tables/cells.csv", keep_default_na=False)
-    assert found == expected(cells)

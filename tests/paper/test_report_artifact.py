@@ -17,31 +17,37 @@ from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
-from cxrbench.paper.artifact import CRITERIA, Artifact, read_criteria, write_artifact
+from cxrbench.paper.artifact import CRITERIA, Artifact, read_criteria, systems, write_artifact
 from cxrbench.paper.blocks import as_markdown, renewed
 from cxrbench.paper.latex import macros
-from cxrbench.paper.systems import systems, write_systems
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_csv
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 STUDY = ROOT / "config/config.yaml"
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results with the ledger of claims, as the graph would write it from no other table."""
+    tables = tmp_path_factory.mktemp("results") / "tables"
+    claims, context = read_claims(ROOT / "data/claims.yaml"), read_context(ROOT / "data/prices.csv", tables)
+    write_csv(tables / "claims.csv", check_claims(claims, context))
+    return tables.parent
+
+
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pd.DataFrame:
-    """The ledger of claims without result tables, as the graph would write it."""
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of one recorded cell; commands run in the repository."""
     monkeypatch.chdir(ROOT)
-    table = check_claims(read_claims("data/claims.yaml"), read_context("data/prices.csv", tmp_path))
-    table.to_csv(tmp_path / "claims.csv", index=False)
-    return pd.read_csv(tmp_path / "claims.csv", keep_default_na=False)
-
-
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
-    """A copy of one recorded cell."""
     shutil.copytree(ROOT / "data/recorded" / CELL, tmp_path / "recorded" / CELL)
     write_sums(tmp_path / "recorded")
     return tmp_path / "recorded"
+
+
+def experiment(name: str, built: Path, recorded: Path) -> pd.Series:
+    """The row of an experiment in the appendix."""
+    return Artifact.read(built, STUDY, recorded).experiments().set_index("").loc[name]
 
 
 def another(recorded: Path, seed: int, **changes: object) -> None:
@@ -56,18 +62,19 @@ def another(recorded: Path, seed: int, **changes: object) -> None:
 
 def test_every_claim_of_ours_has_an_experiment() -> None:
     claims = read_claims(ROOT / "data/claims.yaml")
-    assert claims.ours and all(claim.experiment for claim in claims.ours)
-    assert {claim.experiment for claim in claims.ours} <= set(claims.experiments)
+    assert claims.ours and {claim.experiment for claim in claims.ours} <= set(claims.experiments)
+    for name, one in claims.experiments.items():
+        assert exists(one.command), f"{name}: {one.command}"
 
 
-def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(ledger, recorded: Path) -> None:
-    made = Artifact.read(ledger, STUDY, recorded)
+def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(built, recorded: Path) -> None:
+    made = Artifact.read(built, STUDY, recorded)
     ids = [claim.id for claim in made.file.ours]
     assert list(made.claims()[""]) == ids and ids[0] == "O01"
     new = made.file.claims[0].model_copy(update={"id": "O99", "source": "ours", "experiment": "E4"})
     file = made.file.model_copy(update={"claims": (new, *made.file.claims)})
-    table = ledger.assign(source="ours").set_index("id", drop=False)
-    added = replace(made, file=file, ledger=pd.concat([table, table.head(1).set_axis(["O99"])]))
+    ledger = pd.concat([made.ledger, made.ledger.head(1).set_axis(["O99"])])
+    added = replace(made, file=file, ledger=ledger)
     assert list(added.claims()[""]) == ["O99", *ids]
     before, after = (one.experiments().set_index("")["Shows"] for one in (made, added))
     assert after.drop("E4").equals(before.drop("E4")) and after["E4"] == f"O99, {before['E4']}"
@@ -76,16 +83,10 @@ def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(ledg
         assert not re.search(r"\| C\d+|\bC1\b", (ROOT / text).read_text()), text
 
 
-def test_every_experiments_command_exists() -> None:
-    for name, one in read_claims(ROOT / "data/claims.yaml").experiments.items():
-        assert exists(one.command), f"{name}: {one.command}"
-
-
-def test_a_recorded_cell_gives_result_tolerance_hours_and_money(ledger, recorded: Path) -> None:
-    table = Artifact.read(ledger, STUDY, recorded).experiments().set_index("")
+def test_a_recorded_cell_gives_result_tolerance_hours_and_money(built, recorded: Path) -> None:
     record = json.loads((recorded / CELL / "record.json").read_text())["timing"]
     hours = sum(record[f"{part}_seconds"] for part in ("setup", "compile", "train", "evaluate")) / 3600
-    ours, absent = table.loc["E5"], table.loc["E6"]
+    ours, absent = (experiment(name, built, recorded) for name in ("E5", "E6"))
     assert re.search(r"macro AUROC 0\.\d{3} ± 0\.\d{3}", ours["Expected"])
     assert "one recorded seed: patient-clustered interval" in ours["Expected"]
     assert ours["Compute"].startswith(f"{hours:.2f} h on 2 cores")
@@ -93,39 +94,26 @@ def test_a_recorded_cell_gives_result_tolerance_hours_and_money(ledger, recorded
     assert absent["Compute"] == absent["Money"] == "not run" and "no result yet" in absent["Expected"]
 
 
-def test_with_seeds_the_tolerance_is_theirs(ledger, recorded: Path) -> None:
+def test_the_tolerance_is_that_of_the_seeds_and_refused_evidence_is_no_result(built, recorded: Path) -> None:
     another(recorded, 1)
     another(recorded, 2)
-    table = Artifact.read(ledger, STUDY, recorded).experiments().set_index("")
-    assert "spread of 3 recorded seeds" in table.loc["E5", "Expected"]
-
-
-def test_refused_evidence_is_no_result(ledger, recorded: Path) -> None:
-    with (recorded / CELL / "train.log").open("a") as log:
-        log.write("more\n")
-    assert (
-        Artifact.read(ledger, STUDY, recorded).experiments().set_index("").loc["E5", "Compute"] == "not run"
-    )
+    assert "spread of 3 recorded seeds" in experiment("E5", built, recorded)["Expected"]
+    for log in recorded.glob("*/*/*/*/train.log"):
+        log.write_text(log.read_text() + "more\n")
+    assert experiment("E5", built, recorded)["Compute"] == "not run"
     assert systems(recorded).empty
 
 
-def test_one_row_for_each_distinct_system(recorded: Path, tmp_path: Path) -> None:
+def test_one_row_for_each_distinct_system(built, recorded: Path, tmp_path: Path) -> None:
     another(recorded, 1)
-    another(
-        recorded,
-        2,
-        cpu="AMD EPYC",
-        device="NVIDIA A10G",
-        device_count=1,
-        device_memory_gib=22.5,
-        driver="580",
-    )
+    gpu = {"device": "NVIDIA A10G", "device_count": 1, "device_memory_gib": 22.5, "driver": "580"}
+    another(recorded, 2, cpu="AMD EPYC", **gpu)
     table = systems(recorded)
     assert list(table["System"]) == ["S1", "S2"]
     assert set(table["Cells"]) == {CELL.replace("seed0", "seed{0,1}"), CELL.replace("seed0", "seed2")}
     other = table[table["Machine"].str.startswith("AMD EPYC")].iloc[0]
     assert "1 x NVIDIA A10G, 22.5 GiB each" in other["Machine"] and "driver 580" in other["Software"]
-    write_systems(recorded, tmp_path / "out")
+    write_artifact(Artifact.read(built, STUDY, recorded), tmp_path / "out")
     assert r"seed\{0,1\}" in (tmp_path / "out/systems.tex").read_text()
 
 
@@ -140,12 +128,12 @@ def exists(proof: str) -> bool:
         return shown.returncode == 0 and all(flag in shown.stdout for flag in flags)
     path, _, test = proof.partition("::")
     file = ROOT / path
-    return file.exists() and (
-        not test or re.search(rf"^def {test}\(", file.read_text(), flags=re.M) is not None
-    )
+    return file.exists() and (not test or f"\ndef {test}(" in file.read_text())
 
 
 CRITERIA_ROWS = read_criteria(ROOT / CRITERIA)
+PROOFS = dict.fromkeys(CRITERIA_ROWS["proof"].str.split(r"\s*;\s*").explode(), True)
+WRONG = ("make no-such-target", "cxrbench no-such", "tests/test_graph.py::test_no", "no/file")
 
 
 def test_all_criteria_are_answered() -> None:
@@ -153,18 +141,9 @@ def test_all_criteria_are_answered() -> None:
     assert all(row.note for row in CRITERIA_ROWS.itertuples() if row.state != "met")
 
 
-@pytest.mark.parametrize(
-    "proof", sorted({one.strip() for cell in CRITERIA_ROWS["proof"] for one in cell.split(";")})
-)
-def test_what_proves_a_criterion_exists(proof: str) -> None:
-    assert exists(proof)
-
-
-@pytest.mark.parametrize(
-    "wrong", ["make no-such-target", "cxrbench no-such", "tests/test_graph.py::test_no", "no/file"]
-)
-def test_what_does_not_exist_proves_nothing(wrong: str) -> None:
-    assert not exists(wrong)
+@pytest.mark.parametrize(("proof", "there"), [*sorted(PROOFS.items()), *((name, False) for name in WRONG)])
+def test_what_proves_a_criterion_exists(proof: str, there: bool) -> None:
+    assert exists(proof) == there
 
 
 def test_an_unknown_state_is_named(tmp_path: Path) -> None:
@@ -184,10 +163,11 @@ def test_bars_and_lines_in_a_text_do_not_break_a_table() -> None:
     assert as_markdown(pd.DataFrame({"A": ["x|y\nz"]})) == "\n| A |\n| --- |\n| x\\|y z |\n\n"
 
 
-def test_the_appendix_has_at_most_two_pages(ledger, tmp_path: Path) -> None:
+def test_the_appendix_has_at_most_two_pages(built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
-    write_artifact(Artifact.read(ledger, STUDY, ROOT / "data/recorded"), tmp_path / "generated")
+    monkeypatch.chdir(ROOT)
+    write_artifact(Artifact.read(built, STUDY, ROOT / "data/recorded"), tmp_path / "generated")
     (tmp_path / "generated/macros.tex").write_text(macros({}))
     (tmp_path / "sections").mkdir()
     shutil.copy(ROOT / "paper/sections/artifact.tex", tmp_path / "sections")

@@ -19,150 +19,118 @@ from cxrbench.study.files import sha256_file
 from cxrbench.training.job import Job
 from cxrbench.training.runner import run
 
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory, packed, recipe) -> Path:
-    """Fresh evidence of a cell, and of a second seed that is the same but for its name."""
-    root = tmp_path_factory.mktemp("runs")
-    job = Job(
-        **vars(CELL),
-        recipe=recipe,
-        limits=Limits(),
-        packed=packed,
-        work=root / "work",
-        micro_batch=recipe.batch,
-    )
-    quiet = run(job, CELL.folder(root)).timing.model_copy(update={"others_share": 0.0})
-    change(CELL.folder(root), timing=quiet.model_dump())  # whatever else this machine does meanwhile
-    other = Cell("phantom-32px", TINY, "cpu", 1)
-    copy_evidence(CELL.folder(root), other.folder(root))
-    change(other.folder(root), cell=str(other))
-    return root
-
-
 CELL = Cell("phantom-32px", TINY, "cpu", 0)
 
 
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory, packed, recipe) -> Path:
+    """Fresh evidence of the cell, as made on an idle machine."""
+    root = tmp_path_factory.mktemp("runs")
+    work = {"limits": Limits(), "work": root / "work", "micro_batch": recipe.batch}
+    run(Job(**vars(CELL), recipe=recipe, packed=packed, **work), CELL.folder(root))
+    change(CELL.folder(root), timing={"others_share": 0.0})
+    return CELL.folder(root)
+
+
 def change(folder: Path, **values: object) -> None:
+    """Put ``values`` into the record in ``folder``, into its parts where they are dictionaries."""
     record = json.loads((folder / "record.json").read_text())
-    (folder / "record.json").write_text(json.dumps(record | values))
+    for name, value in values.items():
+        record[name] = record[name] | value if isinstance(value, dict) else value
+    (folder / "record.json").write_text(json.dumps(record))
 
 
-def score(folder: Path, skill: float, seed: int) -> None:
-    """Give the evidence in ``folder`` scores that know ``skill`` of the labels."""
-    table = read_predictions(folder / "predictions.parquet")
-    noise = np.random.default_rng(seed).random((len(table), len(SCORES)), dtype=np.float32)
-    table[SCORES] = ((1 - skill) * noise + skill * table[LABELS].to_numpy()).astype(np.float32)
-    write_predictions(folder / "predictions.parquet", table)
-    change(folder, predictions_sha256=sha256_file(folder / "predictions.parquet"))
+def keep(mine: Path, root: Path, seed: int = 0, skill: float | None = None, **values: object) -> Path:
+    """Put the evidence of another run below ``root``, with scores that know ``skill`` of the labels."""
+    cell = Cell("phantom-32px", TINY, "cpu", seed)
+    folder = cell.folder(root)
+    copy_evidence(mine, folder)
+    if skill is not None:
+        table = read_predictions(folder / "predictions.parquet")
+        noise = np.random.default_rng(seed).random((len(table), len(SCORES)), dtype=np.float32)
+        table[SCORES] = ((1 - skill) * noise + skill * table[LABELS].to_numpy()).astype(np.float32)
+        write_predictions(folder / "predictions.parquet", table)
+        values["predictions_sha256"] = sha256_file(folder / "predictions.parquet")
+    change(folder, cell=str(cell), ended="2026-01-01T00:00:00+00:00", **values)
+    return folder
 
 
-def test_the_same_training_is_inside_even_with_one_recorded_seed(runs, tmp_path) -> None:
-    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
-    change(CELL.folder(tmp_path), ended="2026-01-01T00:00:00+00:00")
-    found = compare(CELL, CELL.folder(runs), tmp_path)
+def again(recorded: Path, cell: Cell = CELL) -> Comparison:
+    """Compare the recorded run of ``cell`` with a second one that gave the same."""
+    copy_evidence(cell.folder(recorded), recorded / "again" / str(cell))
+    change(recorded / "again" / str(cell), attempts=2)
+    return compare(cell, recorded / "again" / str(cell), recorded)
+
+
+def test_the_same_training_is_inside_even_with_one_recorded_seed(mine: Path, tmp_path: Path) -> None:
+    keep(mine, tmp_path)
+    found = compare(CELL, mine, tmp_path)
     assert found.verdict == "inside the tolerance" and found.notes == []
     auroc, _, speed = found.lines
     assert auroc.yours == auroc.recorded and "one recorded seed" in auroc.origin
     assert speed.inside is None and "not judged" in readable(found)
 
 
-def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(runs, tmp_path) -> None:
+def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(mine: Path, tmp_path) -> None:
     for seed in (0, 1):
-        one = Cell("phantom-32px", TINY, "cpu", seed)
-        copy_evidence(one.folder(runs), one.folder(tmp_path / "recorded"))
-        score(one.folder(tmp_path / "recorded"), skill=0.5, seed=seed)
-    mine = tmp_path / "mine"
-    copy_evidence(CELL.folder(runs), mine)
-    score(mine, skill=0.0, seed=2)  # a network that learnt nothing
-    found = compare(CELL, mine, tmp_path / "recorded")
+        keep(mine, tmp_path, seed, skill=0.5)
+    chance = keep(mine, tmp_path / "chance", seed=2, skill=0.0)  # a network that learnt nothing
+    change(chance, cell=str(CELL))
+    found = compare(CELL, chance, tmp_path)
     assert not found.inside and found.lines[0].inside is False
     assert found.lines[0].origin == "spread of 2 recorded seeds"
     assert "OUTSIDE" in readable(found) and found.verdict == "OUTSIDE the tolerance"
-    copy_evidence(CELL.folder(tmp_path / "recorded"), tmp_path / "again")
-    change(tmp_path / "again", attempts=2)
-    recorded = compare(CELL, tmp_path / "again", tmp_path / "recorded")
-    assert [line.tolerance for line in recorded.lines[:2]] == [line.tolerance for line in found.lines[:2]]
 
 
-def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(runs, tmp_path) -> None:
-    root, values = tmp_path / "recorded", []
+def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(mine: Path, tmp_path: Path) -> None:
+    values = []
     for seed in range(3):
-        one = Cell("phantom-32px", TINY, "cpu", seed)
-        copy_evidence(CELL.folder(runs), one.folder(root))
-        change(one.folder(root), cell=str(one))
-        score(one.folder(root), skill=0.3, seed=seed)
-        table = evaluate(read_predictions(one.folder(root) / "predictions.parquet"), replicates=2).table
-        auroc = table[(table["label"] == "macro") & (table["metric"] == "auroc")]
-        values.append(auroc["value"].iloc[0])
+        folder = keep(mine, tmp_path, seed, skill=0.3)
+        table = evaluate(read_predictions(folder / "predictions.parquet"), replicates=2).table
+        values.append(table.query("label == 'macro' and metric == 'auroc'")["value"].iloc[0])
     expected = 4.302653 * np.std(values, ddof=1) * 2**0.5  # t at 97.5 % with two degrees of freedom
-    assert again(CELL, root).lines[0].tolerance == pytest.approx(expected)
-    copy_evidence(CELL.folder(runs), tmp_path / "mine")
-    score(tmp_path / "mine", skill=0.9, seed=9)
-    assert compare(CELL, tmp_path / "mine", root).lines[0].tolerance == pytest.approx(expected)
+    assert again(tmp_path).lines[0].tolerance == pytest.approx(expected)
+    better = keep(mine, tmp_path / "better", skill=0.9)
+    assert compare(CELL, better, tmp_path).lines[0].tolerance == pytest.approx(expected)
 
 
-def again(cell: Cell, recorded: Path) -> Comparison:
-    """The recorded run of ``cell`` beside a second one that gave the same."""
-    mine = recorded / "again" / str(cell)
-    copy_evidence(cell.folder(recorded), mine)
-    change(mine, attempts=2)
-    return compare(cell, mine, recorded)
-
-
-def test_a_run_beside_itself_is_no_agreement(runs, tmp_path) -> None:
-    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
-    found = compare(CELL, CELL.folder(runs), tmp_path)
+def test_a_run_beside_itself_is_no_agreement(mine: Path, tmp_path: Path) -> None:
+    copy_evidence(mine, CELL.folder(tmp_path))
+    found = compare(CELL, mine, tmp_path)
     assert found.verdict == "this is the recorded run itself: nothing was compared" and found.lines == []
 
 
-def test_a_busy_machine_is_said_and_its_speed_is_not_judged(runs, tmp_path) -> None:
+def test_a_busy_machine_is_said_and_its_speed_is_not_judged(mine: Path, tmp_path: Path) -> None:
     for seed in range(3):
-        one = Cell("phantom-32px", TINY, "cpu", seed)
-        copy_evidence(CELL.folder(runs), one.folder(tmp_path))
-        change(one.folder(tmp_path), cell=str(one), ended="2026-01-01T00:00:00+00:00")
-    timing = json.loads((CELL.folder(runs) / "record.json").read_text())["timing"]
-    mine = tmp_path / "mine"
-    copy_evidence(CELL.folder(runs), mine)
-    change(mine, timing=timing | {"others_share": 0.481})
-    found = compare(CELL, mine, tmp_path)
+        keep(mine, tmp_path, seed)
+    busy = keep(mine, tmp_path / "busy", timing={"others_share": 0.481}, attempts=2)
+    found = compare(CELL, busy, tmp_path)
     assert "yours trained beside other processes: others used 48 % of the cores" in found.notes
     assert found.lines[-1].origin == "on a busy machine: not judged"
 
 
-def test_the_spread_of_speed_is_that_of_one_machine(runs, tmp_path) -> None:
+def test_the_spread_of_speed_is_that_of_one_machine(mine: Path, tmp_path: Path) -> None:
     for seed, speed, cpu in ((0, 100.0, "A"), (1, 104.0, "A"), (2, 300.0, "B")):
-        one = Cell("phantom-32px", TINY, "cpu", seed)
-        copy_evidence(CELL.folder(runs), one.folder(tmp_path))
-        record = json.loads((one.folder(tmp_path) / "record.json").read_text())
-        timing, host = record["timing"] | {"images_per_second": speed}, record["host"] | {"cpu": cpu}
-        change(one.folder(tmp_path), cell=str(one), timing=timing, host=host)
-    speed = again(CELL, tmp_path).lines[-1]
+        keep(mine, tmp_path, seed, timing={"images_per_second": speed}, host={"cpu": cpu})
+    speed = again(tmp_path).lines[-1]
     assert speed.tolerance == pytest.approx(12.7062 * np.std([100, 104], ddof=1) * 2**0.5)
     assert speed.origin == "spread of 2 recorded seeds on this machine"
-    alone = Cell("phantom-32px", TINY, "cpu", 2)
-    speed = again(alone, tmp_path).lines[-1]
-    assert "one recorded seed on this machine" in speed.origin
+    alone = again(tmp_path, Cell("phantom-32px", TINY, "cpu", 2)).lines[-1]
+    assert "one recorded seed on this machine" in alone.origin
 
 
-def test_another_recipe_or_version_is_said_first(runs, tmp_path) -> None:
-    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
-    folder = CELL.folder(tmp_path)
-    record = json.loads((folder / "record.json").read_text())
-    recipe = record["recipe"] | {"epochs": 7}
-    change(folder, recipe=recipe, recipe_hash="0" * 12, versions=record["versions"] | {"timm": "0.9"})
-    notes = compare(CELL, CELL.folder(runs), tmp_path).notes
+def test_another_recipe_or_version_is_said_first(mine: Path, tmp_path: Path) -> None:
+    keep(mine, tmp_path, recipe={"epochs": 7}, recipe_hash="0" * 12, versions={"timm": "0.9"})
+    notes = compare(CELL, mine, tmp_path).notes
     assert "another one (epochs)" in notes[0] and any(note.startswith("timm: ") for note in notes)
 
 
-def test_without_recorded_evidence_it_says_so(runs, tmp_path) -> None:
-    found = compare(CELL, CELL.folder(runs), tmp_path)
+def test_without_recorded_evidence_it_says_so(mine: Path, tmp_path: Path) -> None:
+    found = compare(CELL, mine, tmp_path)
     assert found.inside and "nothing is recorded of it" in found.notes[0]
-    assert found.verdict == "no score was judged"
-    copy_evidence(CELL.folder(runs), CELL.folder(tmp_path))
-    scored = again(CELL, tmp_path)
-    assert [line.yours for line in found.lines] == [line.yours for line in scored.lines[:-1]]
-    assert "not judged" in readable(found)
+    assert found.verdict == "no score was judged" and "not judged" in readable(found)
+    copy_evidence(mine, CELL.folder(tmp_path))
+    assert [line.yours for line in found.lines] == [line.yours for line in again(tmp_path).lines[:-1]]
 
 
 def test_a_speed_alone_is_no_agreement() -> None:
@@ -172,12 +140,13 @@ def test_a_speed_alone_is_no_agreement() -> None:
         assert Comparison([], [score, speed]).verdict == said
 
 
-def test_a_cell_that_cannot_run_here_is_one_sentence_and_an_unknown_one_has_a_nearest() -> None:
-    study = ROOT / "config/config.yaml"
-    done = cxrbench("cell", "check", "nih128-64px/resnet18/neuron/seed0", "--study", study)
-    assert done.returncode == 3 and "cannot be trained here" in done.stderr
-    done = cxrbench("cell", "check", "nih128-64px/resnet81/cpu/seed0", "--study", study)
-    assert (
-        done.returncode == 1 and "it has no architecture 'resnet81'; did you mean 'resnet18'" in done.stderr
-    )
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("cell", "code", "message"),
+    [
+        ("nih128-64px/resnet18/neuron/seed0", 3, "cannot be trained here"),
+        ("nih128-64px/resnet81/cpu/seed0", 1, "no architecture 'resnet81'; did you mean 'resnet18'"),
+    ],
+)
+def test_a_cell_that_cannot_run_here_and_an_unknown_one_are_named(cell: str, code: int, message: str) -> None:
+    done = cxrbench("cell", "check", cell, "--study", ROOT / "config/config.yaml")
+    assert done.returncode == code and message in done.stderr and "Traceback" not in done.stderr

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -23,7 +24,7 @@ from conftest import ROOT, cxrbench
 from cxrbench.analysis.matrix import REFUSED
 from cxrbench.cli import app
 from cxrbench.evidence.predictions import SCORES, read_predictions, write_predictions
-from cxrbench.evidence.record import Failure, Record, read_record
+from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import as_text
 from cxrbench.study.files import sha256_file
@@ -33,20 +34,22 @@ FAILED = "nih128-64px/resnet18/cpu/seed101"  # seeds that no study has
 CHANGED = "nih128-64px/resnet18/cpu/seed102"
 HOSTILE = "<script>window.hacked = 1</script> \\input{/etc/passwd} 100% a_b <img src=x onerror=hack()> \" ' &"
 NETWORK = "broken_net"
+UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
 
 
 # -- evidence --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def built(from_evidence: Path) -> Path:
-    """Where all tables are; tests put folders of results beside them."""
-    return from_evidence
+def built(from_evidence: Path) -> Iterator[Path]:
+    """The folder with all tables, as working directory; tests put folders of results beside them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(from_evidence)
+        yield from_evidence
 
 
-def make(folder: Path, monkeypatch: pytest.MonkeyPatch, results: Path) -> str:
-    """The page of ``results`` by the public command, run in ``folder``."""
-    monkeypatch.chdir(folder)
+def make(results: Path) -> str:
+    """Return the page of ``results`` by the public command."""
     words = ["--results", results, "--study", results / "study.json", "--out", results / "report.html"]
     done = CliRunner().invoke(app, ["report", "html", *map(str, words)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -54,60 +57,44 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch, results: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def module_patch() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def page(built: Path, module_patch: pytest.MonkeyPatch) -> str:
+def page(built: Path) -> str:
     """The page of the recorded evidence."""
-    return make(built, module_patch, Path("results"))
+    return make(Path("results"))
 
 
 @pytest.fixture(scope="module")
-def hostile(built: Path, module_patch: pytest.MonkeyPatch) -> str:
+def hostile(built: Path) -> str:
     """A failed cell and a changed one beside the recorded, and hostile text wherever evidence has text."""
     results = Path("hostile")
-    shutil.copytree(built / "results", built / results)
-    folder = built / results / "cells" / FAILED
+    shutil.copytree("results", results)
+    folder = results / "cells" / FAILED
     folder.mkdir(parents=True)
     log = f"{'A' * 2**20}\n{HOSTILE}\n\x1b[31mred\x1b[0m \u202egnp.exe \x00\nlast line\n"
     (folder / "train.log").write_text(log)
-    record = read_record(built / "results/cells" / CELL)
+    record = read_record(Path("results/cells", CELL))
     failure = Failure(kind=HOSTILE, fingerprint=HOSTILE, returncode=1, last_lines=[HOSTILE, "B" * 2**20])
     changes = {"cell": FAILED, "status": "crashed", "phase": "train", "failure": failure, "dirty": True}
     changes |= {"history": record.history[:3], "predictions_sha256": None, "commit": "<i>c</i>"}
     changes |= {"log_sha256": sha256_file(folder / "train.log"), "versions": {"torch": HOSTILE}}
     (folder / "record.json").write_text(record.model_copy(update=changes).to_json())
-    change(built / results, record)
-    study = json.loads((built / results / "study.json").read_text())
+    changed = results / "cells" / CHANGED  # predictions that were edited after the run
+    shutil.copytree(results / "cells" / CELL, changed)
+    (changed / "record.json").write_text(record.model_copy(update={"cell": CHANGED}).to_json())
+    predictions = read_predictions(changed / "predictions.parquet")
+    write_predictions(changed / "predictions.parquet", predictions.assign(**(predictions[SCORES] * 0.5)))
+    study = json.loads((results / "study.json").read_text())
     real = {"dataset": "nih128-64px", "architectures": ["resnet18"], "platforms": ["cpu"]}
     study["cells"] += [study["cells"][0] | {"architectures": [NETWORK]}, real | {"seeds": [101, 102]}]
-    (built / results / "study.json").write_text(json.dumps(study))
-    module_patch.chdir(built)
+    (results / "study.json").write_text(json.dumps(study))
     records = [str(path) for path in results.glob("cells/*/*/*/*/record.json")]
     where = ["--study", f"{results}/study.json", "--out", f"{results}/tables/cells.csv"]
     assert CliRunner().invoke(app, ["report", "cells", *records, *where]).exit_code == 0
-    edit(built / results / "tables/claims.csv", "says", HOSTILE)
-    edit(built / results / "tables/table_auroc.csv", "Finding", HOSTILE)
-    return make(built, module_patch, results)
-
-
-def change(results: Path, record: Record) -> None:
-    """A cell whose predictions were edited after its run."""
-    folder = results / "cells" / CHANGED
-    shutil.copytree(results / "cells" / CELL, folder)
-    (folder / "record.json").write_text(record.model_copy(update={"cell": CHANGED}).to_json())
-    table = read_predictions(folder / "predictions.parquet")
-    write_predictions(folder / "predictions.parquet", table.assign(**(table[SCORES] * 0.5)))
-
-
-def edit(path: Path, column: str, text: str) -> None:
-    """Put ``text`` into the first row of a CSV."""
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    table.loc[0, column] = text
-    table.to_csv(path, index=False)
+    for name, column in (("claims", "says"), ("table_auroc", "Finding")):
+        path = results / f"tables/{name}.csv"
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        table.loc[0, column] = HOSTILE
+        table.to_csv(path, index=False)
+    return make(results)
 
 
 # -- reading a page --------------------------------------------------------------------------------
@@ -164,59 +151,51 @@ def test_the_page_is_one_well_formed_document_that_names_nothing_outside(page: s
     assert policy is not None and policy.startswith("default-src 'none'")
 
 
-def test_headings_tables_and_figures_can_be_found_without_seeing_them(built: Path, page: str) -> None:
+def test_headings_tables_and_figures_can_be_found_without_seeing_them(page: str) -> None:
     read = Read(page)
     levels = [int(tag[1]) for tag, _ in read.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert len(read.all("table")) == len(read.all("caption")) > 25
     assert all(one.get("scope") in ("row", "col") for one in read.all("th"))
-    assert all(one.get("alt") for one in read.all("img"))
+    assert all(len(one["alt"] or "") > 40 for one in read.all("img"))
     assert len(read.all("img")) == len(figures())
-
-
-def test_verdicts_come_first_and_every_claim_is_in_the_ledger(built: Path, page: str) -> None:
-    sections = [one["id"] for one in Read(page).all("section")]
-    assert sections == ["verdicts", "claims", "tables", "figures", "cells", "words"]
-    read = Read(page)
-    claims = pd.read_csv(built / "results/tables/claims.csv", keep_default_na=False)
-    for row in claims.itertuples():
-        assert row.id in read.words and " ".join(row.says.split()) in read.words
-    for verdict, count in claims["verdict"].value_counts().items():
-        assert f"{verdict} {count}" in read.words
-
-
-def test_every_table_of_the_paper_is_on_it_with_the_rows_of_its_csv(built: Path, page: str) -> None:
-    words = Read(page).words
-    for name in tables():
-        with open(built / f"results/tables/table_{name}.csv", newline="") as file:
-            for row in csv.reader(file):
-                assert all(" ".join(text.split()) in words for text in row), f"{name}: {row}"
-
-
-def test_a_cell_says_where_its_evidence_is_from_and_how_to_run_it_again(built: Path, page: str) -> None:
-    read, record = Read(page), read_record(ROOT / "data/recorded" / CELL)
-    part = read.words.split("All cells.")[-1]
-    for shown in (
-        f"make cell CELL={CELL}",
-        "evidence recorded",
-        record.ended,
-        record.commit,
-        record.host.cpu,
-        record.versions["torch"],
-        record.recipe_hash,
-        (ROOT / "data/recorded" / CELL / "train.log").read_text().splitlines()[-1],
-    ):
-        assert shown in part, shown
-    for cell in pd.read_csv(built / "results/tables/cells.csv")["cell"]:
-        assert f"make cell CELL={cell}" in part  # those that nobody ran too
-
-
-def test_every_caption_is_text_and_every_figure_has_words() -> None:
     for item in [*tables().values(), *figures().values()]:
         caption = as_text(item.caption, {})
         assert caption.endswith((".", "not run")) and not re.search(r"[\\{}~]", caption), item.name
-    assert all(len(item.alt) > 40 for item in figures().values())
+
+
+def test_the_page_has_every_claim_table_and_cell_with_how_to_run_it_again(built: Path, page: str) -> None:
+    read, record = Read(page), read_record(ROOT / "data/recorded" / CELL)
+    sections = [one["id"] for one in read.all("section")]
+    assert sections == ["verdicts", "claims", "tables", "figures", "cells", "words"]
+    words = read.words
+    claims = pd.read_csv("results/tables/claims.csv", keep_default_na=False)
+    assert all(row.id in words and " ".join(row.says.split()) in words for row in claims.itertuples())
+    assert all(f"{verdict} {count}" in words for verdict, count in claims["verdict"].value_counts().items())
+    for name in tables():
+        with open(f"results/tables/table_{name}.csv", newline="") as file:
+            for row in csv.reader(file):
+                assert all(" ".join(text.split()) in words for text in row), f"{name}: {row}"
+    part = words.split("All cells.")[-1]
+    for cell in pd.read_csv("results/tables/cells.csv")["cell"]:
+        assert f"make cell CELL={cell}" in part  # those that nobody ran too
+    log = (ROOT / "data/recorded" / CELL / "train.log").read_text().splitlines()
+    facts = ("evidence recorded", record.ended, record.commit, record.host.cpu, record.versions["torch"])
+    for shown in (*facts, record.recipe_hash, log[-1]):
+        assert shown in part, shown
+
+
+def test_the_page_shows_the_matrix_of_cells_csv(built: Path, page: str) -> None:
+    (table,) = re.findall(r'<table class="matrix">(.*?)</table>', page, flags=re.S)
+    cells = pd.read_csv("results/tables/cells.csv", keep_default_na=False)
+    cells["state"] = cells["origin"].where(cells["status"] == "ok", cells["status"])
+    groups = cells.groupby(["dataset", "architecture", "platform", "state"]).size().reset_index(name="seeds")
+    unrun = groups[groups["state"] == "not run"]
+    assert re.findall(r'<th scope="col">(.*?)</th>', table)[2:] == list(cells["platform"].unique())
+    assert Counter(re.findall(r'class="badge .*?">(.*?)</span>', table)) == Counter(groups["state"])
+    assert Counter(re.findall(r'aria-label="(.*?)"', table)) == Counter(cells["cell"][cells["origin"] != ""])
+    assert Counter(map(int, re.findall(r"(\d+) seed", table))) == Counter(unrun["seeds"])
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -234,30 +213,22 @@ def test_hostile_text_is_shown_as_it_is_and_does_nothing(hostile: str) -> None:
     assert "root:" not in read.words
 
 
-def test_a_line_of_a_megabyte_is_cut_and_the_lines_after_it_are_there(hostile: str, page: str) -> None:
+def test_a_failed_and_a_changed_cell_are_shown_and_long_lines_are_cut(hostile: str, page: str) -> None:
     read = Read(hostile)
+    for shown in ("status crashed", "phase train", "crashed (unexpected)", "returncode 1", "failed 1"):
+        assert shown in read.words, shown
+    part = read.words.split(f"{CHANGED} fresh")[-1]
+    assert "This evidence is refused: predictions.parquet: its sha256 differs" in part
     assert len(hostile) < len(page) + 200_000
     assert max(len(run) for run in re.findall("A+", read.text)) == 400 and "A … [cut]" in read.text
     assert max(len(run) for run in re.findall("B+", read.text)) == 2000
     assert "last line" in read.words
 
 
-def test_a_failed_cell_shows_its_failure(hostile: str) -> None:
-    read = Read(hostile)
-    for shown in ("status crashed", "phase train", "crashed (unexpected)", "returncode 1", "failed 1"):
-        assert shown in read.words, shown
-
-
-def test_evidence_changed_after_its_run_is_refused_and_the_rest_goes_on(hostile: str) -> None:
-    part = Read(hostile).words.split(f"{CHANGED} fresh")[-1]
-    assert "This evidence is refused: predictions.parquet: its sha256 differs" in part
-
-
-def test_a_study_that_nobody_ran_has_a_page(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_nobody_ran_has_a_page(built: Path) -> None:
     results = Path("unrun")
-    shutil.copytree(built / "results", built / results)
-    shutil.rmtree(built / results / "cells")
-    folder, items = built / results / "tables", tables()
+    shutil.copytree("results", results, ignore=shutil.ignore_patterns("cells"))
+    folder, items = results / "tables", tables()
     for name in ("metrics", "cost", "claims", "parity"):
         pd.read_csv(folder / f"{name}.csv")[:0].to_csv(folder / f"{name}.csv", index=False)
     cells = pd.read_csv(folder / "cells.csv", dtype=str, keep_default_na=False)
@@ -266,7 +237,7 @@ def test_a_study_that_nobody_ran_has_a_page(built: Path, monkeypatch: pytest.Mon
     cells.to_csv(folder / "cells.csv", index=False)
     for name in items:
         (folder / f"table_{name}.csv").write_text("\n")
-    read = Read(make(built, monkeypatch, results))
+    read = Read(make(results))
     assert "No cell of this study has been run, and none is recorded." in read.words
     assert read.words.count("Nothing of this has been run.") == len(items) + 1  # and no claim
     assert f"recorded 0 fresh 0 failed 0 not run {len(cells) - 1} refused 1" in read.words
@@ -292,13 +263,9 @@ def test_the_same_evidence_gives_the_same_bytes_elsewhere_and_without_torch(
     (tmp_path / "poison/torch.py").write_text("raise SystemExit('torch was imported')")
     changes = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "7", "COLUMNS": "40"}
     changes |= {"PYTHONPATH": f"{tmp_path / 'poison'}{os.pathsep}{ROOT / 'src'}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "cxrbench", "report", "html", "--study", "results/study.json"],
-        cwd=tmp_path / "elsewhere",
-        env=os.environ | changes,
-        capture_output=True,
-        text=True,
-    )
+    words = [sys.executable, "-m", "cxrbench", "report", "html", "--study", "results/study.json"]
+    where = {"cwd": tmp_path / "elsewhere", "env": os.environ | changes}
+    done = subprocess.run(words, capture_output=True, text=True, **where)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "elsewhere/results/report.html").read_text(encoding="utf-8") == page
     for place in (str(tmp_path), str(built), str(ROOT), os.uname().nodename):
@@ -306,8 +273,6 @@ def test_the_same_evidence_gives_the_same_bytes_elsewhere_and_without_torch(
 
 
 # -- in a browser ----------------------------------------------------------------------------------
-
-LOGGED = {"browser": "ALL", "performance": "ALL"}
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +286,7 @@ def chromium() -> Iterator[Any]:
     options.binary_location = browser
     for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", LOGGED)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     yield found
     found.quit()
@@ -330,33 +295,28 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def opened(chromium: Any, built: Path, hostile: str) -> Any:
     """The browser with the page of hostile evidence open, read from a file, on a wide screen."""
-    screen(chromium, 1280, reduced_motion="reduce")  # so that scrolling is done when it returns
+    screen(chromium, 1280)  # so that scrolling is done when it returns
     chromium.get((built / "hostile/report.html").as_uri())
     return chromium
 
 
-def screen(browser: Any, width: int, **media: str) -> None:
-    """Set the width of the screen in CSS pixels, and what the reader prefers."""
+def screen(browser: Any, width: int, motion: str = "reduce") -> None:
+    """Set the width of the screen in CSS pixels, and whether the reader likes motion."""
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [
-        {"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in media.items()
-    ]
+    features = [{"name": "prefers-reduced-motion", "value": motion}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def header(browser: Any, table: str, name: str) -> tuple[Any, Any]:
-    """A header cell and the button in it."""
+def sorted_by(browser: Any, table: str, name: str, key: str = "") -> tuple[str, list[str]]:
+    """Sort a table by a column, with a key or a click; return the direction and the column's texts."""
     found = f"//table[@id='{table}']//th[@scope='col'][normalize-space(.)='{name}']"
     cell = browser.find_element("xpath", found)
-    return cell, cell.find_element("tag name", "button")
-
-
-def column(browser: Any, table: str, index: int) -> list[str]:
-    """The texts of a column of a table, in the order in which they stand on the page."""
-    rows = "[...document.getElementById(arguments[0]).tBodies[0].rows]"
-    script = f"return {rows}.map(row => row.cells[arguments[1]].textContent.trim())"
-    return browser.execute_script(script, table, index)
+    button = cell.find_element("tag name", "button")
+    button.send_keys(key) if key else button.click()
+    rows = "[...arguments[0].closest('table').tBodies[0].rows]"
+    script = f"return {rows}.map(row => row.cells[arguments[0].cellIndex].textContent.trim())"
+    return cell.get_attribute("aria-sort"), browser.execute_script(script, cell)
 
 
 @pytest.mark.slow
@@ -372,44 +332,28 @@ def test_it_opens_quietly_and_asks_for_nothing(opened: Any) -> None:
 
 
 @pytest.mark.slow
-def test_tables_sort_by_click_and_by_keyboard(opened: Any) -> None:
+def test_tables_sort_by_click_and_by_keyboard_and_the_ledger_filters(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    before = column(opened, "table_claims", 1)
-    cell, button = header(opened, "table_claims", "claims")
-    assert cell.get_attribute("aria-sort") is None
-    button.click()
-    assert cell.get_attribute("aria-sort") == "ascending"
-    assert column(opened, "table_claims", 1) == sorted(before, key=int) != before
-    button.send_keys(Keys.ENTER)
-    assert cell.get_attribute("aria-sort") == "descending"
-    assert column(opened, "table_claims", 1) == sorted(before, key=int, reverse=True)
-    assert opened.find_element("id", "said").get_attribute("textContent") == "Sorted by claims, descending."
-    other, button = header(opened, "table_claims", "Source")
-    button.send_keys(Keys.SPACE)
-    assert other.get_attribute("aria-sort") == "ascending" and cell.get_attribute("aria-sort") is None
-    assert column(opened, "table_claims", 0) == sorted(column(opened, "table_claims", 0))
-
-
-@pytest.mark.slow
-def test_rows_without_a_number_come_last_in_both_directions(opened: Any) -> None:
-    _, button = header(opened, "cells_list", "Images/s")
-    for _ in range(2):
-        button.click()
-        told = column(opened, "cells_list", 5)
-        assert [bool(text) for text in told] == sorted((bool(text) for text in told), reverse=True)
-
-
-@pytest.mark.slow
-def test_the_ledger_shows_only_rows_with_the_words_asked_for(opened: Any, built: Path) -> None:
-    claims = pd.read_csv(built / "hostile/tables/claims.csv", keep_default_na=False)
+    opened.execute_script(UNFOLD)
+    said = opened.find_element("id", "said")
+    up = sorted_by(opened, "table_claims", "claims")
+    assert up == ("ascending", sorted(up[1], key=int))
+    down = sorted_by(opened, "table_claims", "claims", Keys.ENTER)
+    assert down == ("descending", sorted(up[1], key=int, reverse=True))
+    assert said.get_attribute("textContent") == "Sorted by claims, descending."
+    sources = sorted_by(opened, "table_claims", "Source", Keys.SPACE)
+    assert sources == ("ascending", sorted(sources[1]))
+    assert len(opened.find_elements("css selector", "#table_claims [aria-sort]")) == 1
+    for _ in range(2):  # rows without a number come last in both directions
+        filled = [bool(text) for text in sorted_by(opened, "cells_list", "Images/s")[1]]
+        assert filled == sorted(filled, reverse=True)
+    claims = pd.read_csv("hostile/tables/claims.csv", keep_default_na=False)
     opened.find_element("css selector", ".filter input").send_keys("contradicted")
     rows = opened.find_elements("css selector", "#ledger tbody tr")
     shown = [row for row in rows if row.is_displayed()]
     assert len(rows) == len(claims) > len(shown) >= (claims["verdict"] == "contradicted").sum()
-    assert (
-        opened.find_element("id", "said").get_attribute("textContent") == f"{len(shown)} of {len(rows)} rows."
-    )
+    assert said.get_attribute("textContent") == f"{len(shown)} of {len(rows)} rows."
 
 
 @pytest.mark.slow
@@ -432,10 +376,9 @@ def test_the_keyboard_reaches_the_verdicts_first_and_links_unfold_a_cell(opened:
 @pytest.mark.parametrize("width", [320, 360, 768, 1280])
 def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
     screen(opened, width)
-    opened.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
-    wide, visible = opened.execute_script(
-        "const d = document.documentElement; return [d.scrollWidth, d.clientWidth]"
-    )
+    opened.execute_script(UNFOLD)
+    measure = "const d = document.documentElement; return [d.scrollWidth, d.clientWidth]"
+    wide, visible = opened.execute_script(measure)
     assert wide == visible > width - 20  # but for a scroll bar
     outside = """return [...document.querySelectorAll('main *')].filter(one => !one.closest('.scroll')
         && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))"""
@@ -463,15 +406,11 @@ return low;
 
 
 @pytest.mark.slow
-def test_every_text_stands_out_from_its_ground(opened: Any) -> None:
+def test_text_stands_out_and_moves_only_for_those_who_like_it(opened: Any) -> None:
     assert opened.execute_script(CONTRAST) == []
-
-
-@pytest.mark.slow
-def test_motion_only_for_those_who_like_it(opened: Any) -> None:
     behaviour = "return getComputedStyle(document.documentElement).scrollBehavior"
     assert opened.execute_script(behaviour) == "auto"
-    screen(opened, 1280, reduced_motion="no-preference")
+    screen(opened, 1280, motion="no-preference")
     assert opened.execute_script(behaviour) == "smooth"
 
 
@@ -488,20 +427,15 @@ def test_a_print_holds_what_was_folded(opened: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_screen_reader_finds_landmarks_and_a_name_for_everything(opened: Any, built: Path) -> None:
-    opened.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+def test_a_screen_reader_finds_landmarks_and_a_name_for_everything(opened: Any) -> None:
+    opened.execute_script(UNFOLD)
     nodes = opened.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    told = [
-        (one["role"]["value"], one.get("name", {}).get("value", "").strip())
-        for one in nodes
-        if not one.get("ignored")
-    ]
-    roles = [role for role, _ in told]
-    for landmark in ("banner", "navigation", "main"):
-        assert roles.count(landmark) == 1, landmark
+    shown = [one for one in nodes if not one.get("ignored")]
+    told = Counter((one["role"]["value"], one.get("name", {}).get("value", "").strip()) for one in shown)
+    roles = Counter(one["role"]["value"] for one in shown)
+    assert roles["banner"] == roles["navigation"] == roles["main"] == 1
     named = ("button", "link", "image", "table", "searchbox", "heading", "columnheader", "region")
-    assert [pair for pair in told if pair[0] in named and not pair[1]] == []
-    unnamed = [pair for pair in told if pair == ("group", "")]  # what folds is a group, its summary names it
-    assert len(unnamed) == len(opened.find_elements("tag name", "details"))
-    assert roles.count("image") == len(figures()) and roles.count("table") > 25
-    assert ("link", CELL) in told
+    assert not any(told[role, ""] for role in named)
+    assert told["group", ""] == len(opened.find_elements("tag name", "details"))  # a summary names it
+    assert roles["image"] == len(figures()) and roles["table"] > 25
+    assert told["link", CELL]

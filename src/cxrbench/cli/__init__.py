@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, cell, cells, cost, data, neuron, power, report, results, sagemaker
+from cxrbench.cli import audit, cell, cells, cost, data, neuron, report, results, sagemaker
 from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
@@ -40,6 +40,16 @@ Check all recorded evidence, then see what follows from it:
 EPILOG = """Tables go to standard output (--json: the same rows), messages to standard error.
 Exit codes: 0 done; 1 wrong input, or outside its tolerance; 2 wrong command
 line; 3 cannot be trained here; 75 training interrupted, call again."""
+
+
+def schema(folder: Path = Path("workflow/schemas")) -> None:
+    """Write the JSON Schemas of study and run record, generated from the types."""
+    from cxrbench.cli.schemas import write_schemas
+
+    for path in write_schemas(folder):
+        say(f"wrote {path}")
+
+
 # The order in which a user meets them: panels and, inside each, commands.
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "1. Data: download, check, pack": {"data": data.app},
@@ -57,12 +67,12 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "4. What follows: scores, money, claims": {
         "evaluate": results.evaluate,
-        "power": power.power,
+        "power": results.power,
         "cost": cost.app,
         "claims": results.claims,
         "audit": audit.audit,
     },
-    "5. Paper and measurements of speed": {"report": report.app},
+    "5. Paper and measurements of speed": {"report": report.app, "schema": schema},
 }
 ROOT = Path(__file__).parents[3]
 if (ROOT / "benchmarks").is_dir():  # they lie beside src/, outside what is installed elsewhere
@@ -76,8 +86,7 @@ class InOrder(TyperGroup):
     """The commands in the order of the steps; typer would put groups after single commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        steps = [name for panel in STEPS.values() for name in panel]
-        return [*steps, *(name for name in self.commands if name not in steps)]
+        return [name for panel in STEPS.values() for name in panel]
 
 
 app = typer.Typer(
@@ -102,20 +111,8 @@ def main() -> None:
         os.environ["TERM"] = "dumb"  # rich would still print in bold
     try:
         app()
-    except UserError as error:
-        complain(str(error))
-        sys.exit(1)
-    except OSError as error:
-        if (message := explained(error)) is None:
+    except (UserError, OSError) as error:
+        if (message := explained(error) if isinstance(error, OSError) else error) is None:
             raise
         complain(str(message))
         sys.exit(1)
-
-
-@app.command(rich_help_panel="5. Paper and measurements of speed")
-def schema(folder: Path = Path("workflow/schemas")) -> None:
-    """Write the JSON Schemas of study and run record, generated from the types."""
-    from cxrbench.cli.schemas import write_schemas
-
-    for path in write_schemas(folder):
-        say(f"wrote {path}")

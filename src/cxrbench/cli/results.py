@@ -1,13 +1,27 @@
-"""Commands about results: score predictions, print the ledger of claims."""
+"""Commands about results: score predictions, size a comparison, print the ledger of claims."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import PRICES, RESULTS, PricesOption, complain, say
+from cxrbench.cli.words import (
+    PRICES,
+    RESULTS,
+    JsonOption,
+    PricesOption,
+    TablesOption,
+    complain,
+    print_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cxrbench.analysis.power import Spread
 
 SOURCE = (
     "Predictions as Parquet, or a record.json beside them. Columns: image; label_NAME (0 or 1) and score_NAME"
@@ -18,22 +32,21 @@ SOURCE = (
 def evaluate(
     source: Annotated[Path, typer.Argument(help=SOURCE)],
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
     replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,
 ) -> None:
     """Score predictions: AUROC, F1 in every definition and more, with intervals clustered by patient."""
     from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
+    from cxrbench.study.files import write_csv
 
-    cell_record = source.name == "record.json"
-    table, notes = (evaluate_cell if cell_record else evaluate_file)(source, replicates)
+    score = evaluate_cell if source.name == "record.json" else evaluate_file
+    table, notes = score(source, replicates)
     if out:
-        from cxrbench.study.files import write_csv
-
         write_csv(out, table)
     for note in notes:
         say(note)
     if as_json:
-        print(table.to_json(orient="records", indent=1))
+        print_json(table)
     elif not out:
         print(readable(table))
 
@@ -41,17 +54,18 @@ def evaluate(
 def claims(
     file: Annotated[Path, typer.Option(help="The claims.")] = Path("data/claims.yaml"),
     prices: PricesOption = PRICES,
-    tables: Annotated[Path, typer.Option(help="Folder of the result tables.")] = RESULTS / "tables",
+    tables: TablesOption = RESULTS / "tables",
     out: Annotated[Path | None, typer.Option(help="CSV to write, of all claims.")] = None,
     source: Annotated[str | None, typer.Option(help="Show the claims of this source only, as ours.")] = None,
     why: Annotated[bool, typer.Option("--why", help="Also the arithmetic behind each verdict.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
     from cxrbench.claims.file import read_claims
     from cxrbench.claims.inputs import read_context, show
     from cxrbench.claims.ledger import broken, check_claims, drifted, outdated
     from cxrbench.study.errors import UserError, suggestion
+    from cxrbench.study.files import write_csv
 
     known = read_claims(file)
     if source is not None and source not in known.sources:
@@ -59,7 +73,7 @@ def claims(
     ledger = check_claims(known, read_context(prices, tables))
     shown = ledger if source is None else ledger[ledger["source"] == source]
     if as_json:
-        print(shown.to_json(orient="records", indent=1))
+        print_json(shown)
     elif not out:
         for row in shown.itertuples():
             print(f"{row.id:5} {row.verdict:20} {row.says}")
@@ -75,6 +89,99 @@ def claims(
     if len(lost):
         raise typer.Exit(1)  # and no table: what a failed step leaves must not pass for its result
     if out:
-        from cxrbench.study.files import write_csv
-
         write_csv(out, ledger)
+
+
+def power(
+    group: Annotated[
+        str | None, typer.Argument(help="Only dataset/architecture/platform, or its start.")
+    ] = None,
+    margin: Annotated[float, typer.Option(help="The margin of equivalence.")] = 0.01,
+    difference: Annotated[float | None, typer.Option(help="Also what it takes to see this one.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="auroc, f1_macro or f1_micro, of the recorded spread.")
+    ] = "auroc",
+    patients: Annotated[int | None, typer.Option(help="Test patients; else those that were scored.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds on each platform.")] = 3,
+    share: Annotated[
+        list[float] | None, typer.Option(help="Part of the seed variance that a platform makes anew, 0 to 1.")
+    ] = None,
+    patient_se: Annotated[
+        float | None, typer.Option(help="Given instead: a network's own error over --measured-on patients.")
+    ] = None,
+    seed_sd: Annotated[
+        float, typer.Option(help="With it: the networks' spread in skill between seeds.")
+    ] = 0.0,
+    measured_on: Annotated[int | None, typer.Option(help="Patients behind --patient-se.")] = None,
+    tables: TablesOption = RESULTS / "tables",
+    as_json: JsonOption = False,
+) -> None:
+    """What patients and seeds can show about two platforms, and how many a margin needs (power 80 %).
+
+    Of means over findings and pooled F1; single findings are not sized.
+    From the recorded spread, or from given numbers: --patient-se 0.0037 --measured-on 510 --seed-sd 0.009.
+    """
+    import pandas as pd
+
+    from cxrbench.analysis.power import Design, Spread, answers
+    from cxrbench.paper.power import SHARES
+    from cxrbench.study.errors import UserError
+
+    if patient_se is None:
+        known = _recorded(tables / "spread.csv", group or "", metric)
+    elif on := measured_on or patients:
+        known = [({}, Spread(patient_se, on, seed_sd))]
+    else:
+        raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
+    rows = [
+        named | answers(spread, Design(patients or spread.patients, seeds, each), margin, difference)
+        for named, spread in known
+        for each in share or SHARES
+    ]
+    table = pd.DataFrame(rows).convert_dtypes()
+    if difference is None:
+        table = table.drop(columns=["difference", "seeds_to_see", "patients_to_see"])
+    if as_json:
+        print_json(table)
+    else:
+        print(_readable(table).to_string(index=False))
+
+
+def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
+    """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
+    import pandas as pd
+
+    from cxrbench.analysis.power import recorded_spreads
+    from cxrbench.paper.power import METRICS
+    from cxrbench.study.errors import UserError, suggestion
+
+    if metric not in METRICS:
+        raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, METRICS)}")
+    if not path.exists():
+        raise UserError(
+            f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
+        )
+    chosen = []
+    names: dict[str, None] = {}  # in their order
+    for named, spread, _ in recorded_spreads(pd.read_csv(path)):
+        name = f"{named['dataset']}/{named['architecture']}/{named['platform']}"
+        names[name] = None
+        if named["metric"] == metric and (not group or f"{name}/".startswith(f"{group}/")):
+            chosen.append((named, spread))
+    if not chosen:
+        raise UserError(f"{group or metric}: no spread over seeds is known{suggestion(group, names)}")
+    return chosen
+
+
+_COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
+_FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
+_FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")
+
+
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows for a terminal: short numbers, and words where no number suffices."""
+    texts = {
+        name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
+        for name in table.columns.intersection(list(_FORMATS))
+    }
+    return table.assign(**{name: column.fillna("none would do") for name, column in texts.items()})

@@ -1,42 +1,48 @@
-"""What all commands share: options, default places, and how they speak to a person."""
+"""What all commands share: options, default places, and messages."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform/seedN")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
+PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
+RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
+ResultsOption = Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")]
 StudyOption = Annotated[
     Path, typer.Option("--study", help="The study: YAML, or JSON as the graph resolves it.")
 ]
-CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform/seedN")]
-RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
-PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
-PRICES = Path("data/prices.csv")
+TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
-STUDY, PACKED, RECORDED, RESULTS = (
-    Path("config/config.yaml"),
-    Path("data/packed"),
-    Path("data/recorded"),
-    Path("results"),
-)
+PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
+RESULTS, STUDY = Path("results"), Path("config/config.yaml")
+
+
+def print_json(rows: pd.DataFrame) -> None:
+    """Print the rows of a table as JSON."""
+    print(rows.to_json(orient="records", indent=1))
 
 
 def say(text: str) -> None:
-    """A message to the person, apart from output that is data."""
+    """Print a message, apart from output that is data."""
     print(text, file=sys.stderr, flush=True)
 
 
 def complain(text: str) -> None:
-    """What went wrong, with our name before it: red on a terminal that shows colours, plain elsewhere."""
+    """Print what went wrong after our name: red on a terminal that shows colours, plain elsewhere."""
     name = "\x1b[1;31mcxrbench:\x1b[0m" if coloured(sys.stderr) else "cxrbench:"
     say(f"{name} {text}")
 
 
 def coloured(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal that shows colours and whose user wants them (no-color.org)."""
+    """Return whether ``stream`` is a terminal that shows colours and whose user wants them (no-color.org)."""
     able = os.environ.get("TERM", "dumb") != "dumb"
     return stream.isatty() and able and not os.environ.get("NO_COLOR")

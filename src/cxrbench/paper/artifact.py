@@ -1,13 +1,15 @@
-"""The artifact appendix: major claims, the experiments that show them, and where each criterion is proved.
+"""The artifact appendix: major claims, the experiments that show them, the criteria met, recorded systems.
 
 Claims and experiments are in data/claims.yaml, the criteria of artifact committees in data/criteria.csv.
-Scores, tolerances, hours and money come from recorded evidence, so that a fresh cell changes none of it; what
-no evidence can tell, a person's minutes, is an estimate and is called one.
+Scores, tolerances, hours and money come from recorded evidence, so that a fresh cell changes none of them; a
+person's minutes, which no evidence has, are an estimate.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -17,14 +19,14 @@ from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import OURS, Claim, Claims, Experiment, read_claims
 from cxrbench.cost.costs import cost_table, pricing_of
-from cxrbench.evidence.record import RECORD, read_record
+from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import Recorded
-from cxrbench.paper.blocks import as_markdown, renewed
-from cxrbench.paper.latex import escape, tabular
+from cxrbench.paper.blocks import as_markdown, renew
+from cxrbench.paper.latex import HEAD, escape, tabular
 from cxrbench.paper.ledger import CLAIMS
-from cxrbench.paper.systems import systems
-from cxrbench.study.cells import Cell
-from cxrbench.study.config import Study, read_study
+from cxrbench.paper.summary import summary
+from cxrbench.study.cells import Cell, find_cells
+from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.study.readers import Row, Text, one_of, read_rows
@@ -45,48 +47,41 @@ class Criterion(Row):
     note: str
 
 
-_CLAIM_WIDTHS = ("6.4cm", "1.2cm", "3.0cm", "1.6cm", "1.7cm")
-_EXPERIMENT_WIDTHS = ("5.4cm", "1.3cm", "1.4cm", "2.1cm", "2.3cm", "1.5cm")
-
-
 @dataclass(frozen=True)
 class Artifact:
-    """What the appendix is made from: the files above, the ledger's rows of our claims, recorded evidence."""
+    """What the appendix is made from: the claims, the ledger's rows of ours, the study, recorded evidence."""
 
     file: Claims
     ledger: pd.DataFrame
-    criteria: pd.DataFrame
-    study: Study
-    study_file: Path
+    study: Path
     recorded: Path
 
     @classmethod
-    def read(cls, ledger: pd.DataFrame, study: Path, recorded: Path) -> Artifact:
-        """Read the files; ``ledger`` is claims.csv. UserError for a criterion of unknown state."""
+    def read(cls, results: Path, study: Path, recorded: Path) -> Artifact:
+        """Read the claims and ``results``/tables/claims.csv. UserError where that lacks one of ours."""
+        ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
         ours, file = ledger[ledger["source"] == OURS].set_index("id"), read_claims(CLAIMS)
         if missing := [claim.id for claim in file.ours if claim.id not in ours.index]:
             raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
-        return cls(file, ours, read_criteria(), read_study(study), study, recorded)
+        return cls(file, ours, study, recorded)
 
     def claims(self) -> pd.DataFrame:
-        """Our claims by their ids in the ledger: what we say and where, expectation, verdict, experiment."""
-        rows = []
-        for claim in self.file.ours:
-            row = self.ledger.loc[claim.id]
-            rows.append(
-                {
-                    "": claim.id,
-                    "Claim": claim.says,
-                    "Section": claim.where,
-                    "Expected": _expected(row),
-                    "Verdict": row["verdict"],
-                    "Experiment": claim.experiment or "-",
-                }
-            )
+        """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
+        rows = [
+            {
+                "": claim.id,
+                "Claim": claim.says,
+                "Section": claim.where,
+                "Expected": _expected(self.ledger.loc[claim.id]),
+                "Verdict": self.ledger.loc[claim.id, "verdict"],
+                "Experiment": claim.experiment or "-",
+            }
+            for claim in self.file.ours
+        ]
         return pd.DataFrame(rows)
 
     def experiments(self) -> pd.DataFrame:
-        """E1 to En: command, what it shows, expected result with tolerance, and what it costs a reviewer."""
+        """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
         rows = []
         for name, experiment in self.file.experiments.items():
             result, hours, money, disk = self._cost(experiment)
@@ -106,44 +101,59 @@ class Artifact:
         return pd.DataFrame(rows)
 
     def _cost(self, one: Experiment) -> tuple[str, str, str, str]:
-        """Result with tolerance, compute, money, disk."""
+        """Return result with tolerance, compute, money, disk."""
         if one.measured:
             disk = f"{one.measured.disk_mib:g} MiB" if one.measured.disk_mib else "none"
             return "", f"{one.measured.seconds:g} s on {one.measured.where}", "own machine", disk
         if one.cell is None:
             return "", "not measured", "own machine", "not measured"
-        folder = one.cell.folder(self.recorded)
+        folder, disk = one.cell.folder(self.recorded), self._packed(one.cell)
         if not (folder / RECORD).exists() or Recorded(self.recorded).refused(one.cell):
-            return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, self._packed(one.cell)
-        (cost,) = cost_table([folder], PRICES, pricing_of(self.study_file)).itertuples()
-        host = read_record(folder).host
+            return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, disk
+        record = read_record(folder)
+        (cost,) = cost_table([folder], PRICES, pricing_of(self.study)).itertuples()
+        host, scores = record.host, tolerances(one.cell, self.recorded)
+        result = f"Recorded: status {record.status}."
+        if scores:
+            texts = (f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
+            result = f"Recorded: {', '.join(texts)} ({scores[0].origin})."
         machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
         money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
-        return (
-            _scores(one.cell, self.recorded),
-            f"{cost.hours_total:.2f} h on {machine}",
-            money,
-            self._packed(one.cell),
-        )
+        return result, f"{cost.hours_total:.2f} h on {machine}", money, disk
 
     def _packed(self, cell: Cell) -> str:
-        """Bytes of a cell's packed images: one per pixel; unknown when nothing is recorded of its data."""
+        """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
+        study = read_study(self.study)
         folders = sorted(self.recorded.glob(f"{cell.dataset}/*/*/seed*/{RECORD}"))
-        if not folders or cell.dataset not in self.study.datasets:
+        if not folders or cell.dataset not in study.datasets:
             return "not measured"
-        identity = read_record(folders[0]).dataset
-        pixels = self.study.dataset(cell.dataset).pixels
+        identity, pixels = read_record(folders[0]).dataset, study.dataset(cell.dataset).pixels
         return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
 
 
+def _expected(row: pd.Series) -> str:
+    """Return what a claim states, its unit and tolerance, as the ledger has them."""
+    if row["stated"] == "":
+        return "-"
+    tolerance = float(row["tolerance"] or 0)
+    return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
+
+
+def _spans(ours: tuple[Claim, ...], experiment: str) -> str:
+    """Return the ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
+    runs = groupby(ours, key=lambda claim: claim.experiment == experiment)
+    spans = [[claim.id for claim in run] for shown, run in runs if shown]
+    return ", ".join(ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}" for ids in spans) or "-"
+
+
 def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
-    """Every :class:`Criterion` of the file, as text."""
+    """Return every :class:`Criterion` of the file, as text. UserError for an unknown state."""
     rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
     return pd.DataFrame(rows, columns=Criterion.columns())
 
 
 def numbers(read: Any) -> dict[str, str]:
-    """What the appendix's prose may name; ``read`` is the study's :class:`Results`."""
+    """Return what the appendix's prose may name; ``read`` is the study's :class:`Results`."""
     claims, criteria = read_claims(CLAIMS), read_criteria()
     states = criteria["state"].value_counts()
     minutes = sum(one.human_minutes for one in claims.experiments.values())
@@ -157,88 +167,130 @@ def numbers(read: Any) -> dict[str, str]:
     }
 
 
+# -- systems ---------------------------------------------------------------------------------------
+
+
+def systems(recorded: Path) -> pd.DataFrame:
+    """Return one row of texts per distinct system below ``recorded``, without refused evidence."""
+    evidence = Recorded(recorded)
+    cells = [cell for cell in find_cells(recorded) if not evidence.refused(cell)]
+    records = [read_record(cell.folder(recorded)) for cell in cells]
+    found = pd.DataFrame({"cell": cells, "record": records}, dtype=object)
+    groups = found.groupby([found["record"].map(_machine), found["record"].map(_software)])
+    rows = [
+        (f"S{number}", *system, _when(some["record"]), _named(some["cell"]))
+        for number, (system, some) in enumerate(groups, start=1)
+    ]
+    return pd.DataFrame(rows, columns=["System", "Machine", "Software", "Commit and date", "Cells"])
+
+
+def _machine(record: Record) -> str:
+    host = record.host
+    device = host.device
+    if not device.startswith("CPU"):
+        memory = f", {host.device_memory_gib:g} GiB each" if host.device_memory_gib else ""
+        device = f"{host.device_count} x {device}{memory}"
+    parts = (f"{host.cpu}, {host.cores} cores, {host.memory_gib:g} GiB", device, host.instance, host.os)
+    return "; ".join(part for part in parts if part)
+
+
+def _software(record: Record) -> str:
+    versions = record.versions | {"driver": record.host.driver, "SDK": record.host.sdk}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+
+
+def _when(records: Iterable[Record]) -> str:
+    """Return commits, a changed work tree marked, with the days of their runs."""
+    days: dict[str, list[str]] = {}
+    for record in records:
+        commit = record.commit[:7] + (" (changed)" if record.dirty else "")
+        days.setdefault(commit, []).append(record.ended[:10])
+    spans = {commit: dict.fromkeys((min(dates), max(dates))) for commit, dates in days.items()}
+    return "; ".join(f"{commit}, {' to '.join(span)}" for commit, span in spans.items())
+
+
+def _named(cells: Iterable[Cell]) -> str:
+    """Return names of cells; seeds of one group as a pattern that every command expands."""
+    seeds: dict[str, list[str]] = {}
+    for cell in cells:
+        group, _, seed = str(cell).rpartition("/seed")
+        seeds.setdefault(group, []).append(seed)
+    patterns = (f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for some in seeds.values())
+    return ", ".join(f"{group}/seed{pattern}" for group, pattern in zip(seeds, patterns, strict=True))
+
+
+# -- LaTeX and Markdown ----------------------------------------------------------------------------
+
+
 def write_artifact(made: Artifact, out: Path) -> None:
-    """Write ``out``/artifact_claims.tex and artifact_experiments.tex; two pages with the prose."""
+    """Write artifact_claims.tex and artifact_experiments.tex (with the prose two pages), and systems.tex."""
     claims = made.claims().map(lambda text: escape(text, longest=400))
     table = made.experiments()
+    shown = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
     what = [
         rf"{escape(row.Experiment)}: \newline \code{{{_typed(row.Command)}}} \newline "
         + escape(row.Expected, longest=600)
         for row in table.itertuples()
     ]
-    shown = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
     shown.insert(1, "Experiment, command and expected result", what)
-    write_text(out / "artifact_claims.tex", _ragged(claims, _CLAIM_WIDTHS))
-    write_text(out / "artifact_experiments.tex", _ragged(shown, _EXPERIMENT_WIDTHS))
+    _write(out / "artifact_claims.tex", claims, "6.4cm", "1.2cm", "3.0cm", "1.6cm", "1.7cm")
+    _write(out / "artifact_experiments.tex", shown, "5.4cm", "1.3cm", "1.4cm", "2.1cm", "2.3cm", "1.5cm")
+    write_text(out / "systems.tex", HEAD + _longtable(systems(made.recorded)))
+
+
+def _write(path: Path, table: pd.DataFrame, *widths: str) -> None:
+    write_text(path, tabular(table, "@{}l" + "".join(f"p{{{width}}}" for width in widths) + "@{}"))
+
+
+def _typed(command: str) -> str:
+    """Return LaTeX of a command: two hyphens stay two, and a long name may be broken after a slash."""
+    return _breakable(escape(command).replace("--", "-{}-"))
+
+
+def _breakable(latex: str) -> str:
+    return latex.replace("/", r"/\allowbreak{}")
+
+
+def _longtable(table: pd.DataFrame) -> str:
+    """Return the systems as a longtable, or a sentence when nothing is recorded."""
+    if table.empty:
+        return "\\emph{No cell is recorded.}\n"
+    texts = table.map(lambda text: _breakable(escape(text, longest=2000)))
+    lines = [
+        r"\begin{longtable}{@{}lP{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}@{}}",  # P is ragged, see main.tex
+        rf"\toprule {' & '.join(table.columns)} \\ \midrule \endhead",
+        *(rf"{' & '.join(row)} \\" for row in texts.itertuples(index=False)),
+        r"\bottomrule",
+        r"\end{longtable}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def write_markdown(made: Artifact, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
-    criteria = made.criteria.drop(columns="note").assign(
-        proof=[_proof(row.proof, row.note) for row in made.criteria.itertuples()]
-    )
-    names = {
-        "number": "",
-        "criterion": "Criterion",
-        "asked_by": "Asked by",
-        "state": "State",
-        "proof": "Proof",
-    }
+    criteria = read_criteria()
+    proofs = "`" + criteria["proof"].str.replace(r"\s*;\s*", "`, `", regex=True) + "`"
+    notes = (". " + criteria["note"]).where(criteria["note"] != "", "")
+    criteria = criteria.drop(columns="note").assign(proof=proofs + notes)
     blocks = {
-        "claims": as_markdown(made.claims()),
-        "experiments": as_markdown(_code(made.experiments())),
-        "systems": as_markdown(systems(made.recorded)),
-        "criteria": as_markdown(criteria.rename(columns=names)),
+        "claims": made.claims(),
+        "experiments": _with_code(made.experiments()),
+        "systems": systems(made.recorded),
+        "criteria": criteria.set_axis(["", "Criterion", "Asked by", "State", "Proof"], axis=1),
     }
-    write_text(path, renewed(path.read_text(encoding="utf-8"), blocks, str(path)))
+    renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 
 
-def map_of_claims(made: Artifact) -> str:
-    """The README's claims map: experiments with the claims they show and what they cost."""
-    table = _code(made.experiments())
-    return as_markdown(table[["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]])
+def write_readme(made: Artifact, results: Path, readme: Path, figure: Path) -> None:
+    """Put the summary of ``results`` and the map of claims into the README, and draw ``figure`` (PNG)."""
+    from cxrbench.paper.figures import write_picture  # matplotlib takes a second
+
+    printed = summary(results, Path("paper/paper.pdf")).strip("\n")
+    columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
+    experiments = as_markdown(_with_code(made.experiments())[columns])
+    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": experiments})
+    write_picture(results, figure)
 
 
-def _ragged(table: pd.DataFrame, widths: tuple[str, ...]) -> str:
-    return tabular(table, "@{}l" + "".join(f"p{{{width}}}" for width in widths) + "@{}")
-
-
-def _typed(command: str) -> str:
-    """LaTeX of a command: two hyphens stay two, and a long name may be broken after a slash."""
-    return escape(command).replace("--", "-{}-").replace("/", r"/\allowbreak{}")
-
-
-def _code(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(Command=[f"`{command}`" for command in table["Command"]])
-
-
-def _spans(ours: tuple[Claim, ...], experiment: str) -> str:
-    """The ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
-    shown = [position for position, claim in enumerate(ours) if claim.experiment == experiment]
-    starts = [position for position in shown if position - 1 not in shown]
-    ends = [position for position in shown if position + 1 not in shown]
-    spans = (
-        ours[a].id if a == b else f"{ours[a].id} to {ours[b].id}" for a, b in zip(starts, ends, strict=True)
-    )
-    return ", ".join(spans) or "-"
-
-
-def _proof(proof: str, note: str) -> str:
-    named = ", ".join(f"`{one.strip()}`" for one in proof.split(";"))
-    return f"{named}. {note}" if note else named
-
-
-def _expected(row: pd.Series) -> str:
-    """What a claim states, its unit and tolerance, as the ledger has them."""
-    if row["stated"] == "":
-        return "-"
-    tolerance = float(row["tolerance"] or 0)
-    return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
-
-
-def _scores(cell: Cell, recorded: Path) -> str:
-    """Return a recorded cell's scores with the tolerance of training it again."""
-    if not (scores := tolerances(cell, recorded)):
-        return f"Recorded: status {read_record(cell.folder(recorded)).status}."
-    texts = (f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
-    return f"Recorded: {', '.join(texts)} ({scores[0].origin})."
+def _with_code(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(Command="`" + table["Command"] + "`")

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_text
+
+
+def renew(path: Path, blocks: Mapping[str, str]) -> None:
+    """Put every block in its place in the file ``path``; UserError where one has no place."""
+    write_text(path, renewed(path.read_text(encoding="utf-8"), blocks, str(path)))
 
 
 def renewed(text: str, blocks: Mapping[str, str], name: str) -> str:
-    """``text`` with every block in its place; UserError, which calls the file ``name``, when one has none."""
+    """Return ``text`` with every block in its place; ``name`` is the file that a UserError names."""
     for key, block in blocks.items():
-        places = list(re.finditer(rf"<!-- begin {key} -->\n(.*?)<!-- end {key} -->", text, flags=re.S))
-        if len(places) != 1:
-            raise UserError(
-                f"{name} has not one pair of markers <!-- begin {key} --> and <!-- end {key} -->; "
-                "restore it with git"
-            )
-        start, end = places[0].span(1)
-        text = text[:start] + block + text[end:]
+        begin, end = f"<!-- begin {key} -->", f"<!-- end {key} -->"
+        parts = re.split(rf"(?<={begin}\n).*?(?={end})", text, flags=re.S)
+        if len(parts) != 2:
+            raise UserError(f"{name} has not one pair of markers {begin} and {end}; restore it with git")
+        text = block.join(parts)
     return text
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-    """A table of texts as a Markdown table between empty lines; bars in texts are escaped."""
+    """Return a table of texts as a Markdown table between empty lines; bars in texts are escaped."""
     rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
     cells = ([str(text).replace("|", r"\|").replace("\n", " ") for text in row] for row in rows)
     return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in cells) + "\n"

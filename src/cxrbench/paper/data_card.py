@@ -8,43 +8,37 @@ import pandas as pd
 
 from cxrbench.analysis.label_noise import label_noise
 from cxrbench.analysis.splits import splits
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.registry import read_registry
 from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
-from cxrbench.paper.blocks import renewed
+from cxrbench.paper.blocks import renew
 from cxrbench.paper.label_noise import shown as shown_noise
 from cxrbench.paper.splits import shown as shown_splits
-from cxrbench.study.files import write_text
 
 
 def write_card(card: Path, registry: Path) -> None:
     """Renew every generated part of ``card``; UserError when one has lost its place."""
-    write_text(card, card_text(card.read_text(encoding="utf-8"), registry))
-
-
-def card_text(text: str, registry: Path) -> str:
-    """``text`` with what stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` renewed."""
-    return renewed(text, {name: f"\n{block}\n" for name, block in blocks(registry).items()}, "data/README.md")
+    renew(card, blocks(registry))
 
 
 def blocks(registry: Path) -> dict[str, str]:
-    """The generated parts as Markdown, by name."""
+    """Return the generated parts as Markdown, by name."""
     parts = splits()
-    return {
-        "counts": _markdown(_counts()),
-        "views": _markdown(_views()),
-        "splits": _markdown(shown_splits(parts)),
-        "labels": _markdown(_labels(parts)),
-        "noise": _markdown(shown_noise(label_noise())),
-        "files": _markdown(_files(registry)),
-        "resizing": _markdown(contrast_table()),
+    tables = {
+        "counts": _counts(),
+        "views": _views(),
+        "splits": shown_splits(parts),
+        "labels": _labels(parts),
+        "noise": shown_noise(label_noise()),
+        "files": _files(registry),
+        "resizing": contrast_table(),
     }
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    return str(table.to_markdown(index=False, disable_numparse=True)) + "\n"
+    return {
+        name: f"\n{table.to_markdown(index=False, disable_numparse=True)}\n\n"
+        for name, table in tables.items()
+    }
 
 
 def _counts() -> pd.DataFrame:
@@ -53,47 +47,37 @@ def _counts() -> pd.DataFrame:
     rows = {
         "Images": len(table),
         "Patients": len(per_patient),
-        "Images without a finding": int((findings == 0).sum()),
-        "Images with several findings": int((findings > 1).sum()),
-        "Patients with one image": int((per_patient == 1).sum()),
-        "Most images of one patient": int(per_patient.max()),
+        "Images without a finding": (findings == 0).sum(),
+        "Images with several findings": (findings > 1).sum(),
+        "Patients with one image": (per_patient == 1).sum(),
+        "Most images of one patient": per_patient.max(),
         "Median age in years, over images": int(table["age"].median()),
-        "Oldest in years": int(table["age"].max()),
+        "Oldest in years": table["age"].max(),
     }
-    return pd.DataFrame({"What": list(rows), "How many": [f"{count:,}" for count in rows.values()]})
+    return pd.DataFrame([(name, f"{count:,}") for name, count in rows.items()], columns=["What", "How many"])
 
 
 def _views() -> pd.DataFrame:
-    """Images by view and sex, and how common a finding is in each."""
-    table = read_nih_table()
-    rows = []
-    for (view, sex), some in table.groupby(["view", "sex"]):
-        without = (some[list(FINDINGS)].sum(axis=1) == 0).mean()
-        rows.append(
-            {
-                "View": view,
-                "Sex": sex,
-                "Images": f"{len(some):,}",
-                "Without a finding": f"{100 * without:.1f} %",
-            }
-        )
-    return pd.DataFrame(rows)
+    """Return images by view and sex, and how common a finding is in each."""
+    rows = [
+        (*group, f"{len(some):,}", f"{100 * (some[list(FINDINGS)].sum(axis=1) == 0).mean():.1f} %")
+        for group, some in read_nih_table().groupby(["view", "sex"])
+    ]
+    return pd.DataFrame(rows, columns=["View", "Sex", "Images", "Without a finding"])
 
 
 def _labels(parts: pd.DataFrame) -> pd.DataFrame:
-    """Positive images per finding, for each part of the published splits."""
-    table = read_nih_table()
-    columns = {"Finding": list(FINDINGS), "All": [f"{table[finding].sum():,}" for finding in FINDINGS]}
-    for split in PUBLISHED:
-        for part in SPLITS:
-            row = parts[(parts["split"] == split) & (parts["part"] == part)].iloc[0]
-            columns[f"{split} {part}"] = [f"{row[finding]:,}" for finding in FINDINGS]
-    return pd.DataFrame(columns)
+    """Return positive images per finding, for each part of the published splits."""
+    counts = {"All": read_nih_table()[list(FINDINGS)].sum()}
+    for row in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
+        counts[f"{row['split']} {row['part']}"] = row
+    rows = {name: [f"{count[finding]:,}" for finding in FINDINGS] for name, count in counts.items()}
+    return pd.DataFrame({"Finding": FINDINGS, **rows})
 
 
 def _files(registry: Path) -> pd.DataFrame:
-    rows = []
-    for file in read_registry(registry):
-        size = "not stated" if file.size is None else f"{file.size:,}"
-        rows.append({"Dataset": file.dataset, "File": file.name, "Bytes": size, "Terms": file.licence})
-    return pd.DataFrame(rows)
+    rows = [
+        (file.dataset, file.name, "not stated" if file.size is None else f"{file.size:,}", file.licence)
+        for file in read_registry(registry)
+    ]
+    return pd.DataFrame(rows, columns=["Dataset", "File", "Bytes", "Terms"])

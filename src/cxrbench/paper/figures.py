@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -13,25 +14,39 @@ matplotlib.use("Agg")  # never a window
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
+from sklearn.metrics import roc_curve
 
+from cxrbench.analysis.calibration import reliability
 from cxrbench.analysis.evaluate import read_metrics
-from cxrbench.analysis.matrix import NOT_RUN, State, in_words, matrix, tally
+from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
+from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.phantom import VIEWS, examples
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
+from cxrbench.paper.fmt import words
 from cxrbench.paper.items import Item, figures
-from cxrbench.paper.results import parity_drawn, processors_differ, read_measurements, read_parity
+from cxrbench.paper.results import PHANTOM, read_measurements, read_parity
 from cxrbench.study.files import written_aside
 
 WIDTH = 6.3  # inches: the text width of the paper
-STYLE = {
+# Okabe and Ito's colours, dark to light, so that they differ in grey and for the colour-blind.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+STYLE: Any = {
     "font.family": "STIXGeneral",  # the paper is set in Times
     "mathtext.fontset": "stix",
     "font.size": 9,
     "axes.labelsize": 9,
+    "axes.prop_cycle": plt.cycler(color=COLOURS),
+    "figure.constrained_layout.use": True,
+    "figure.labelsize": 9,
     "legend.fontsize": 8,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
@@ -42,10 +57,7 @@ STYLE = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
 }
-# Okabe and Ito's colours, dark to light, so that they differ in grey and for the colour-blind.
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-MARKERS = ("o", "s", "^", "D", "v", "P")
-DASHES = ("-", "--", "-.", ":")
+GROUP = ["dataset", "architecture", "platform"]
 
 
 def write_figures(results: Path, out: Path, recorded: Path) -> None:
@@ -53,6 +65,15 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
     for item, figure in drawn_figures(results, recorded):
         with written_aside(out / f"{item.name}.pdf") as aside:
             figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
+
+
+def write_picture(results: Path, path: Path) -> None:
+    """Draw the README's figure, AUROC per finding, as PNG."""
+    metrics, spread = read_metrics(results / "tables/metrics.csv"), pd.read_csv(results / "tables/spread.csv")
+    with plt.rc_context(STYLE), written_aside(path) as aside:
+        figure = auroc_per_label(metrics, spread)
+        figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
+        plt.close(figure)
 
 
 def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]]:
@@ -65,7 +86,7 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]
         "steps": lambda: read_measurements(recorded, "steps"),
         "evidence": lambda: results / "cells",
     }
-    with plt.rc_context(STYLE):  # type: ignore[arg-type]
+    with plt.rc_context(STYLE):
         for item in figures().values():
             inputs = (
                 read[name]() if name in read else pd.read_csv(results / f"tables/{name}.csv")
@@ -76,240 +97,282 @@ def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]
             plt.close(figure)
 
 
-# -- cells -----------------------------------------------------------------------------------------
-
-_FILL = {"fresh": "#0072B2", "recorded": "#56B4E9", NOT_RUN: "#FFFFFF"}
-
-
-def cells_by_status(cells: pd.DataFrame) -> Figure:
-    """One square per group of seeds: what was run here, what is recorded, what nobody ran."""
-    rows, columns = matrix(cells, in_words(cells)), list(cells["platform"].unique())
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.32 * len(rows)), layout="constrained")
-    for y, row in enumerate(rows):
-        for x, platform in enumerate(columns):
-            if counts := tally([row.platforms[platform]]):
-                _draw_states(axes, x, y, counts)
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(rows)), [f"{row.dataset}, {row.architecture}" for row in rows])
-    axes.set(xlim=(-0.6, len(columns) - 0.4), ylim=(len(rows) - 0.5, -0.5))
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    return figure
-
-
-def _draw_states(axes: Axes, x: int, y: int, counts: dict[State, int]) -> None:
-    """Draw one entry of the matrix: a colour where all seeds are in one state, and the counts."""
-    words = [state.word for state in counts]
-    colour = _FILL.get(words[0], "#E69F00") if len(words) == 1 else "#E4F1FA"
-    axes.add_patch(plt.Rectangle((x - 0.48, y - 0.42), 0.96, 0.84, facecolor=colour, edgecolor="0.4", lw=0.5))
-    text = ", ".join(f"{state} ({count})" for state, count in counts.items())
-    dark = words == ["fresh"]
-    axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=8)
-
-
-# -- curves ----------------------------------------------------------------------------------------
-
-
-def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
-    """Loss by epoch, training and validation, one panel per dataset; thin lines are single seeds."""
-    scored = cells[cells["status"] == "ok"]
-    datasets = list(dict.fromkeys(scored["dataset"]))
-    if not datasets:
-        return no_evidence("No cell has run.")
-    each = {dataset: _groups(scored[scored["dataset"] == dataset]) for dataset in datasets}
-    height = 2.6 + _more_entries(map(len, each.values()))
-    figure, panels = plt.subplots(
-        1, len(datasets), figsize=(WIDTH, height), layout="constrained", squeeze=False
-    )
-    for (dataset, groups), axes in zip(each.items(), panels[0], strict=True):
-        for (name, some), colour, dash in zip(groups.items(), cycle(COLOURS), cycle(DASHES), strict=False):
-            for number, cell in enumerate(some):
-                history = pd.DataFrame([vars(one) for one in read_record(folder / cell / RECORD).history])
-                axes.plot(history["epoch"], history["train_loss"], color=colour, ls=dash, lw=0.6, alpha=0.6)
-                label = name if number == 0 else None
-                axes.plot(history["epoch"], history["val_loss"], color=colour, ls=dash, label=label)
-        axes.set(title=dataset, xlabel="epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        _legend_below(axes)
-    panels[0][0].set_ylabel("mean binary cross-entropy")
-    return figure
-
-
-def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
-    """Test ROC curves per finding of the first real dataset with scores (else of the phantoms)."""
-    scored = cells[cells["status"] == "ok"]
-    if scored.empty:
-        return no_evidence("No cell has run.")
-    datasets = sorted(dict.fromkeys(scored["dataset"]), key=lambda name: name.startswith("phantom"))
-    groups = _groups(scored[scored["dataset"] == datasets[0]])
-    beside = len(groups) <= _ENTRIES  # the legend, where the last panel would be
-    height = 3.1 if beside else 3.1 + _ENTRY * np.ceil(len(groups) / 3)
-    figure, panels = plt.subplots(
-        3, 5, figsize=(WIDTH, height), layout="constrained", sharex=True, sharey=True, squeeze=False
-    )
-    styles = list(zip(cycle(COLOURS), cycle(DASHES), groups, strict=False))
-    for colour, dash, name in styles:
-        predictions = read_predictions(folder / groups[name][0] / PREDICTIONS)
-        test = predictions[predictions["split"] == "test"]
-        for finding, axes in zip(FINDINGS, panels.flat, strict=False):
-            _roc(axes, test[f"label_{finding}"].to_numpy(), test[f"score_{finding}"].to_numpy(), colour, dash)
-    for finding, axes in zip(FINDINGS, panels.flat, strict=False):
-        axes.plot([0, 1], [0, 1], color="0.7", lw=0.5)
-        axes.set_title(finding.replace("_", " "), fontsize=8, pad=2)
-        axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    last = panels[-1, -1]
-    last.axis("off")
-    handles = [plt.Line2D([], [], color=colour, ls=dash, label=name) for colour, dash, name in styles]
-    if beside:
-        last.legend(handles=handles, loc="center", title=datasets[0], title_fontsize=8)
-    else:
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, title=datasets[0])
-    panels[-1, 2].set_xlabel("1 - specificity", fontsize=9)  # the figure's own label would cross the legend
-    figure.supylabel("sensitivity", fontsize=9)
-    return figure
-
-
-def _roc(axes: Axes, labels: np.ndarray, scores: np.ndarray, colour: str, dash: str) -> None:
-    from sklearn.metrics import roc_curve
-
-    if 0 < labels.sum() < len(labels):
-        false_positive, true_positive, _ = roc_curve(labels, scores)
-        axes.plot(false_positive, true_positive, color=colour, ls=dash, lw=0.9)
-    else:
-        axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
-
-
-# -- AUROC -----------------------------------------------------------------------------------------
-
-
-def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Test AUROC per finding, one panel per dataset: means over seeds with 95 % intervals of these means.
-
-    ``spread`` (spread.csv) has the intervals over patients and seeds; one seed has its own, over patients.
-    """
-    rows = metrics[metrics["metric"] == "auroc"]
-    datasets = list(dict.fromkeys(rows["dataset"]))
-    if not datasets:
-        return no_evidence("No cell has run.")
-    groups_of = rows.drop_duplicates(["dataset", "architecture", "platform"])["dataset"].value_counts()
-    height = 3.6 + _more_entries(groups_of)
-    figure, panels = plt.subplots(
-        1, len(datasets), figsize=(WIDTH, height), layout="constrained", sharey=True, squeeze=False
-    )
-    labels = [*FINDINGS, "macro"]
-    for dataset, axes in zip(datasets, panels[0], strict=True):
-        groups = rows[rows["dataset"] == dataset].groupby(["architecture", "platform"], sort=False)
-        offsets = np.linspace(-0.25, 0.25, len(groups)) if len(groups) > 1 else [0.0]
-        for (group, some), offset, colour, marker in zip(
-            groups, offsets, cycle(COLOURS), cycle(MARKERS), strict=False
-        ):
-            mean = _mean_of_seeds(some, spread).reindex(labels)
-            y = np.arange(len(labels)) + offset
-            axes.hlines(y, mean["ci_low"], mean["ci_high"], color=colour, lw=0.9)
-            axes.plot(mean["value"], y, marker, color=colour, ms=3.5, label=", ".join(group))
-        axes.axvline(0.5, color="0.7", lw=0.5)
-        axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
-        axes.set(title=dataset, xlabel="AUROC", xlim=(0.3, 1.0))
-        axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
-        _legend_below(axes)
-    panels[0][0].invert_yaxis()
-    return figure
-
-
-def _mean_of_seeds(some: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
-    """Value and interval by label of one group's AUROC."""
-    shown = ["value", "ci_low", "ci_high"]
-    if some["cell"].nunique() == 1:
-        return some.set_index("label")[shown]
-    keys = ["dataset", "architecture", "platform", "metric"]
-    same = (spread[keys] == some[keys].iloc[0].tolist()).all(axis=1)
-    return spread[same].rename(columns={"mean": "value"}).set_index("label")[shown]
-
-
-# -- parity ----------------------------------------------------------------------------------------
-
-
-def parity(rows: pd.DataFrame) -> Figure:
-    """Differences in macro AUROC between platforms, and between seeds of one platform, beside the margin.
-
-    A star marks rows whose two sides ran on different processors.
-    """
-    rows = parity_drawn(rows)
-    if rows.empty:
-        return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.2 * len(rows)), layout="constrained")
-    margin = rows["margin"].iloc[0]
-    axes.axvspan(-margin, margin, color="0.9", lw=0)
-    axes.axvline(0, color="0.6", lw=0.5)
-    names = []
-    for y, row in enumerate(rows.itertuples()):
-        floor = row.kind == "noise floor"
-        colour = "0.45" if floor else COLOURS[1]
-        axes.hlines(y, row.ci_low, row.ci_high, color=colour, lw=1)
-        axes.plot(
-            row.difference, y, "o" if floor else "s", color=colour, ms=4, mfc="white" if floor else colour
-        )
-        pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
-        names.append(f"{row.dataset} {row.architecture} {pair}{' *' if processors_differ(row) else ''}")
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="difference in macro AUROC", ylim=(len(names) - 0.5, -0.5))
-    return figure
-
-
-# -- speed -----------------------------------------------------------------------------------------
-
-
-def throughput(rows: pd.DataFrame) -> Figure:
-    """Share of the device's limit that our loop and timm reach, per machine and network."""
-    if rows.empty:
-        return no_evidence("No speed has been recorded.")
-    contenders = {"ours": "this paper's loop", "timm_best": "timm, channels last", "timm": "timm, defaults"}
-    names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.6 + 0.36 * len(rows)), layout="constrained")
-    offsets = np.linspace(-0.22, 0.22, len(contenders))
-    for (name, label), offset, colour, marker in zip(
-        contenders.items(), offsets, COLOURS, MARKERS, strict=False
-    ):
-        shares = [np.divide(blocks[name], blocks["limit"]) for blocks in rows["blocks_of_each"]]
-        low, middle, high = np.array([np.percentile(share, [25, 50, 75]) for share in shares]).T
-        y = np.arange(len(rows)) + offset
-        axes.hlines(y, low, high, color=colour, lw=0.9)
-        axes.plot(middle, y, marker, color=colour, ms=4, label=label)
-    axes.axvline(1, color="0.7", lw=0.5)
-    axes.set_yticks(range(len(rows)), names)
-    axes.set(xlabel="share of the device's limit", ylim=(len(rows) - 0.5, -0.5))
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
 # -- common ----------------------------------------------------------------------------------------
 
 
-_ENTRY = 0.2  # inches that one more line of a legend takes
-_ENTRIES = 4  # lines that every figure has room for
-
-
-def _more_entries(counts: Iterable[int]) -> float:
-    """Inches that a figure grows by when a legend of ``counts`` lines stands below each of its panels."""
-    return _ENTRY * max(0, max(counts) - _ENTRIES)
-
-
-def _legend_below(axes: Axes) -> None:
-    """A legend under a panel that has no free corner; placed in inches, so that the layout finds room."""
-    anchor = axes.transAxes + ScaledTranslation(0, -0.38, axes.figure.dpi_scale_trans)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
-
-
-def _groups(cells: pd.DataFrame) -> dict[str, list[str]]:
-    """'architecture, platform' -> its cells, one per seed."""
-    found = cells.groupby(["architecture", "platform"], sort=False)["cell"]
-    return {", ".join(group): list(some) for group, some in found}
-
-
 def no_evidence(text: str) -> Figure:
-    """A figure that says in words why there is nothing to see."""
+    """Return a figure that says in words why there is nothing to see."""
     figure, axes = plt.subplots(figsize=(WIDTH, 0.6))
     axes.text(0.5, 0.5, text, ha="center", va="center")
     axes.axis("off")
     return figure
+
+
+def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple[Figure, Axes]:
+    """Return axes with a line of ``inches`` for each of ``names``, the first at the top."""
+    figure, axes = plt.subplots(figsize=(WIDTH, more + inches * len(names)))
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    return figure, axes
+
+
+def _by_dataset(
+    rows: pd.DataFrame, height: float, sharey: bool
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a panel for each dataset beside its rows, with room for a legend of networks below it."""
+    groups = rows.groupby("dataset", sort=False)
+    size = (WIDTH, height + 0.2 * max(0, groups["network"].nunique().max() - 4))  # four fit into ``height``
+    figure, panels = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=sharey)
+    for axes, (dataset, _) in zip(panels[0], groups, strict=True):
+        axes.set_title(dataset)
+    return figure, [(axes, some) for axes, (_, some) in zip(panels[0], groups, strict=True)]
+
+
+def _legend_below(axes: Axes) -> None:
+    """Put the legend below a panel; placed in inches, so that the layout finds room."""
+    anchor = axes.transAxes + ScaledTranslation(0, -0.38, axes.figure.dpi_scale_trans)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
+
+
+def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
+    """Yield each item with a colour and a marker; both start again after six."""
+    return zip(items, cycle(COLOURS), cycle(MARKERS), strict=False)
+
+
+def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float = 0.25) -> None:
+    """Draw ``value`` with ``ci_low`` to ``ci_high`` of ``rows`` at ``y``; groups of ``by`` are ``apart``."""
+    groups = rows.groupby(by, sort=False)
+    offsets = np.linspace(-apart, apart, len(groups)) if len(groups) > 1 else [0.0]
+    for ((name, some), offset), colour, marker in styled(zip(groups, offsets, strict=True)):
+        axes.hlines(y[some.index] + offset, some["ci_low"], some["ci_high"], color=colour, lw=0.9)
+        axes.plot(some["value"], y[some.index] + offset, marker, color=colour, ms=4, label=name)
+
+
+def with_network(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add ``network``: 'architecture, platform'."""
+    return rows.assign(network=rows["architecture"] + ", " + rows["platform"])
+
+
+def _first_seeds(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the first scored seed of each network on the first real dataset, else on phantoms."""
+    scored = with_network(cells[cells["status"] == "ok"])
+    scored = scored.sort_values("dataset", key=lambda names: names.str.startswith(PHANTOM), kind="stable")
+    return scored[scored["dataset"].isin(scored["dataset"].head(1))].drop_duplicates("network")
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+_FILL = {"fresh": "#56B4E9", "recorded": "#A9D9F4", NOT_RUN: "#EFEFEF", "several": "#E4F1FA"}
+_FAILED = "#E69F00"
+
+
+def cells_by_status(cells: pd.DataFrame) -> Figure:
+    """Draw a square per group of seeds: its states with their counts; a colour where all are in one."""
+    rows, platforms = matrix(cells, in_words(cells)), list(cells["platform"].unique())
+    counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
+    texts = [[", ".join(f"{state} ({n})" for state, n in some.items()) for some in line] for line in counts]
+    kinds = [[next(iter(some)).word if len(some) == 1 else "several" for some in line] for line in counts]
+    colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.32 * len(rows)))
+    sns.heatmap(
+        pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
+        mask=np.array(texts) == "", annot=np.array(texts), fmt="", annot_kws={"color": "black", "size": 8},
+        cmap=ListedColormap([*_FILL.values(), _FAILED]), vmin=0, vmax=len(_FILL), cbar=False,
+        linewidths=4, linecolor="white", ax=axes,
+    )  # fmt: skip
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    return figure
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Draw losses by epoch, one panel per dataset and one line per seed: validation thick, training thin."""
+    scored = with_network(cells[cells["status"] == "ok"])
+    if scored.empty:
+        return no_evidence("No cell has run.")
+    figure, panels = _by_dataset(scored, 2.6, sharey=False)
+    for axes, some in panels:
+        histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in some["cell"]}
+        losses = pd.concat([pd.DataFrame(each).assign(cell=cell) for cell, each in histories.items()])
+        losses = losses.merge(some[["cell", "network"]])
+        each = {"hue": "network", "style": "network", "units": "cell", "estimator": None, "ax": axes}
+        sns.lineplot(losses, x="epoch", y="train_loss", lw=0.6, alpha=0.6, legend=False, **each)
+        sns.lineplot(losses, x="epoch", y="val_loss", **each)
+        axes.set_ylabel("mean binary cross-entropy" if axes is figure.axes[0] else "")
+        axes.locator_params(axis="x", integer=True)
+        _legend_below(axes)
+    return figure
+
+
+def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Draw test ROC curves per finding, of each network's first seed on the main dataset."""
+    networks = _first_seeds(cells)
+    if networks.empty:
+        return no_evidence("No cell has run.")
+    beside = len(networks) <= 4  # the legend, where the last panel would be
+    height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
+    figure, panels = plt.subplots(3, 5, figsize=(WIDTH, height), sharex=True, sharey=True)
+    *drawn, last = panels.flat
+    for row, dash in zip(networks.itertuples(), cycle(("-", "--", "-.", ":")), strict=False):
+        predictions = read_predictions(folder / row.cell / PREDICTIONS)
+        test = predictions[predictions["split"] == "test"]
+        (key,) = last.plot([], [], dash, label=row.network)
+        for finding, axes in zip(FINDINGS, drawn, strict=True):
+            if test[f"label_{finding}"].nunique() == 2:
+                curve = roc_curve(test[f"label_{finding}"], test[f"score_{finding}"])
+                axes.plot(*curve[:2], dash, color=key.get_color(), lw=0.9)
+            else:
+                axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
+    for finding, axes in zip(FINDINGS, drawn, strict=True):
+        axes.axline((0, 0), slope=1, color="0.7", lw=0.5)
+        axes.set_title(words(finding), fontsize=8, pad=2)
+        axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    last.axis("off")
+    where: dict[str, Any] = {"loc": "center"} if beside else {"loc": "outside lower center", "ncols": 3}
+    title = {"title": networks["dataset"].iloc[0], "title_fontsize": 8}
+    (last if beside else figure).legend(*last.get_legend_handles_labels(), **where, **title)
+    panels[-1, 2].set_xlabel("1 - specificity")  # the figure's own label would cross the legend
+    figure.supylabel("sensitivity")
+    return figure
+
+
+def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
+    """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals.
+
+    ``spread`` (spread.csv) has the intervals over patients and seeds; one seed has its own, over patients.
+    """
+    rows = _means(metrics[metrics["metric"] == "auroc"], spread)
+    if rows.empty:
+        return no_evidence("No cell has run.")
+    labels = [*FINDINGS, "macro"]
+    figure, panels = _by_dataset(rows, 3.6, sharey=True)
+    for axes, some in panels:
+        points(axes, some, "network", some["label"].map(labels.index))
+        axes.axvline(0.5, color="0.7", lw=0.5)
+        axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
+        axes.set(xlabel="AUROC", xlim=(0.3, 1.0), ylim=(len(labels) - 0.3, -0.7))
+        axes.set_yticks(range(len(labels)), map(words, labels))
+        _legend_below(axes)
+    return figure
+
+
+def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
+    """Return value and interval per network and label: those over seeds, or those of the only seed."""
+    keys, shown = [*GROUP, "metric", "label"], ["value", "ci_low", "ci_high"]
+    alone = rows.drop_duplicates(keys, keep=False).set_index(keys)[shown]
+    means = rows[keys].drop_duplicates().merge(spread.rename(columns={"mean": "value"}), "left")
+    return with_network(means.set_index(keys)[shown].fillna(alone).reset_index())
+
+
+def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
+    """Draw macro AUROC per seed with its interval over patients (thin), and their mean with that over both.
+
+    ``metrics`` has one row per cell, ``spread`` one per group; a group of one seed has no bar.
+    """
+    rows, means = (
+        table[(table["metric"] == "auroc") & (table["label"] == "macro")] for table in (metrics, spread)
+    )
+    if rows.empty:
+        return no_evidence("No cell has run.")
+    rows, means = (
+        table.assign(name=table["dataset"] + " " + table["architecture"] + " " + table["platform"])
+        for table in (rows, means)
+    )
+    names = list(rows["name"].unique())
+    figure, axes = lines_named(names, 0.2)
+    seeds = rows.groupby("name")["cell"]
+    y = rows["name"].map(names.index) + 0.16 * (seeds.cumcount() - (seeds.transform("size") - 1) / 2)
+    axes.hlines(y, rows["ci_low"], rows["ci_high"], color="0.6", lw=0.8)
+    axes.plot(rows["value"], y, "o", color=COLOURS[0], ms=3)
+    means = means[means["ci_low"].notna() & means["name"].isin(names)]
+    y = means["name"].map(names.index)
+    axes.hlines(y, means["ci_low"], means["ci_high"], color=COLOURS[1], lw=5, alpha=0.45)
+    axes.plot(means["mean"], y, "|", color=COLOURS[1], ms=11, mew=1.5)
+    for row in rows[seeds.transform("size") == 1].itertuples():
+        axes.text(row.ci_high, names.index(row.name), " one seed", va="center", fontsize=7, color="0.4")
+    axes.set_xlabel("macro AUROC on test images")
+    axes.margins(x=0.12)
+    return figure
+
+
+def reliability_curves(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Draw the share of positives against the mean score, all findings pooled, of each network's first seed.
+
+    Bars are 95 % intervals clustered by patient. On the diagonal scores mean what they say.
+    """
+    networks = _first_seeds(cells)
+    if networks.empty:
+        return no_evidence("No cell has run.")
+    floor = 5e-4  # a share of zero has no place on a logarithmic axis: its interval ends here
+    lines, columns = -(-len(networks) // 3), min(len(networks), 3)
+    size = (WIDTH, 0.4 + 2.0 * lines)
+    figure, panels = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(networks) :]:
+        axes.axis("off")
+    for axes, row in zip(panels.flat, networks.itertuples(), strict=False):
+        bins = reliability(sample_of(read_predictions(folder / row.cell / PREDICTIONS), "test"))
+        axes.plot([floor, 1], [floor, 1], color="0.7", lw=0.6)
+        axes.vlines(bins["score"], bins["ci_low"].clip(floor), bins["ci_high"], color=COLOURS[1], lw=1)
+        some = bins[bins["share"] > 0]
+        axes.plot(some["score"], some["share"], "o", color=COLOURS[1], ms=3.5)
+        axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1))
+        axes.set_title(row.network, fontsize=9)
+    figure.supxlabel("mean score")
+    figure.supylabel("share of positives")
+    return figure
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def samples() -> Figure:
+    """Draw phantoms, one of each kind: what the embedded dataset looks like."""
+    kinds = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass", "Infiltration", "Emphysema")
+    figure, panels = plt.subplots(2, 4, figsize=(WIDTH, 3.24))
+    for axes, (caption, picture) in zip(panels.flat, examples(kinds, 1, pixels=160), strict=True):
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        axes.set_title(words(caption), fontsize=8, pad=2)
+        axes.axis("off")
+    return figure
+
+
+def labels(cells: pd.DataFrame, folder: Path) -> Figure:
+    """Draw the share of positive images per finding and dataset, and which findings occur together."""
+    table = read_nih_table()[list(FINDINGS)]
+    table = table[table.mean().sort_values(ascending=False, kind="stable").index].astype(float)
+    names = [words(finding) for finding in table]
+    shares = {"ChestX-ray14, all": dict(table.mean())} | _shares(cells, folder)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.1), width_ratios=(1, 1.15), sharey=True)
+    for (name, share), colour, marker in styled(shares.items()):
+        fill = colour if colour == COLOURS[0] else "none"
+        percent = [100 * share[finding] for finding in table]
+        left.plot(percent, np.arange(len(names)) + 0.5, marker, color=colour, ms=4, mfc=fill, label=name)
+    left.set(xscale="log", xlabel="positive images (%)")
+    left.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
+    left.grid(axis="both", color="0.92", lw=0.5)
+    left.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=1)
+    # Of the images with the finding of a row, the percentage that has the finding of a column too.
+    together = table.T.to_numpy() @ table.to_numpy()
+    percent = 100 * together / np.diag(together)[:, None]
+    np.fill_diagonal(percent, np.nan)
+    texts = np.where(percent >= np.nanmax(percent) / 3, np.char.mod("%.0f", percent), "")
+    sns.heatmap(
+        percent, vmin=0, cmap="Greys", annot=texts, fmt="", annot_kws={"size": 6}, xticklabels=names,
+        cbar_kws={"label": "also has the column's finding (%)", "shrink": 0.8, "pad": 0.02}, ax=right,
+    )  # fmt: skip
+    right.tick_params(length=0, labelleft=False, labelsize=7)
+    left.set_yticks(np.arange(len(names)) + 0.5, names)
+    return figure
+
+
+def _shares(cells: pd.DataFrame, folder: Path) -> dict[str, dict[str, float]]:
+    """Return the share of positive images per dataset and finding; datasets of equal shares together."""
+    datasets: dict[tuple[float, ...], list[str]] = {}
+    for dataset, some in cells[cells["status"] != NOT_RUN].groupby("dataset", sort=False):
+        if identity := read_record(folder / some["cell"].iloc[0] / RECORD).dataset:
+            total = sum(identity.images.values())
+            shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
+            datasets.setdefault(shares, []).append(str(dataset))
+    return {", ".join(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}

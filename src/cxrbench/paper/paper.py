@@ -1,7 +1,12 @@
-"""What the paper takes from the evidence: tables (LaTeX, CSV, Markdown) and a macro for every number."""
+"""The paper: tables (LaTeX, CSV, Markdown) and a macro for every number from evidence, then the PDF."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from cxrbench.paper import artifact, measurements, provenance
@@ -10,8 +15,17 @@ from cxrbench.paper.latex import escape, fitted, floating, macros
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
-from cxrbench.paper.systems import write_systems
-from cxrbench.study.files import sha256_file, sha256_json, write_csv, write_text
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_file, sha256_json, write_csv, write_text, written_aside
+
+NO_LATEX = """\
+LaTeX (latexmk, pdflatex) is not installed, and it takes an administrator to install it:
+  Debian, Ubuntu: sudo apt-get install latexmk texlive-latex-recommended texlive-latex-extra \
+texlive-science texlive-fonts-recommended
+  Fedora:         sudo dnf install latexmk texlive-scheme-medium texlive-siunitx
+  macOS:          brew install --cask mactex-no-gui
+  conda:          conda install -c conda-forge texlive-core latexmk
+Then run the same command again: everything before LaTeX is kept."""
 
 
 def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
@@ -24,8 +38,7 @@ def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
         write_text(out / f"figure_{item.name}.tex", floating("figure", item, picture))
     write_text(out / "xla_listing.tex", measurements.xla_listing())
     write_ledger(read.claims, out)
-    artifact.write_artifact(artifact.Artifact.read(read.claims, study, recorded), out)
-    write_systems(recorded, out)
+    artifact.write_artifact(artifact.Artifact.read(results, study, recorded), out)
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
     write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
@@ -42,3 +55,49 @@ def _write_table(item: Item, read: Results, out: Path) -> None:
         text = fitted(provenance.linked(shown, read, item.name), preamble)
     body = rf"\begin{{adjustbox}}{{max width=\linewidth}}\small{text}\end{{adjustbox}}"
     write_text(out / f"table_{item.name}.tex", floating("table", item, body))
+
+
+def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:
+    """Build ``sources``/main.tex with ``generated`` and ``figures`` beside it, and put the PDF at ``out``.
+
+    Raises UserError when LaTeX is missing or fails, with its first error; the log stays beside ``out``.
+    """
+    if shutil.which("latexmk") is None or shutil.which("pdflatex") is None:
+        raise UserError(NO_LATEX)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    log = out.with_suffix(".log")
+    with tempfile.TemporaryDirectory(prefix="cxrbench-paper-") as name:
+        build = Path(name)
+        for path in (*sources.glob("*.tex"), *sources.glob("*.bib")):
+            shutil.copy(path, build)
+        shutil.copytree(sources / "sections", build / "sections")
+        shutil.copytree(generated, build / "generated", ignore=shutil.ignore_patterns("*.pdf"))
+        shutil.copytree(figures, build / "figures")
+        _latexmk(build, log)
+        with written_aside(out) as aside:
+            shutil.copyfile(build / "main.pdf", aside)
+
+
+def _latexmk(build: Path, log: Path) -> None:
+    """Run latexmk in ``build`` and keep its log at ``log``."""
+    # No date, no time zone, no user settings: what is in the folder decides the bytes.
+    fixed = {"SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1", "TZ": "UTC", "LC_ALL": "C"}
+    environment = os.environ | fixed | {"max_print_line": "1000"}
+    command = ["latexmk", "-norc", "-pdf", "-latexoption=-no-shell-escape", "-interaction=nonstopmode"]
+    command += ["-halt-on-error", "main.tex"]
+    done = subprocess.run(
+        command, cwd=build, env=environment, capture_output=True, encoding="utf-8", errors="replace"
+    )
+    text = build / "main.log"
+    content = text.read_text(encoding="utf-8", errors="replace") if text.exists() else done.stdout
+    log.write_text(content, encoding="utf-8")
+    if done.returncode:
+        raise UserError(f"{_first_error(content)} (whole log: {log})")
+
+
+def _first_error(log: str) -> str:
+    """LaTeX's first error and the line of source it names."""
+    match = re.search(r"^! (.+?)$(?:.*?^(l\.\d+ .*?)$)?", log, flags=re.M | re.S)
+    if match is None:
+        return "LaTeX failed without an error message"
+    return f"LaTeX: {match[1].rstrip('.')}" + (f" at {match[2]}" if match[2] else "")

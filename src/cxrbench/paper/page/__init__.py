@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import io
 import re
@@ -22,7 +23,7 @@ from cxrbench.analysis.matrix import NOT_RUN, REFUSED, State, matrix, state_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
-from cxrbench.evidence.record import LOG, Record, check_evidence, read_record
+from cxrbench.evidence.record import LOG, check_evidence, read_record
 from cxrbench.paper import items, ledger, provenance
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.latex import as_text, read_macros
@@ -42,7 +43,7 @@ _COLOURS = {
     "none": (NOT_RUN, "not testable here"),
 }
 # Ids are hashes of the content with a fixed salt, and no date is written: the same bytes every time.
-_SVG = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
+_SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -85,11 +86,11 @@ def write_page(
 def _verdicts(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
     """Return what the page opens with: counts of cells and claims, the matrix, what was not expected."""
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
-    known = ("recorded", "fresh", "failed", NOT_RUN, REFUSED)
-    verdicts = read.claims["verdict"].value_counts()
+    counted = {kind: kinds[kind] for kind in ("recorded", "fresh", "failed", NOT_RUN)}
+    verdicts = Counter(read.claims["verdict"])
     return {
         "study": read.study,
-        "counted": {kind: kinds[kind] for kind in known if kinds[kind] or kind != REFUSED},
+        "counted": counted | ({REFUSED: kinds[REFUSED]} if kinds[REFUSED] else {}),
         "unexpected": [name for name, state in states.items() if not state.expected],
         "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
         "platforms": list(cells["platform"].unique()),
@@ -109,14 +110,12 @@ def _ledger(claims: pd.DataFrame) -> PageTable:
             "Computed": ledger.computed(row),
             "Source": f"{row.source}, {row.where}",
             "How": " ".join(
-                text.rstrip(".") + "." for text in (row.why, row.inputs, row.note, row.fact) if text
+                f"{text.rstrip('.')}." for text in (row.why, row.inputs, row.note, row.fact) if text
             ),
         }
         for row in claims.itertuples()
     ]
-    caption = (
-        "Every claim with its computed verdict. A value at its date's prices is followed by that of now."
-    )
+    caption = "Computed verdicts. A value at its date's prices is followed by that of now."
     return PageTable("ledger", "Ledger of claims", caption, pd.DataFrame(rows))
 
 
@@ -129,7 +128,7 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
         table = PageTable(f"table_{item.name}", item.title, as_text(item.caption, values), rows)
         groups.setdefault(item.group, []).append(table)
     figures = []
-    with mpl.rc_context(_SVG):  # type: ignore[arg-type]
+    with mpl.rc_context(_SVG):
         for item, figure in drawn_figures(read.folder, read.recorded):
             svg = io.BytesIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA)
@@ -142,16 +141,14 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
 
 def _read_texts(path: Path) -> pd.DataFrame:
     """Read every value of a CSV as the text that stands in it; a file without columns is an empty table."""
-    if path.stat().st_size <= 1:
-        return pd.DataFrame()
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    return table.rename(columns=lambda name: "" if name.startswith("Unnamed: ") else name)
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    return pd.DataFrame(rows, columns=head)
 
 
 def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
     """Return the list of all cells and the evidence of those that have any."""
-    m = read.metrics
-    aurocs = m[(m["metric"] == "auroc") & (m["label"] == "macro")]
+    aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
     ran = cells[cells["status"] != NOT_RUN]
     rows = pd.DataFrame(
@@ -183,10 +180,13 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
         refused, record = str(error).replace(f"{folder}/", "").replace(str(folder), ""), read_record(folder)
     history = pd.DataFrame([vars(epoch) for epoch in record.history]).map(_shown)
     caption = f"Losses and validation AUROC of {cell} by epoch."
+    left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
+    fields = {"evidence": row.origin, **record.model_dump(exclude=left_out)}
+    parts = {name: part for name, part in fields.items() if isinstance(part, dict) and part}
     return {
         "name": row.cell,
         "state": state,
-        "facts": _facts(record, row.origin),
+        "facts": {"run": {name: fields[name] for name in fields if name not in parts}} | parts,
         "history": PageTable(f"history/{cell}", "Epochs", caption, history),
         "log": _tail(folder / LOG),
         "refused": refused,
@@ -194,28 +194,12 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     }
 
 
-def _facts(record: Record, origin: str) -> dict[str, list[tuple[str, str]]]:
-    """Return the fields of a record in groups: its own first, then those of each part of it."""
-    left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
-    fields = {"evidence": origin, **record.model_dump(exclude=left_out)}
-    parts = {name: part for name, part in fields.items() if isinstance(part, dict) and part}
-    run = {name: value for name, value in fields.items() if name not in parts}
-    return {
-        _words(name).capitalize(): [(_words(key), _shown(value)) for key, value in part.items()]
-        for name, part in {"run": run, **parts}.items()
-    }
-
-
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{_words(key)} {_shown(part)}" for key, part in value.items())
+        return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _tail(path: Path) -> list[str]:
@@ -233,15 +217,12 @@ def _tail(path: Path) -> list[str]:
 
 def _render(gathered: dict[str, Any]) -> str:
     """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
+    blocks: Any = {"trim_blocks": True, "lstrip_blocks": True}
+    loader = PackageLoader(__package__, ".")
     environment = Environment(
-        loader=PackageLoader(__package__, "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=visible, **blocks
     )
-    environment.filters |= {"badge": _badge, "evidence": _evidence}
+    environment.filters |= {"badge": _badge, "evidence": _evidence, "shown": _shown}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"

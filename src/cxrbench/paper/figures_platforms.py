@@ -1,0 +1,164 @@
+"""The figures that compare platforms: differences in scores, speed, money."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from cxrbench.cost.prices import BASES
+from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.paper.cost_tables import MACHINE, machine_names
+from cxrbench.paper.figures import (
+    COLOURS,
+    GROUP,
+    WIDTH,
+    lines_named,
+    no_evidence,
+    points,
+    styled,
+    with_network,
+)
+from cxrbench.paper.fmt import words
+from cxrbench.paper.results import parity_drawn, processors_differ
+
+
+def parity(rows: pd.DataFrame) -> Figure:
+    """Draw differences in macro AUROC between platforms, and between seeds of one, beside the margin.
+
+    A star marks rows whose two sides ran on different processors.
+    """
+    rows = parity_drawn(rows)
+    if rows.empty:
+        return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
+    names = []
+    for row in rows.itertuples():
+        floor = row.kind == "noise floor"
+        pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
+        names.append(f"{row.dataset} {row.architecture} {pair}{' *' if processors_differ(row) else ''}")
+    figure, axes = lines_named(names, 0.2)
+    margin = rows["margin"].iloc[0]
+    axes.axvspan(-margin, margin, color="0.9", lw=0)
+    axes.axvline(0, color="0.6", lw=0.5)
+    rows = rows.assign(y=range(len(rows)))
+    floors, pairs = (rows[(rows["kind"] == "noise floor") == floor] for floor in (True, False))
+    for some, marker, colour, fill in ((pairs, "s", COLOURS[1], None), (floors, "o", "0.45", "w")):
+        axes.hlines(some["y"], some["ci_low"], some["ci_high"], color=colour, lw=1)
+        axes.plot(some["difference"], some["y"], marker, color=colour, ms=4, mfc=fill)
+    axes.set_xlabel("difference in macro AUROC")
+    return figure
+
+
+def step_parity(rows: pd.DataFrame) -> Figure:
+    """Draw relative differences from the CPU per optimizer step: loss, gradient norm and weights."""
+    if rows.empty:
+        return no_evidence("No steps have been compared.")
+    lowest = 1e-9  # equal bits are drawn at the lower edge
+    figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 2.0), sharex=True, sharey=True)
+    for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
+        shown = with_network(rows).assign(part=rows[f"{part}_difference"].clip(lower=lowest))
+        sns.lineplot(shown, x="step", y="part", hue="network", style="network", estimator=None, ax=axes)
+        axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
+        axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
+        axes.get_legend().remove()
+    axes.set_ylim(bottom=lowest)  # shared: after all are drawn
+    figure.supylabel("relative difference from cpu")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def throughput(rows: pd.DataFrame) -> Figure:
+    """Draw the share of the device's limit that our loop and timm reach: median and quartiles of blocks."""
+    if rows.empty:
+        return no_evidence("No speed has been recorded.")
+    contenders = {"ours": "this paper's loop", "timm_best": "timm, channels last", "timm": "timm, defaults"}
+    names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
+    shares = pd.DataFrame(
+        [
+            (label, y, *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]))
+            for name, label in contenders.items()
+            for y, blocks in enumerate(rows["blocks_of_each"])
+        ],
+        columns=["contender", "y", "ci_low", "value", "ci_high"],
+    )
+    figure, axes = lines_named(names, 0.36)
+    points(axes, shares, "contender", shares["y"], apart=0.22)
+    axes.axvline(1, color="0.7", lw=0.5)
+    axes.set_xlabel("share of the device's limit")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def cost_by_price(costs: pd.DataFrame) -> Figure:
+    """Draw US dollars of a usable model per group of seeds on one machine, a mark per price basis and date.
+
+    A line reaches one standard deviation over seeds to either side.
+    """
+    costs = costs.dropna(subset=["cost_to_usable"]) if "cost_to_usable" in costs else costs[:0]
+    if costs.empty:
+        return no_evidence("No cell has run to the end, so nothing can be priced.")
+    keys = [*GROUP, "instance", "kind", *MACHINE]
+    costs = costs.assign(named=machine_names(costs), regime=costs["regime"].str.replace("_", " "))
+    costs["y"] = costs.groupby(keys, sort=False).ngroup()
+    means = costs.groupby(["regime", "y"], sort=False)[["cost_to_usable", "usd_sd"]].mean().reset_index()
+    means = means.rename(columns={"cost_to_usable": "value"})
+    means["ci_low"], means["ci_high"] = means["value"] - means["usd_sd"], means["value"] + means["usd_sd"]
+    names = [
+        f"{row.dataset} {row.architecture} {row.platform}\n{row.kind}, {row.instance}; {row.named}"
+        for row in costs.drop_duplicates("y").itertuples()
+    ]
+    figure, axes = lines_named(names, 0.36, 0.7)
+    points(axes, means, "regime", means["y"], apart=0)
+    axes.set(xscale="log", xlabel="US dollars per usable model")
+    axes.grid(axis="x", which="both", color="0.92", lw=0.5)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def prices_by_instance(prices: pd.DataFrame) -> Figure:
+    """Draw the hourly price of every instance of a region by basis; a line starts at the oldest."""
+    names = list(prices["instance"].unique()[::-1])
+    prices = prices.assign(y=prices["instance"].map(names.index))
+    figure, axes = lines_named(names, 0.16, 0.8)
+    for basis, colour, marker in styled(BASES):
+        newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
+        label = basis.replace("_", " ") if len(newest) else None
+        axes.plot(newest["usd_per_hour"], newest["y"], marker, color=colour, ms=4, label=label, zorder=3)
+    for _, some in prices[prices["basis"] == "on_demand"].groupby("instance"):
+        if some["usd_per_hour"].nunique() > 1:
+            axes.plot(
+                some["usd_per_hour"], some["y"], "-o", color="0.5", lw=0.9, ms=4, mfc="w", markevery=[0]
+            )
+    region = ", ".join(prices["region"].unique())
+    axes.set(xscale="log", xlabel=f"USD per hour of the instance, {region}")
+    axes.tick_params(axis="y", labelsize=7)
+    axes.grid(axis="x", color="0.92", lw=0.5)
+    axes.legend(loc="lower right")
+    return figure
+
+
+def line_of_indifference(cases: pd.DataFrame) -> Figure:
+    """Draw saving per run against runs, log scales: on a line porting neither pays nor costs, above it pays.
+
+    A case with a saving stands where it earns back the stated budget; those without are on no line.
+    """
+    figure, axes = plt.subplots(figsize=(WIDTH, 4.0))
+    for factor, dash in ((0.1, "-"), (1, "--"), (10, "-.")):
+        porting, ends = factor * cases["porting"].iloc[0], np.array([1, 1e4])
+        axes.plot(ends, porting / ends, dash, color="0.3", lw=0.9)
+        axes.text(1.1e4, porting / 1e4, f"porting {porting:,.0f} USD", fontsize=7, va="center", color="0.3")
+    # The same dollars in two regions, or at a price that was only confirmed, are one mark.
+    saving = cases[cases["saving"] > 0].drop_duplicates(["case", "usd_here", "usd_there"])
+    for row, colour, marker in styled(saving.itertuples()):
+        runs = f"{row.runs:,.0f} run{'' if row.runs == 1 else 's'}"
+        label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {runs}"
+        axes.axhline(row.saving, color=colour, lw=0.5, alpha=0.4)
+        axes.plot(row.porting / row.saving, row.saving, marker, color=colour, ms=5, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="runs", ylabel="USD saved per run", xlim=(0.3, 1e5))
+    axes.text(0.98, 0.95, "porting pays", transform=axes.transAxes, ha="right", va="top", style="italic")
+    axes.text(0.02, 0.05, "it does not", transform=axes.transAxes, style="italic")
+    if len(saving):
+        figure.legend(loc="outside lower left")
+    return figure
