@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
-from cxrbench.training.plan import Plan
 
 CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
 
@@ -34,19 +33,19 @@ def with_schema(root: Path, version: object) -> None:
 
 
 def test_what_is_as_recorded_is_used(root: Path) -> None:
-    assert Recorded(root).refused(CELL) is None
+    assert EvidenceStore(root).refused(CELL) is None
 
 
 def test_what_is_not_there_is_not_refused(root: Path) -> None:
-    assert Recorded(root).refused(Cell.parse("a/b/cpu/seed0")) is None
-    assert Recorded(root / "nowhere").refused(CELL) is None
+    assert EvidenceStore(root).refused(Cell.parse("a/b/cpu/seed0")) is None
+    assert EvidenceStore(root / "nowhere").refused(CELL) is None
 
 
 @pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
 def test_another_byte_is_refused_with_the_file_and_the_remedy(root: Path, name: str) -> None:
     with (CELL.folder(root) / name).open("ab") as file:
         file.write(b"\n")
-    reason = Recorded(root).refused(CELL)
+    reason = EvidenceStore(root).refused(CELL)
     assert reason == f"{CELL.folder(root) / name} differs from SHA256SUMS; make it again"
 
 
@@ -55,25 +54,27 @@ def test_sums_that_were_made_again_do_not_hide_it(root: Path, name: str) -> None
     with (CELL.folder(root) / name).open("ab") as file:
         file.write(b"\n")
     write_sums(root)
-    assert f"{name}: its sha256 differs from the one in record.json" in (Recorded(root).refused(CELL) or "")
+    assert f"{name}: its sha256 differs from the one in record.json" in (
+        EvidenceStore(root).refused(CELL) or ""
+    )
 
 
 @pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
 def test_a_lost_file_is_refused(root: Path, name: str) -> None:
     (CELL.folder(root) / name).unlink()
-    assert f"{name} is missing, but stands in SHA256SUMS" in (Recorded(root).refused(CELL) or "")
+    assert f"{name} is missing, but stands in SHA256SUMS" in (EvidenceStore(root).refused(CELL) or "")
 
 
 @pytest.mark.parametrize("version", [0, None, "1"])
 def test_an_older_schema_says_how_the_record_is_made_again(root: Path, version: object) -> None:
     with_schema(root, version)
     command = f"cxrbench train {CELL} && cxrbench record {CELL}"
-    assert command in (Recorded(root).refused(CELL) or "")
+    assert command in (EvidenceStore(root).refused(CELL) or "")
 
 
 def test_a_newer_schema_says_to_update(root: Path) -> None:
     with_schema(root, 99)
-    assert "update it with git pull" in (Recorded(root).refused(CELL) or "")
+    assert "update it with git pull" in (EvidenceStore(root).refused(CELL) or "")
 
 
 def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
     del record["micro_batch"], record["platform"], record["peak_memory_mib"]
     path.write_text(json.dumps(record))
     write_sums(root)
-    assert Recorded(root).refused(CELL) is None
+    assert EvidenceStore(root).refused(CELL) is None
 
 
 def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
@@ -92,7 +93,7 @@ def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
         log.write("more\n")
     before = (root / "SHA256SUMS").read_text()
     done = cxrbench("record", CELL, other, "--runs", runs, "--recorded", root)
-    assert done.returncode == 1 and Recorded(root).refused(CELL) is None
+    assert done.returncode == 1 and EvidenceStore(root).refused(CELL) is None
     assert (root / "SHA256SUMS").read_text() == before
 
 
@@ -148,12 +149,12 @@ def test_damage_to_another_file_gets_no_sum_of_its_own(root: Path) -> None:
 
 def test_evidence_of_a_dataset_that_had_other_parts_is_left_out(root: Path) -> None:
     study = read_study(ROOT / "config/config.yaml")
-    assert Plan(study, root).left_out(CELL) is None
+    assert EvidenceStore(root).left_out(CELL, study) is None
     dataset = study.dataset(CELL.dataset)
     parts = "images" if dataset.source == "phantom" else "expect_images"
     fewer = dataset.model_copy(update={parts: getattr(dataset, parts) | {"val": 100}})
     other = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: fewer}})
-    assert "was made from other images than the study's" in (Plan(other, root).left_out(CELL) or "")
+    assert "was made from other images than the study's" in (EvidenceStore(root).left_out(CELL, other) or "")
 
 
 @pytest.mark.parametrize("door", [("cell", "check"), ("cell", "compare")])

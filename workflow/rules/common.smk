@@ -17,6 +17,7 @@ from cxrbench.study.build import alone_in, code_of, content_of, mark_jobs, speak
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import parse_study
 from cxrbench.datasets.split import file_of
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, write_if_changed
 from cxrbench.study.readers import Document
@@ -31,8 +32,9 @@ try:
         Document(file)
     STUDY = parse_study(dict(config), "config")
     must_be_architectures(cell.architecture for cell in STUDY.all_cells())
-    PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
-    NEEDS = JobNeeds(STUDY, recorded=RECORDED)
+    STORE = EvidenceStore(RECORDED)
+    PLAN = Plan(STUDY, STORE, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
+    NEEDS = JobNeeds(STUDY, STORE)
 except UserError as error:
     sys.exit(f"cxrbench: {error}")  # an exception here would be shown with this file's lines
 
@@ -41,7 +43,7 @@ EVIDENCED = PLAN.evidenced()
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
 EVIDENCE = "<results>/evidence.txt"
 SCORES = [f"<results>/metrics/{cell}.csv" for cell in EVIDENCED]
-LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
+LEFT_OUT = list(filter(None, (STORE.left_out(cell, STUDY) for cell in STUDY.all_cells())))
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)
 

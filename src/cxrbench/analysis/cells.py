@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.evidence.machine import is_busy, machine_of, processor_of
-from cxrbench.evidence.record import RECORD, Record, read_record
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.record import Record, read_record
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.platform_names import ACCELERATED
@@ -40,7 +40,7 @@ COLUMNS = [
 
 def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.DataFrame:
     """One row per cell of ``study`` in its order; ``records``: the adopted record.json of those that ran."""
-    evidence = Recorded(recorded)
+    evidence = EvidenceStore(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
     rows = [
         _row(cell, study.recipe(cell.dataset).hash(), adopted.get(cell), evidence)
@@ -49,23 +49,21 @@ def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.Dat
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict[str, Any]:
+def _row(cell: Cell, recipe: str, path: Path | None, evidence: EvidenceStore) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
-    trained_here = path is not None and _same(path, cell.folder(path.parents[5] / "runs") / RECORD)
-    if not trained_here and (reason := evidence.refused(cell)):
-        return row | {"origin": REFUSED, "failure": reason}
+    origin = evidence.origin(cell, path)
+    if origin == REFUSED:
+        return row | {"origin": REFUSED, "failure": evidence.refused(cell)}
     if path is None:
         return row
     record = read_record(path)
     if record.recipe_hash != recipe:  # adopted before the study's recipe changed
         return row
-    same = _same(path, cell.folder(evidence.root) / RECORD) and not evidence.refused(cell)
     timing = record.timing
-    seconds = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
     accelerated = cell.platform in ACCELERATED
     return row | {
         "status": record.status,
-        "origin": "recorded" if same else "fresh",
+        "origin": origin,
         "failure": record.failure.fingerprint if record.failure else None,
         "ended": record.ended,
         "device": record.host.device if accelerated else record.host.cpu,
@@ -77,7 +75,7 @@ def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict
         "parameters": record.parameters,
         "images_per_second": timing.images_per_second,
         "train_seconds": timing.train_seconds,
-        "total_seconds": seconds,
+        "total_seconds": timing.total_seconds,
         "recipe_hash": record.recipe_hash,
         "packed": record.dataset.packed if record.dataset else None,
         "torch": record.versions.get("torch"),
@@ -94,7 +92,3 @@ def _norm_images(record: Record) -> int:
     """Images behind each BatchNorm statistic; 0 for a network without, or where no network was built."""
     has_statistics = record.platform.get("batchnorm_statistics") == "per process"
     return (record.micro_batch or 0) if has_statistics else 0
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.read_bytes() == other.read_bytes()

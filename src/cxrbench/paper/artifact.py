@@ -19,7 +19,7 @@ from cxrbench.claims import Claim, Claims, Experiment, read_claims
 from cxrbench.claims.model import OURS
 from cxrbench.cost.cells import cost_table, pricing_of
 from cxrbench.evidence.record import RECORD, read_record
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renewed
 from cxrbench.paper.latex import escape, tabular
 from cxrbench.paper.ledger import CLAIMS
@@ -114,7 +114,7 @@ class Artifact:
         if one.cell is None:
             return "", "not measured", "own machine", "not measured"
         folder = one.cell.folder(self.recorded)
-        if not (folder / RECORD).exists() or Recorded(self.recorded).refused(one.cell):
+        if not (folder / RECORD).exists() or EvidenceStore(self.recorded).refused(one.cell):
             return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, self._packed(one.cell)
         (cost,) = cost_table([folder], PRICES, pricing_of(self.study_file)).itertuples()
         host = read_record(folder).host

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.evidence.record import Record, read_record
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.latex import HEAD, escape
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.files import write_text
@@ -19,7 +19,7 @@ _WIDTHS = "P{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}"  # P is ragged, see main.tex
 
 def systems(recorded: Path) -> pd.DataFrame:
     """One row of texts per distinct system below ``recorded``, without cells whose evidence is refused."""
-    evidence = Recorded(recorded)
+    evidence = EvidenceStore(recorded)
     cells = [
         cell for cell in (find_cells(recorded) if recorded.is_dir() else []) if not evidence.refused(cell)
     ]
