@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from cxrbench.study.cells import PLAIN, Cell, is_plain, matches
+from cxrbench.study.cells import PART, PLAIN, Cell, matches
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import sha256_json
 from cxrbench.study.platform_names import PLATFORMS
@@ -45,12 +45,6 @@ MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
 
 
-def _plain(name: str) -> str:
-    if not is_plain(name):
-        raise ValueError(f"'{shortened(name)}' cannot be a name: {PLAIN}")
-    return name
-
-
 def _pattern(pattern: str) -> str:
     braces = re.findall(r"\{([^{}]*)\}", pattern)
     nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
@@ -60,7 +54,7 @@ def _pattern(pattern: str) -> str:
     return pattern
 
 
-Name = Annotated[str, AfterValidator(_plain)]
+Name = Annotated[str, matching(PART, PLAIN)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Place = Annotated[
     str, matching(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", "a path without blanks and quotes, such as results/mine")

@@ -6,8 +6,8 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,11 +72,10 @@ def written_aside(path: Path | str) -> Iterator[Path]:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "", str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(handle)
-        aside = Path(name)
+        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        unfinished.touch(exist_ok=False)
+        aside = unfinished
         yield aside
-        aside.chmod(0o666 & ~_umask())
         synced(aside)
         os.replace(aside, path)
         synced(path.parent)
@@ -100,12 +99,6 @@ def synced(path: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_text(path: Path | str, text: str) -> None:
