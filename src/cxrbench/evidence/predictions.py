@@ -20,13 +20,11 @@ SCORES = [f"score_{finding}" for finding in FINDINGS]
 
 def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
     """Write a predictions table in the design's columns and types; ``patient`` is optional."""
-    types = {"image": object, "patient": "int64", "split": object}
-    types |= {**dict.fromkeys(LABELS, "uint8"), **dict.fromkeys(SCORES, "float32")}
-    known = {name: kind for name, kind in types.items() if name in table}
+    columns = [name for name in ("image", "patient", "split") if name in table] + [*LABELS, *SCORES]
+    types = {**dict.fromkeys(LABELS, "uint8"), **dict.fromkeys(SCORES, "float32")}
+    types |= {"patient": "int64"} if "patient" in table else {}
     with written_aside(path) as aside:
-        table[list(known)].astype(known).to_parquet(
-            aside, index=False, compression="zstd", compression_level=19
-        )
+        table[columns].astype(types).to_parquet(aside, index=False, compression="zstd", compression_level=19)
 
 
 def read_predictions(path: Path | str) -> pd.DataFrame:
