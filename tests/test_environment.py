@@ -1,4 +1,4 @@
-"""The doors to the environment agree, and nothing of the machine they were made on is in them."""
+"""The ways to make the environment agree, and name nothing of the machine they were made on."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def read_requirements(name: str) -> list[str]:
 
 def test_the_small_lock_has_the_same_versions_and_no_torch() -> None:
     base, paper = pins("base.lock"), pins("paper.lock")
-    assert {name: base[name] for name in paper if name in base} == {
-        n: v for n, v in paper.items() if n in base
-    }
+    assert [name for name in paper if paper[name] != base.get(name, paper[name])] == []
     assert not {"torch", "torchvision", "torch-xla", "timm", "triton"} & set(paper)
     assert not [name for name in paper if name.startswith("nvidia-")]
 

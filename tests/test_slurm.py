@@ -17,7 +17,7 @@ import pytest
 import slurm_cluster
 from conftest import SIZES, TINY
 from cxrbench.evidence.predictions import SCORES, read_predictions
-from cxrbench.evidence.record import check_evidence
+from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
 from cxrbench.training.job import CHECKPOINT
@@ -100,7 +100,7 @@ def test_the_cells_of_a_study_are_trained_as_jobs_and_their_evidence_arrives(tra
 
 def test_only_packing_and_training_are_jobs_with_what_they_ask_for(cluster: Cluster, trained: Path) -> None:
     jobs = {job["Comment"]: job for job in cluster.jobs()}
-    needs = JobNeeds(read_study(trained / "results/study.json"), trained / "data/recorded")
+    needs = JobNeeds(read_study(trained / "results/study.json"), EvidenceStore(trained / "data/recorded"))
     assert sorted(jobs) == [
         "rule_pack_wildcards_phantom-32px",
         *(f"rule_train_wildcards_phantom-32px_{TINY}_cpu_{cell.seed}" for cell in CELLS),

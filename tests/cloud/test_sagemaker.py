@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT, TINY, cxrbench
 from cxrbench.cloud.bundle import NEEDED, pins, write_bundle
 from cxrbench.cloud.job import INSTANCES, Order, check, estimator_arguments, training_job
-from cxrbench.evidence.record import check_evidence
+from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.errors import UserError

@@ -10,13 +10,11 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, TINY, cxrbench
+from conftest import ROOT, cxrbench
 from cxrbench.evidence.machine import BUSY, GROUP, headline, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Limits, Recipe
-from cxrbench.training.job import Job
 from cxrbench.training.runner import run
 
 RUNS = st.lists(
@@ -82,16 +80,8 @@ def test_processors_are_shortened_to_what_tells_them_apart() -> None:
     assert short_processor("Intel(R) Xeon(R) Processor, 2 cores") == "Intel Xeon, 2 cores"
 
 
-def test_a_record_holds_the_load_of_its_machine(busy_machine, packed: Path, recipe: Recipe, tmp_path) -> None:
-    job = Job(
-        **vars(Cell("phantom-32px", TINY, "cpu", 0)),
-        recipe=recipe,
-        limits=Limits(),
-        packed=packed,
-        work=tmp_path / "work",
-        micro_batch=recipe.batch,
-    )
-    share = run(job, tmp_path / "out").timing.others_share
+def test_a_record_holds_the_load_of_its_machine(busy_machine, make_job, tmp_path: Path) -> None:
+    share = run(make_job(), tmp_path / "out").timing.others_share
     assert share is not None and BUSY < share <= 1
 
 

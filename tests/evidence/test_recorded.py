@@ -1,4 +1,4 @@
-"""Which recorded evidence is refused, and what one is told to do about it."""
+"""Which recorded evidence is refused, and what the message says to do about it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.store import EvidenceStore, copy_evidence
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
-from cxrbench.training.plan import Plan
 
 CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
 
@@ -27,53 +26,44 @@ def root(tmp_path: Path) -> Path:
     return recorded
 
 
-def with_schema(root: Path, version: object) -> None:
-    path = CELL.folder(root) / "record.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
-    write_sums(root)
+def change(root: Path, name: str = "record.json", sums: bool = True, **values: object) -> None:
+    """Change values of the cell's record, or add a line to another file; remake the sums."""
+    path = CELL.folder(root) / name
+    if values:
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    else:
+        path.write_bytes(path.read_bytes() + b"\n")
+    if sums:
+        write_sums(root)
 
 
-def test_what_is_as_recorded_is_used(root: Path) -> None:
-    assert Recorded(root).refused(CELL) is None
+def refused(root: Path, cell: Cell = CELL) -> str | None:
+    return EvidenceStore(root).refused(cell)
 
 
-def test_what_is_not_there_is_not_refused(root: Path) -> None:
-    assert Recorded(root).refused(Cell.parse("a/b/cpu/seed0")) is None
-    assert Recorded(root / "nowhere").refused(CELL) is None
-
-
-@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
-def test_another_byte_is_refused_with_the_file_and_the_remedy(root: Path, name: str) -> None:
-    with (CELL.folder(root) / name).open("ab") as file:
-        file.write(b"\n")
-    reason = Recorded(root).refused(CELL)
-    assert reason == f"{CELL.folder(root) / name} differs from SHA256SUMS; make it again"
-
-
-@pytest.mark.parametrize("name", ["predictions.parquet", "train.log"])
-def test_sums_that_were_made_again_do_not_hide_it(root: Path, name: str) -> None:
-    with (CELL.folder(root) / name).open("ab") as file:
-        file.write(b"\n")
-    write_sums(root)
-    assert f"{name}: its sha256 differs from the one in record.json" in (Recorded(root).refused(CELL) or "")
+def test_what_is_as_recorded_is_used_and_what_is_not_there_is_not_refused(root: Path) -> None:
+    assert refused(root) is None and EvidenceStore(root).record(CELL)
+    for nothing in (EvidenceStore(root / "nowhere"), EvidenceStore(root.parent)):
+        assert nothing.refused(CELL) is None and nothing.record(CELL) is None
+        assert nothing.records() == {} and nothing.origin(CELL, None) == "nowhere"
 
 
 @pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
-def test_a_lost_file_is_refused(root: Path, name: str) -> None:
+def test_another_byte_or_a_lost_file_is_refused_with_the_remedy(root: Path, name: str) -> None:
+    change(root, name, sums=False)
+    assert refused(root) == f"{CELL.folder(root) / name} differs from SHA256SUMS; make it again"
+    if name != "record.json":
+        write_sums(root)
+        assert f"{name}: its sha256 differs from the one in record.json" in (refused(root) or "")
     (CELL.folder(root) / name).unlink()
-    assert f"{name} is missing, but stands in SHA256SUMS" in (Recorded(root).refused(CELL) or "")
+    assert f"{name} is missing, but stands in SHA256SUMS" in (refused(root) or "")
 
 
-@pytest.mark.parametrize("version", [0, None, "1"])
-def test_an_older_schema_says_how_the_record_is_made_again(root: Path, version: object) -> None:
-    with_schema(root, version)
-    command = f"cxrbench train {CELL} && cxrbench record {CELL}"
-    assert command in (Recorded(root).refused(CELL) or "")
-
-
-def test_a_newer_schema_says_to_update(root: Path) -> None:
-    with_schema(root, 99)
-    assert "update it with git pull" in (Recorded(root).refused(CELL) or "")
+@pytest.mark.parametrize("version", [0, None, "1", 99])
+def test_another_schema_says_what_to_do(root: Path, version: object) -> None:
+    change(root, schema_version=version)
+    again = f"cxrbench train {CELL} && cxrbench record {CELL}"
+    assert ("update it with git pull" if version == 99 else again) in (refused(root) or "")
 
 
 def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
@@ -82,17 +72,28 @@ def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
     del record["micro_batch"], record["platform"], record["peak_memory_mib"]
     path.write_text(json.dumps(record))
     write_sums(root)
-    assert Recorded(root).refused(CELL) is None
+    assert refused(root) is None
+
+
+def test_an_adopted_record_is_recorded_fresh_or_refused_by_its_hash(root: Path) -> None:
+    adopted = CELL.folder(root.parent / "results/cells") / "record.json"
+    copy_evidence(CELL.folder(root), adopted.parent)
+    assert EvidenceStore(root).origin(CELL, adopted) == "recorded"
+    adopted.write_text(adopted.read_text() + "\n")
+    assert EvidenceStore(root).origin(CELL, adopted) == "fresh"
+    change(root, "train.log", sums=False)
+    assert EvidenceStore(root).origin(CELL, adopted) == "refused"
+    copy_evidence(adopted.parent, CELL.folder(root.parent / "results/runs"))
+    assert EvidenceStore(root).origin(CELL, adopted) == "fresh"
 
 
 def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
     runs, other = root.parent / "runs", Cell(*list(vars(CELL).values())[:3], seed=9)
     shutil.copytree(CELL.folder(root), CELL.folder(runs))
-    with (CELL.folder(runs) / "train.log").open("a") as log:
-        log.write("more\n")
+    change(runs, attempts=9)
     before = (root / "SHA256SUMS").read_text()
     done = cxrbench("record", CELL, other, "--runs", runs, "--recorded", root)
-    assert done.returncode == 1 and Recorded(root).refused(CELL) is None
+    assert done.returncode == 1 and refused(root) is None
     assert (root / "SHA256SUMS").read_text() == before
 
 
@@ -100,11 +101,9 @@ def faster(root: Path) -> Path:
     """A second run of the cell that differs in speed, load and machine; returns the folder of its runs."""
     runs = root.parent / "runs"
     shutil.copytree(CELL.folder(root), CELL.folder(runs))
-    path = CELL.folder(runs) / "record.json"
-    record = json.loads(path.read_text())
-    record["timing"] |= {"images_per_second": 13.7, "others_share": 0.5}
-    record["host"] |= {"cpu": "Another processor"}
-    path.write_text(json.dumps(record))
+    record = json.loads((CELL.folder(runs) / "record.json").read_text())
+    timing = record["timing"] | {"images_per_second": 13.7, "others_share": 0.5}
+    change(runs, timing=timing, host=record["host"] | {"cpu": "Another processor"})
     return runs
 
 
@@ -148,24 +147,22 @@ def test_damage_to_another_file_gets_no_sum_of_its_own(root: Path) -> None:
 
 def test_evidence_of_a_dataset_that_had_other_parts_is_left_out(root: Path) -> None:
     study = read_study(ROOT / "config/config.yaml")
-    assert Plan(study, root).left_out(CELL) is None
+    assert EvidenceStore(root).left_out(CELL, study) is None
     dataset = study.dataset(CELL.dataset)
     parts = "images" if dataset.source == "phantom" else "expect_images"
     fewer = dataset.model_copy(update={parts: getattr(dataset, parts) | {"val": 100}})
     other = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: fewer}})
-    assert "was made from other images than the study's" in (Plan(other, root).left_out(CELL) or "")
+    assert "was made from other images than the study's" in (EvidenceStore(root).left_out(CELL, other) or "")
 
 
-@pytest.mark.parametrize("door", [("cell", "check"), ("cell", "compare")])
-def test_an_unknown_cell_gets_the_nearest_names(door: tuple[str, str]) -> None:
-    done = cxrbench(*door, "nih128-64px/resnet81/cpu/seed0")
+def test_comparing_an_unknown_cell_names_the_nearest() -> None:
+    done = cxrbench("cell", "compare", "nih128-64px/resnet81/cpu/seed0")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "it has no architecture 'resnet81'; did you mean 'resnet18'" in done.stderr
 
 
 def test_a_reviewer_is_not_offered_refused_evidence(root: Path) -> None:
-    with (CELL.folder(root) / "train.log").open("a") as log:
-        log.write("more\n")
+    change(root, "train.log", sums=False)
     cell = str(CELL).replace("/cpu/", "/cuda/")
     shutil.move(CELL.folder(root), Path(str(CELL.folder(root)).replace("/cpu/", "/cuda/")))
     checked = cxrbench("cell", "check", cell, "--recorded", root)

@@ -59,15 +59,12 @@ def forge(root: Path, cell: str = CELL, record: Callable[[Any], Any] | None = No
 
 def put(where: str, value: Any) -> Callable[[Any], None]:
     """A change of one value of a record: ``put("host.cpu", "x")``."""
-    *path, last = where.split(".")
 
     def change(record: Any) -> None:
+        *path, last = (int(key) if key.isdigit() else key for key in where.split("."))
         for key in path:
-            record = record[int(key) if isinstance(record, list) else key]
-        if isinstance(record, list):
-            record[int(last)] = value
-        else:
-            record[last] = value
+            record = record[key]
+        record[last] = value
 
     return change
 
@@ -152,31 +149,9 @@ def test_git_is_named_as_the_remedy_where_it_has_a_copy(recorded: Path) -> None:
 # ---------------------------------------------------------------------------------- malformed files
 
 
-def text_scores(rows):
-    return rows.astype({"score_Mass": str})
-
-
-def list_patients(rows):
-    return rows.assign(patient=[[patient] for patient in rows["patient"]])
-
-
-def not_a_probability(rows):
-    rows.loc[0, "score_Mass"] = 1.5
-    return rows
-
-
-def not_a_number(rows):
-    rows.loc[0, "score_Mass"] = float("nan")
-    return rows
-
-
-def no_patient_of_one(rows):
-    return rows.assign(patient=rows["patient"].astype("Int64").where(rows.index > 0))
-
-
-def repeated_image(rows):
-    rows.loc[1, "image"] = rows.loc[0, "image"]
-    return rows
+def but_first(rows: pd.DataFrame, column: str, value: Any) -> pd.Series:
+    """A column with another ``value`` in its first row; None is a gap."""
+    return rows[column].convert_dtypes().where(rows.index > 0, pd.NA if value is None else value)
 
 
 @pytest.mark.fault("rows of predictions.parquet are malformed, hashes remade", "file, column and reason")
@@ -186,14 +161,17 @@ def repeated_image(rows):
         (lambda rows: rows.drop(columns="patient"), "column patient is missing"),
         (lambda rows: rows.drop(columns="image"), "columns are missing: image"),
         (lambda rows: rows.assign(image=range(len(rows))), "image must be one column of text"),
-        (text_scores, "score_Mass must be one column of floating-point numbers"),
-        (list_patients, "patient must be one column of whole numbers"),
-        (no_patient_of_one, "patient must be one column of whole numbers, without gaps"),
-        (not_a_probability, "is 1.5; scores are probabilities"),
-        (not_a_number, "score_Mass must be one column of floating-point numbers, without gaps"),
+        (
+            lambda rows: rows.astype({"score_Mass": str}),
+            "score_Mass must be one column of floating-point numbers",
+        ),
+        (lambda rows: rows.assign(patient=[[1]] * len(rows)), "patient must be one column of whole numbers"),
+        (lambda rows: rows.assign(patient=but_first(rows, "patient", None)), "whole numbers, without gaps"),
+        (lambda rows: rows.assign(score_Mass=but_first(rows, "score_Mass", 1.5)), "is 1.5; scores are"),
+        (lambda rows: rows.assign(score_Mass=but_first(rows, "score_Mass", None)), "numbers, without gaps"),
         (lambda rows: rows.assign(label_Hernia=2), "labels must be 0 or 1"),
         (lambda rows: rows.iloc[:0], "there are no rows"),
-        (repeated_image, "occurs twice"),
+        (lambda rows: rows.assign(image=but_first(rows, "image", rows["image"][1])), "occurs twice"),
         (lambda rows: rows.assign(split="\x1b[2J"), r"images.\x1b[2J is 2923"),
     ],
 )
@@ -334,34 +312,20 @@ def hard_rows_dropped(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~hard]
 
 
-def swapped_parts(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.assign(split=rows["split"].map({"val": "test", "test": "val"}))
-
-
-def wrong_label(rows: pd.DataFrame) -> None:
-    rows.loc[0, "label_Hernia"] ^= 1
-
-
-def wrong_patient(rows: pd.DataFrame) -> None:
-    rows.loc[0, "patient"] += 100_000
-
-
-def other_images(prefix: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    return lambda rows: rows.assign(image=prefix + rows["image"])
+def copied(root: Path, platform: str, **values: Any) -> str:
+    """A copy of CELL as a cell of another platform, with ``values`` in its record; returns its name."""
+    cell = CELL.replace("/cpu/", f"/{platform}/")
+    shutil.copytree(root / CELL, root / cell)
+    forge(root, cell, record=lambda record: record | {"cell": cell} | values)
+    return cell
 
 
 def forged_neuron_cell(root: Path) -> None:
-    cell = CELL.replace("/cpu/", "/neuron/")
-    shutil.copytree(root / CELL, root / cell)
-    forge(root, cell, record=put("cell", cell))
-    forge(root, cell, record=put("host.device", "Trainium NeuronCore (trn1)"))
+    forge(root, copied(root, "neuron"), record=put("host.device", "Trainium NeuronCore (trn1)"))
 
 
 def forged_cuda_cell(root: Path) -> None:
-    cell = CELL.replace("/cpu/", "/cuda/")
-    shutil.copytree(root / CELL, root / cell)
-    forge(root, cell, record=put("cell", cell))
-    forge(root, cell, rows=better("test"))
+    forge(root, copied(root, "cuda"), rows=better("test"))
 
 
 def exchanged_predictions(root: Path) -> None:
@@ -394,17 +358,6 @@ def exchanged_architectures(root: Path) -> None:
     forge(root, OTHER, record=put("cell", OTHER))
 
 
-def without(*where: str) -> Callable[[Path], None]:
-    """A manipulation that takes a value out of the record."""
-
-    def apply(record: Any) -> None:
-        for key in where[:-1]:
-            record = record[key]
-        record.pop(int(where[-1]) if isinstance(record, list) else where[-1])
-
-    return lambda root: forge(root, record=apply)
-
-
 def changed(where: str, value: Any) -> Callable[[Path], None]:
     return lambda root: forge(root, record=put(where, value))
 
@@ -430,11 +383,31 @@ FOUND = [
     ("an architecture exchanged", exchanged_architectures, "8537806 parameters; resnet18 has 11177422"),
     ("hard rows dropped", rewritten(hard_rows_dropped), "is not the same in both"),
     ("hard rows dropped, counts left", lambda root: forge(root, rows=hard_rows_dropped), "images.test is"),
-    ("validation and test swapped", rewritten(swapped_parts), "by the study's split"),
-    ("a label changed", rewritten(wrong_label), "differs from NIH's label table"),
-    ("a patient changed", rewritten(wrong_patient), "patient of image"),
-    ("images renamed", rewritten(other_images("chestmnist_")), "is not in NIH's label table"),
-    ("images called drawn", rewritten(other_images("phantom_")), "is not in NIH's label table"),
+    (
+        "validation and test swapped",
+        rewritten(lambda r: r.assign(split=r["split"].map({"val": "test", "test": "val"}))),
+        "by the study's split",
+    ),
+    (
+        "a label changed",
+        rewritten(lambda r: r.assign(label_Hernia=(r["label_Hernia"] + (r.index == 0)) % 2)),
+        "differs from NIH's label table",
+    ),
+    (
+        "a patient changed",
+        rewritten(lambda r: r.assign(patient=r["patient"] + 10**5 * (r.index == 0))),
+        "patient of image",
+    ),
+    (
+        "images renamed",
+        rewritten(lambda r: r.assign(image="chestmnist_" + r["image"])),
+        "is not in NIH's label table",
+    ),
+    (
+        "images called drawn",
+        rewritten(lambda r: r.assign(image="phantom_" + r["image"])),
+        "is not in NIH's label table",
+    ),
     ("a start after the end", changed("started", "2027-01-01T00:00:00+00:00"), "before it started"),
     ("a date that is none", changed("ended", "yesterday"), "is not a moment with its time zone"),
     ("a shorter run", changed("ended", "2026-11-21T11:00:00+00:00"), "between start and end"),
@@ -447,12 +420,16 @@ FOUND = [
         "recipe_hash is 62c78c5409725e3a, that of its recipe is",
     ),
     ("an impossible recipe", changed("recipe.batch", -1), "recipe.batch: Input should be greater than 0"),
-    ("an epoch taken out", without("history", "3"), "history has the epochs"),
+    (
+        "an epoch taken out",
+        lambda root: forge(root, record=lambda record: record["history"].pop(3) and None),
+        "history has the epochs",
+    ),
     ("no validation AUROC", changed("history.19.val_auroc", None), "against its labels"),
     ("no data set", changed("dataset", None), "dataset is null"),
     (
         "no count of a part",
-        without("dataset", "images", "val"),
+        lambda root: forge(root, record=lambda record: record["dataset"]["images"].pop("val") and None),
         "images.val is 938, in the record's dataset nothing",
     ),
 ]
@@ -503,14 +480,12 @@ def test_a_commit_must_be_in_git_and_older_than_the_run(recorded: Path) -> None:
 
 def test_a_machine_with_all_that_neuron_records_passes(recorded: Path) -> None:
     """The facts that platforms/neuron.py writes, as a record holds them."""
-    cell = CELL.replace("/cpu/", "/neuron/")
-    shutil.copytree(recorded / CELL, recorded / cell)
+    cell = copied(recorded, "neuron")
     shutil.rmtree(recorded / CELL)
     host = {"device": "Trainium NeuronCore (NEURON)", "device_count": 2, "device_memory_gib": 16.0}
     host |= {"driver": "aws-neuronx-dkms 2.22", "sdk": "neuronx-cc 2.21, torch-neuronx 2.9, libneuronxla 2.2"}
 
     def facts(record: Any) -> None:
-        record["cell"] = cell
         record["host"] |= host
         record["versions"]["torch_neuronx"] = "2.9"
         record["platform"] |= {"compiler_flags": "--optlevel=2", "compile_cache": "/var/tmp/cache"}
@@ -521,16 +496,11 @@ def test_a_machine_with_all_that_neuron_records_passes(recorded: Path) -> None:
 
 
 def test_a_failed_setup_need_not_name_a_machine(recorded: Path) -> None:
-    cell = CELL.replace("/cpu/", "/neuron/")
-    shutil.copytree(recorded / CELL, recorded / cell)
+    failed = {"status": "load_failed", "phase": "setup", "history": [], "dataset": None}
+    failed |= {"predictions_sha256": None, "failure": {"kind": "x", "fingerprint": "x"}}
+    cell = copied(recorded, "neuron", **failed)
     (recorded / cell / "predictions.parquet").unlink()
-
-    def failed(record: Any) -> None:
-        record |= {"cell": cell, "status": "load_failed", "phase": "setup", "predictions_sha256": None}
-        record |= {"history": [], "dataset": None}
-        record["failure"] = {"kind": "x", "fingerprint": "x"}
-
-    forge(recorded, cell, record=failed)
+    write_sums(recorded)
     assert problems_of(recorded) == ""
     forge(recorded, cell, record=put("phase", "compile"))
     assert "host.driver is missing" in problems_of(recorded)

@@ -12,7 +12,7 @@ from conftest import ROOT, TINY, cxrbench
 from cxrbench.analysis.compare import Comparison, Line, compare, readable
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions, write_predictions
-from cxrbench.evidence.record import copy_evidence
+from cxrbench.evidence.store import copy_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits
 from cxrbench.study.files import sha256_file

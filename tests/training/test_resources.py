@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, parse_study
 from cxrbench.training.plan import Plan
 from cxrbench.training.resources import JobNeeds
 
+EMPTY = hashlib.sha256(b"").hexdigest()
 PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}
 
 
@@ -34,20 +37,21 @@ def study(**changes: Any) -> Study:
 
 def record(folder: Path, cell: str, epochs: int = 20, status: str = "ok", seconds: float = 1200) -> None:
     """A run of ``seconds`` in ``epochs`` epochs after a minute of setting up and compiling."""
-    timing = {
-        "setup_seconds": 20,
-        "compile_seconds": 40,
-        "train_seconds": seconds - 60,
-        "evaluate_seconds": 60,
-    }
-    values = {"status": status, "recipe": {"epochs": epochs}, "timing": timing, "peak_memory_mib": 2048}
+    model = json.loads((ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0/record.json").read_text())
+    timing = {"setup_seconds": 20, "compile_seconds": 40}
+    timing |= {"train_seconds": seconds - 60, "evaluate_seconds": 60}
     path = folder / cell / "record.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(values))
+    (path.parent / "predictions.parquet").write_bytes(b"")
+    values = {"cell": cell, "status": status, "history": model["history"][:epochs], "timing": timing}
+    values |= {"predictions_sha256": EMPTY if status == "ok" else None, "log_sha256": None}
+    if status != "ok":
+        (path.parent / "predictions.parquet").unlink()
+    path.write_text(json.dumps(model | values | {"peak_memory_mib": 2048}))
 
 
 def minutes(recorded: Path, cell: str, attempt: int = 1) -> int:
-    return JobNeeds(study(), recorded).of(Cell.parse(cell), attempt).minutes
+    return JobNeeds(study(), EvidenceStore(recorded)).of(Cell.parse(cell), attempt).minutes
 
 
 def test_where_nothing_is_recorded_a_job_may_take_what_its_runner_may(tmp_path: Path) -> None:
@@ -89,28 +93,30 @@ def test_each_retry_asks_for_twice_as_long_but_never_more_than_a_runner_may_take
 def test_memory_is_the_recorded_peak_and_a_margin_on_a_cpu_and_stated_for_an_accelerator(tmp_path) -> None:
     record(tmp_path, "phantom-d/a/cpu/seed1")
     record(tmp_path, "phantom-d/a/cuda/seed1")
-    needs = JobNeeds(study(), tmp_path)
+    needs = JobNeeds(study(), EvidenceStore(tmp_path))
     assert needs.of(Cell("phantom-d", "a", "cpu", 0)).memory_mib == 2048 + 1.5 * 2048
     assert needs.of(Cell("phantom-d", "b", "cpu", 0)).memory_mib == 8 * 1024
     assert needs.of(Cell("phantom-d", "a", "cuda", 0)).memory_mib == 12 * 1024  # its peak is the GPU's memory
-    limited = JobNeeds(study(limits={"memory_gib": 3, "processes": 2}), tmp_path)
+    limited = JobNeeds(study(limits={"memory_gib": 3, "processes": 2}), EvidenceStore(tmp_path))
     assert limited.of(Cell("phantom-d", "a", "cuda", 0)).memory_mib == (2 * 3 + 2) * 1024
 
 
 def test_devices_cores_and_partition_follow_platform_recipe_and_processes(tmp_path: Path) -> None:
-    needs = JobNeeds(study(limits={"processes": 4}), tmp_path).of(Cell("phantom-d", "a", "cuda", 0))
+    needs = JobNeeds(study(limits={"processes": 4}), EvidenceStore(tmp_path)).of(
+        Cell("phantom-d", "a", "cuda", 0)
+    )
     assert (needs.gres, needs.partition, needs.cores, needs.extra) == ("gpu:4", "g5", 8, "--exclusive")
-    needs = JobNeeds(study(), tmp_path).of(Cell("phantom-d", "a", "neuron", 0))
+    needs = JobNeeds(study(), EvidenceStore(tmp_path)).of(Cell("phantom-d", "a", "neuron", 0))
     assert (needs.gres, needs.partition, needs.cores) == ("", "", 2)
     shared = study(cluster={"platforms": ["cpu"], "exclusive": False})
-    assert JobNeeds(shared, tmp_path).of(Cell("phantom-d", "a", "cpu", 0)).extra == ""
+    assert JobNeeds(shared, EvidenceStore(tmp_path)).of(Cell("phantom-d", "a", "cpu", 0)).extra == ""
 
 
 def test_with_a_cluster_its_nodes_platforms_count_and_not_this_machines(tmp_path: Path) -> None:
-    plan = Plan(study(), recorded=tmp_path)
+    plan = Plan(study(), EvidenceStore(tmp_path))
     assert plan.why_not_here(Cell("phantom-d", "a", "cuda", 0)) is None
     assert "nodes have no platform neuron" in plan.why_not_here(Cell("phantom-d", "a", "neuron", 0))
-    alone = Plan(study(cluster=None), recorded=tmp_path)
+    alone = Plan(study(cluster=None), EvidenceStore(tmp_path))
     assert "no Neuron device on this machine" in alone.why_not_here(Cell("phantom-d", "a", "neuron", 0))
 
 

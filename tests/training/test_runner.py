@@ -19,7 +19,7 @@ import pytest
 
 from conftest import ROOT, TINY
 from cxrbench.evidence.predictions import SCORES, read_predictions
-from cxrbench.evidence.record import check_evidence
+from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import QUICK_XLA, ROOT, TINY, cxrbench
 from cxrbench import platforms
-from cxrbench.evidence.record import check_evidence
+from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper.measurements import xla_listing
 from cxrbench.paper.results import read_measurements

@@ -3,6 +3,7 @@
 import os
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from snakemake.logging import logger
@@ -12,27 +13,29 @@ SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
+from cxrbench.datasets.split import file_of
+from cxrbench.evidence.store import EvidenceStore
+from cxrbench.paper.items import figures
 from cxrbench.study import build
-from cxrbench.study.build import alone_in, code_of, content_of, mark_jobs, speak_for_commands
+from cxrbench.study.build import content_of
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import parse_study
-from cxrbench.datasets.split import file_of
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, write_if_changed
 from cxrbench.study.readers import Document
-from cxrbench.paper.items import figures
-from cxrbench.training.resources import JobNeeds
 from cxrbench.training.plan import Plan, must_be_architectures
+from cxrbench.training.resources import JobNeeds
 
 RECORDED = Path("data/recorded")
-SUMS = [path for path in [RECORDED / "SHA256SUMS"] if path.exists()]  # what is recorded, as one file
+SUMS = list(RECORDED.glob("SHA256SUMS"))  # what is recorded, as one file
 try:
     for file in workflow.configfiles:  # Snakemake would keep the last of two equal keys
         Document(file)
     STUDY = parse_study(dict(config), "config")
     must_be_architectures(cell.architecture for cell in STUDY.all_cells())
-    PLAN = Plan(STUDY, recorded=RECORDED, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
-    NEEDS = JobNeeds(STUDY, recorded=RECORDED)
+    STORE = EvidenceStore(RECORDED)
+    PLAN = Plan(STUDY, STORE, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
+    NEEDS = JobNeeds(STUDY, STORE)
 except UserError as error:
     sys.exit(f"cxrbench: {error}")  # an exception here would be shown with this file's lines
 
@@ -41,7 +44,7 @@ EVIDENCED = PLAN.evidenced()
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
 EVIDENCE = "<results>/evidence.txt"
 SCORES = [f"<results>/metrics/{cell}.csv" for cell in EVIDENCED]
-LEFT_OUT = list(filter(None, map(PLAN.left_out, STUDY.all_cells())))
+LEFT_OUT = [reason for cell in STUDY.all_cells() if (reason := STORE.left_out(cell, STUDY))]
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)
 
@@ -50,18 +53,31 @@ for reason in LEFT_OUT:
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 if workflow.is_main_process:
     try:
-        if alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
+        if build.alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
-    except OSError as error:
-        sys.exit(f"cxrbench: {explained(error) or error}")
-    except UserError as error:
-        sys.exit(f"cxrbench: {error}")
+    except (OSError, UserError) as error:
+        sys.exit(f"cxrbench: {isinstance(error, OSError) and explained(error) or error}")
     if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
-        mark_jobs(Path.cwd())
-    speak_for_commands(logger, live=() if STUDY.cluster else ("train",))
+        build.mark_jobs(Path.cwd())
+    build.speak_for_commands(logger, live=() if STUDY.cluster else ("train",))
 
 
-SCORING, REPORTING = (code_of(Path(SOURCE, "cxrbench"), code) for code in (build.SCORING, build.REPORTING))
+PACKAGE = Path(SOURCE, "cxrbench")
+SCORING, REPORTING = build.code_of(PACKAGE, build.SCORING), build.code_of(PACKAGE, build.REPORTING)
+
+
+def made_from(*paths):
+    """What a table or page depends on besides its inputs' times: the code behind it, and files' contents."""
+    return [REPORTING, content_of(*paths)]
+
+
+def results_of(wildcards, input):
+    """The folder of results, where the study is."""
+    return Path(input.study).parent
+
+
+def folder_of(wildcards, output):
+    return Path(output[0]).parent
 
 
 def split_file(wildcards):
@@ -74,27 +90,24 @@ def split_file(wildcards):
 @cache
 def images_of(dataset, recipe=False):
     """What a dataset's images are made of; with the name of its recipe on request."""
-    exclude = set() if recipe else {"recipe"}
-    return STUDY.dataset(dataset).model_dump(mode="json", exclude=exclude)
-
-
-@cache
-def recipe_of(dataset):
-    return STUDY.recipe(dataset).hash()
+    return STUDY.dataset(dataset).model_dump(mode="json", exclude=set() if recipe else {"recipe"})
 
 
 def wanted_evidence(wildcards):
     """What adopted evidence must come from: without it, an interrupted retraining would leave the old in place."""
-    return [PLAN.origin(cell_of(wildcards)), recipe_of(wildcards.dataset), images_of(wildcards.dataset, True)]
+    cell = cell_of(wildcards)
+    return [PLAN.origin(cell), STUDY.recipe(cell.dataset).hash(), images_of(cell.dataset, recipe=True)]
 
 
-# What LaTeX is given: all of these and nothing else.
-PAPER_SOURCES = sorted(
-    str(path)
-    for pattern in ("*.tex", "*.bib", "sections/**/*")
-    for path in Path("paper").glob(pattern)
-    if path.is_file()
-)
+def files(folder, *patterns):
+    """The names of the files in ``folder`` that match, sorted."""
+    found = chain.from_iterable(Path(folder).glob(pattern) for pattern in patterns)
+    return sorted(str(path) for path in found if path.is_file())
+
+
+def tables(*names):
+    """The result tables of these names."""
+    return [f"<results>/tables/{name}.csv" for name in names]
 
 
 wildcard_constraints:
@@ -121,14 +134,3 @@ def evidence_of(wildcards):
         sys.exit(f"cxrbench: {error}")  # an exception here would be shown with a traceback
     root = "<results>/runs" if origin == "fresh" else RECORDED
     return f"{root}/{cell_of(wildcards)}/record.json"
-
-
-# On a cluster only packing and training are jobs: all else takes seconds where Snakemake runs.
-localrules:
-    data_tables,
-    evaluate,
-    statistics,
-    tables,
-    figures,
-    report,
-    paper,

@@ -1,18 +1,7 @@
 """What each cell costs: hours times price; and which claims follow from prices and evidence."""
 
-
-localrules:
-    cost,
-    cost_report,
-    claims,
-
-
 MONEY = ("prices", "regimes", "ratios", "spot", "break_even", "decisions", "projection", "backtest", "peaks")
-MEASURED_SPEEDS = sorted(
-    str(path)
-    for pattern in ("audit/audit.csv", "bench/*/train.json", "*/*/*/seed*/record.json")
-    for path in Path("data/recorded").glob(pattern)
-)
+MEASURED_SPEEDS = files(RECORDED, "audit/audit.csv", "bench/*/train.json", "*/*/*/seed*/record.json")
 
 
 rule cost:
@@ -29,8 +18,7 @@ rule cost:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of("data/prices.csv", *SUMS),
+        made_from=made_from("data/prices.csv", *SUMS),
         target=0.65,  # macro AUROC on validation images; declared, not tuned
         runs=10,  # that share a compilation
         root=RECORDED,
@@ -49,16 +37,15 @@ rule cost_report:
         prices="data/prices.csv",
         cost="<results>/tables/cost.csv",
     output:
-        [f"<results>/tables/{name}.csv" for name in MONEY],
+        tables(*MONEY),
         "<results>/tables/regimes.txt",
     log:
         "<logs>/cost_report.log",
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of("data/prices.csv", *MEASURED_SPEEDS, *SUMS),
-        results=lambda wildcards, input: Path(input.study).parent,
+        made_from=made_from("data/prices.csv", *MEASURED_SPEEDS, *SUMS),
+        results=results_of,
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
         " 2> {log}"
@@ -69,7 +56,7 @@ rule claims:
     input:
         claims="data/claims.yaml",
         prices="data/prices.csv",
-        tables=[f"<results>/tables/{name}.csv" for name in ("cells", "metrics", "cost", "parity")],
+        tables=tables("cells", "metrics", "cost", "parity"),
     output:
         "<results>/tables/claims.csv",
     log:
@@ -77,9 +64,8 @@ rule claims:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of("data/claims.yaml", "data/prices.csv"),
-        tables=lambda wildcards, output: Path(output[0]).parent,
+        made_from=made_from("data/claims.yaml", "data/prices.csv"),
+        tables=folder_of,
     shell:
         "python -m cxrbench claims --file {input.claims} --prices {input.prices}"
         " --tables {params.tables} --out {output} 2> {log}"

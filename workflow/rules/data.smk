@@ -23,14 +23,13 @@ rule pack:
 rule data_tables:
     """Splits of the whole set with their hashes, and label noise against adjudicated labels; needs no image."""
     output:
-        "<results>/tables/splits.csv",
-        "<results>/tables/label_noise.csv",
+        tables("splits", "label_noise"),
     log:
         "<logs>/data_tables.log",
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        out=lambda wildcards, output: Path(output[0]).parent,
+        made_from=made_from(),
+        out=folder_of,
     shell:
         "python -m cxrbench data tables --out {params.out} 2> {log}"

@@ -1,12 +1,6 @@
 """Scores with intervals clustered by patient, from per-image predictions; no torch from here on."""
 
 
-localrules:
-    metrics,
-    evidence,
-    cells,
-
-
 rule evaluate:
     """All metrics of one cell; failed cells have none."""
     input:
@@ -66,8 +60,7 @@ rule cells:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of(*SUMS),
+        made_from=made_from(*SUMS),
         left_out=LEFT_OUT,
     shell:
         "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
@@ -82,18 +75,14 @@ rule statistics:
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",
     output:
-        [
-            f"<results>/tables/{name}.csv"
-            for name in ("parity", "spread", "power", "f1_search", "subgroups", "literature")
-        ],
+        tables("parity", "spread", "power", "f1_search", "subgroups", "literature"),
     log:
         "<logs>/statistics.log",
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of("data/baselines.csv"),
-        results=lambda wildcards, input: Path(input.study).parent,
+        made_from=made_from("data/baselines.csv"),
+        results=results_of,
     shell:
         "python -m cxrbench report statistics --results {params.results} --study {input.study}"
         " --baselines {input.baselines} 2> {log}"

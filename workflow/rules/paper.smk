@@ -1,35 +1,18 @@
 """The paper: every table, number and figure from evidence, then LaTeX."""
 
-
-localrules:
-    summary,
-    page,
-
-
 TABLES = [
-    f"<results>/tables/{name}.csv"
-    for name in (
-        "cells",
-        "metrics",
-        "cost",
-        "claims",
-        "parity",
-        "spread",
-        "power",
-        "f1_search",
-        "subgroups",
-        "literature",
-        *MONEY,
-        "splits",
-        "label_noise",
-    )
+    *rules.cells.output,
+    *rules.metrics.output,
+    *rules.cost.output,
+    *rules.claims.output,
+    *rules.statistics.output,
+    *rules.cost_report.output,
+    *rules.data_tables.output,
 ]
-MEASURED = sorted(
-    str(path)
-    for where in ("bench/*/*.json", "audit/*.csv", "simulated/*.csv")
-    for path in Path("data/recorded").glob(where)
-)
+MEASURED = files(RECORDED, "bench/*/*.json", "audit/*.csv", "simulated/*.csv")
 READ_BY_TABLES = ["data/reported.csv", "data/prices.csv", "data/claims.yaml", "data/criteria.csv"]
+# What LaTeX is given: all of these and nothing else.
+PAPER_SOURCES = files("paper", "*.tex", "*.bib", "sections/**/*")
 
 
 # All that is made on the way. A failed job's outputs are removed, and Snakemake does not miss a file between
@@ -49,7 +32,6 @@ rule tables:
     """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
     input:
         TABLES,
-        "<results>/tables/regimes.txt",
         MEASURED,
         EVIDENCE,
         SUMS,
@@ -62,10 +44,9 @@ rule tables:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of(*MEASURED, *SUMS, *READ_BY_TABLES),
-        results=lambda wildcards, input: Path(input.study).parent,
-        out=lambda wildcards, output: Path(output[0]).parent,
+        made_from=made_from(*MEASURED, *SUMS, *READ_BY_TABLES),
+        results=results_of,
+        out=folder_of,
     shell:
         "python -m cxrbench report tables --results {params.results} --study {input.study} --out {params.out} 2> {log}"
 
@@ -84,10 +65,9 @@ rule figures:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of(*MEASURED),
-        results=lambda wildcards, input: Path(input.study).parent,
-        out=lambda wildcards, output: Path(output[0]).parent,
+        made_from=made_from(*MEASURED),
+        results=results_of,
+        out=folder_of,
     shell:
         "python -m cxrbench report figures --results {params.results} --out {params.out} 2> {log}"
 
@@ -108,9 +88,8 @@ rule report:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of(*MEASURED, "data/expected_status.csv"),
-        results=lambda wildcards, input: Path(input.study).parent,
+        made_from=made_from(*MEASURED, "data/expected_status.csv"),
+        results=results_of,
         generated=lambda wildcards, input: Path(input.macros).parent,
     shell:
         "python -m cxrbench report html --results {params.results} --study {input.study}"
@@ -143,8 +122,7 @@ rule paper:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of(*PAPER_SOURCES),
+        made_from=made_from(*PAPER_SOURCES),
         generated=lambda wildcards, input: Path(input.macros).parent,
         figures=lambda wildcards, input: Path(input.figures[0]).parent,
     shell:
@@ -166,8 +144,7 @@ rule summary:
     conda:
         "../../environment.yml"
     params:
-        code=REPORTING,
-        given=content_of("data/expected_status.csv"),
-        results=lambda wildcards, input: Path(input.study).parent,
+        made_from=made_from("data/expected_status.csv"),
+        results=results_of,
     shell:
         "python -m cxrbench report summary --results {params.results} --paper {input.paper} > {output} 2> {log}"

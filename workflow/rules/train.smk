@@ -1,10 +1,6 @@
 """Train what runs here, adopt the rest: afterwards a fresh cell and a recorded one look the same."""
 
 
-localrules:
-    adopt,
-
-
 rule train:
     """One cell. The trainer is a child process: its failure is recorded, its interruption resumed (75)."""
     input:
@@ -29,7 +25,7 @@ rule train:
         python=lambda wildcards: NEEDS.python(wildcards.platform),
         study=STUDY_FILE,
         cell=cell_of,
-        recipe=lambda wildcards: recipe_of(wildcards.dataset),
+        recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
         images=lambda wildcards: images_of(wildcards.dataset),
     shell:
         # Exit code 75 is an interruption: what has been saved goes on, unless this shell was stopped as well.

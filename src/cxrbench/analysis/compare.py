@@ -16,7 +16,8 @@ from scipy import stats
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, check_evidence
+from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
+from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
 

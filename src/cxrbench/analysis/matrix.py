@@ -12,8 +12,8 @@ import pandas as pd
 
 from cxrbench.evidence.expected import expected_status
 from cxrbench.evidence.machine import is_busy, machine_of, processor_of
-from cxrbench.evidence.record import RECORD, Record, read_record
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.record import Record, read_record
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.platform_names import ACCELERATED
@@ -32,31 +32,28 @@ Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_exp
 
 def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.DataFrame:
     """Return one row per cell of ``study`` in its order; ``records``: adopted record.json of those run."""
-    evidence = Recorded(recorded)
+    evidence = EvidenceStore(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
     recipes = {name: study.recipe(name).hash() for name in study.datasets}
     rows = [_row(cell, recipes[cell.dataset], adopted.get(cell), evidence) for cell in study.all_cells()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(cell: Cell, recipe: str, path: Path | None, evidence: Recorded) -> dict[str, Any]:
+def _row(cell: Cell, recipe: str, path: Path | None, evidence: EvidenceStore) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
-    trained_here = path is not None and _same(path, cell.folder(path.parents[5] / "runs") / RECORD)
-    refusal = evidence.refused(cell)
-    if refusal and not trained_here:
-        return row | {"origin": REFUSED, "failure": refusal}
+    origin = evidence.origin(cell, path)
+    if origin == REFUSED:
+        return row | {"origin": REFUSED, "failure": evidence.refused(cell)}
     if path is None:
         return row
     record = read_record(path)
     if record.recipe_hash != recipe:  # adopted before the study's recipe changed
         return row
-    same = _same(path, cell.folder(evidence.root) / RECORD) and not refusal
-    return row | _of_record(record, cell) | {"origin": "recorded" if same else "fresh"}
+    return row | _of_record(record, cell) | {"origin": origin}
 
 
 def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
     timing, host, dataset = record.timing, record.host, record.dataset
-    seconds = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
     kept = ("status", "ended", "commit", "dirty", "attempts", "parameters", "recipe_hash")
     return {name: getattr(record, name) for name in kept} | {
         "failure": record.failure.fingerprint if record.failure else None,
@@ -65,7 +62,7 @@ def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
         "cores_used": host.cores_used,
         "images_per_second": timing.images_per_second,
         "train_seconds": timing.train_seconds,
-        "total_seconds": seconds,
+        "total_seconds": timing.total_seconds,
         "packed": dataset.packed if dataset else None,
         "torch": record.versions.get("torch"),
         "train_images": dataset.images["train"] if dataset else None,
@@ -75,10 +72,6 @@ def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
         "others_share": timing.others_share,
         "busy": is_busy(timing.others_share),
     }
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.read_bytes() == other.read_bytes()
 
 
 @dataclass(frozen=True)

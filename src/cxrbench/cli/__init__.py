@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, cell, cells, cost, data, neuron, report, results, sagemaker
+from cxrbench.cli import audit, cost, data, evidence, report, results, sagemaker, train
 from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
@@ -54,16 +54,16 @@ def schema(folder: Path = Path("workflow/schemas")) -> None:
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "1. Data: download, check, pack": {"data": data.app},
     "2. Train one cell, hold it against its record": {
-        "train": cells.train,
-        "cell": cell.app,
-        "precompile": neuron.precompile,
+        "train": train.train,
+        "cell": train.app,
+        "precompile": train.precompile,
         "sagemaker": sagemaker.app,
     },
     "3. Evidence: keep it, check it": {
-        "record": cells.record,
-        "verify": cells.verify,
-        "adopt": cells.adopt,
-        "expected": cells.expected,
+        "record": evidence.record,
+        "verify": evidence.verify,
+        "adopt": evidence.adopt,
+        "expected": evidence.expected,
     },
     "4. What follows: scores, money, claims": {
         "evaluate": results.evaluate,

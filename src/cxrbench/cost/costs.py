@@ -12,7 +12,7 @@ import pandas as pd
 from cxrbench.cost.prices import BASES, REGIONS, price, read_prices
 from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.errors import UserError, suggestion
@@ -82,7 +82,7 @@ def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[R
     records = [read_record(path) for path in files]
     if recorded is None:
         return [(record, "recorded") for record in records]
-    evidence, runs = Recorded(recorded), []
+    evidence, runs = EvidenceStore(recorded), []
     for record in records:
         cell = Cell.parse(record.cell)
         kept = cell.folder(recorded) / RECORD

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,29 +12,10 @@ from pydantic import ValidationError
 from cxrbench.evidence.predictions import LABELS, SCORES
 from cxrbench.evidence.record import Record
 from cxrbench.study.config import Recipe
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platform_names import ENTRIES, Entry
 
 AUROC_TOLERANCE = 5e-4  # of the last epoch's: 4e-16 on CPUs; devices that add in any order may move ranks
 _SLACK = 1.25  # of the speed over the fastest and slowest epoch: it leaves out the first steps
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What the record of a run on a platform holds because the platform itself reports it."""
-
-    sdk: str = ""  # a name in host.sdk
-    version: str = ""  # a key of versions
-    report: tuple[str, ...] = ()  # keys of platform
-    compiles: bool = False
-
-
-_FACTS = {
-    "cpu": _Facts(),
-    "xla_cpu": _Facts(version="torch_xla", report=("fallback_operators",), compiles=True),
-    "cuda": _Facts(sdk="CUDA"),
-    "neuron": _Facts("neuronx-cc", "torch_neuronx", ("compiler_flags", "compile_cache"), True),
-    "torchneuron": _Facts("torch-neuronx", "torch_neuronx", ("compiler", "stochastic_rounding"), True),
-}
 
 
 def record_problems(record: Record, platform: str) -> Iterator[str]:
@@ -46,29 +26,31 @@ def record_problems(record: Record, platform: str) -> Iterator[str]:
         first = error.errors()[0]
         yield f"recipe.{'.'.join(map(str, first['loc']))}: {first['msg']}"
         return
+    for name, number in numbers(record.model_dump(exclude={"platform", "recipe"})):
+        if number < 0:
+            yield f"{name} is {number}"
     if recipe.hash() != record.recipe_hash:
         yield f"recipe_hash is {record.recipe_hash}, that of its recipe is {recipe.hash()}"
     if record.status == "ok" and record.dataset is None:
         yield "dataset is null, but the run was scored"
-    epochs = [one.epoch for one in record.history]
-    if epochs != list(range(1, len(epochs) + 1)) or (record.status == "ok" and len(epochs) != recipe.epochs):
+    epochs = [epoch.epoch for epoch in record.history]
+    whole = record.status != "ok" or len(epochs) == recipe.epochs
+    if not whole or epochs != list(range(1, len(epochs) + 1)):
         yield f"history has the epochs {epochs}, the recipe {recipe.epochs}"
     yield from _time_problems(record)
     yield from _speed_problems(record, recipe)
-    yield from _machine_problems(record, platform)
+    if record.phase != "setup" and platform in ENTRIES:
+        yield from _machine_problems(record, platform, ENTRIES[platform])
 
 
 def _time_problems(record: Record) -> Iterator[str]:
-    """Negative numbers, moments out of order, phases longer than the run, epochs longer than their phase."""
-    for name, number in numbers(record.model_dump(exclude={"platform", "recipe"})):
-        if number < 0:
-            yield f"{name} is {number}"
-    timing, moments = record.timing, (moment_of(record.started), moment_of(record.ended))
-    if None in moments:
+    """Yield moments out of order, phases longer than the run, epochs longer than their phase."""
+    timing, started, ended = record.timing, moment_of(record.started), moment_of(record.ended)
+    if started is None or ended is None:
         yield f"started or ended is not a moment with its time zone: {record.started}, {record.ended}"
     else:
-        wall = (moments[1] - moments[0]).total_seconds()  # type: ignore[operator]
-        spent = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
+        wall = (ended - started).total_seconds()
+        spent = timing.total_seconds
         match record.platform.get("precompile"):
             case {"seconds": int() | float() as before}:
                 spent -= before  # of `cxrbench precompile`, which ran before
@@ -76,19 +58,48 @@ def _time_problems(record: Record) -> Iterator[str]:
             yield f"ended ({record.ended}) before it started ({record.started})"
         elif spent > wall * 1.01 + 2:
             yield f"its phases took {spent:.0f} s of the {wall:.0f} s between start and end"
-    for phase, whole, epochs in (
-        ("train", timing.train_seconds, sum(one.train_seconds for one in record.history)),
-        ("evaluate", timing.evaluate_seconds, sum(one.eval_seconds for one in record.history)),
-    ):
+    for phase, key in (("train_seconds", "train_seconds"), ("evaluate_seconds", "eval_seconds")):
+        whole, epochs = getattr(timing, phase), sum(getattr(epoch, key) for epoch in record.history)
         if epochs > whole * 1.001 + 0.01:
-            yield f"the epochs of history took {epochs:.1f} s, timing.{phase}_seconds is {whole:.1f}"
+            yield f"the epochs of history took {epochs:.1f} s, timing.{phase} is {whole:.1f}"
+
+
+def _speed_problems(record: Record, recipe: Recipe) -> Iterator[str]:
+    """Yield a speed that is not that of the epochs, where most of them were trained in one go."""
+    speed, train = record.timing.images_per_second, record.dataset and record.dataset.images.get("train")
+    seconds = [epoch.train_seconds for epoch in record.history if epoch.train_seconds > 0]
+    if not speed or not train or record.attempts >= len(seconds):
+        return
+    images = train // recipe.batch * recipe.batch
+    low, high = images / max(seconds) / _SLACK, images / min(seconds) * _SLACK
+    if not low <= speed <= high:
+        yield f"images_per_second is {speed:.1f}, the epochs of history allow {low:.1f} to {high:.1f}"
+
+
+def _machine_problems(record: Record, platform: str, entry: Entry) -> Iterator[str]:
+    """Yield what a platform always reports and this record lacks; see study/platform_names.py."""
+    host, compiles = record.host, record.timing.compiles
+    if not 1 <= host.devices_used <= host.device_count:
+        yield f"host.devices_used is {host.devices_used} of {host.device_count} devices"
+    if entry.accelerated and (not host.device_memory_gib or host.device.startswith("CPU")):
+        yield f"host.device is {host.device} of {host.device_memory_gib} GiB, no device of {platform}"
+    if entry.sdk not in (host.sdk or ""):
+        yield f"host.sdk is {host.sdk}, which does not name {entry.sdk}"
+    if record.status == "ok" and entry.compiles not in (None, bool(compiles)):
+        yield f"timing.compiles is {compiles}, which cannot be on {platform}"
+    missing = [f"platform.{key}" for key in entry.reports if key not in record.platform]
+    if entry.software and not record.versions.get(entry.software):
+        missing.append(f"versions.{entry.software}")
+    if entry.accelerated and not host.driver:
+        missing.append("host.driver")
+    yield from (f"{key} is missing, which every run on {platform} records" for key in missing)
 
 
 def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
     """Yield the numbers in nested values with their dotted names."""
     if isinstance(value, dict | list):
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from numbers(one, f"{name}.{key}" if name else str(key))
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers(part, f"{name}.{key}" if name else str(key))
     elif isinstance(value, int | float):
         yield name, value
 
@@ -100,39 +111,6 @@ def moment_of(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else None
-
-
-def _speed_problems(record: Record, recipe: Recipe) -> Iterator[str]:
-    """The speed must be that of the epochs, where most of them were trained in one go."""
-    speed, train = record.timing.images_per_second, record.dataset and record.dataset.images.get("train")
-    seconds = [one.train_seconds for one in record.history if one.train_seconds > 0]
-    if not speed or not train or record.attempts >= len(seconds):
-        return
-    images = train // recipe.batch * recipe.batch
-    low, high = images / max(seconds) / _SLACK, images / min(seconds) * _SLACK
-    if not low <= speed <= high:
-        yield f"images_per_second is {speed:.1f}, the epochs of history allow {low:.1f} to {high:.1f}"
-
-
-def _machine_problems(record: Record, platform: str) -> Iterator[str]:
-    """What a platform always reports of its machine must be there once it was set up."""
-    if record.phase == "setup" or (facts := _FACTS.get(platform)) is None:
-        return
-    host = record.host
-    if not 1 <= host.devices_used <= host.device_count:
-        yield f"host.devices_used is {host.devices_used} of {host.device_count} devices"
-    if platform in ACCELERATED and not host.driver:
-        yield f"host.driver is missing, which every run on {platform} records"
-    if platform in ACCELERATED and (not host.device_memory_gib or host.device.startswith("CPU")):
-        yield f"host.device is {host.device} of {host.device_memory_gib} GiB, no device of {platform}"
-    if facts.sdk not in (host.sdk or ""):
-        yield f"host.sdk is {host.sdk}, which does not name {facts.sdk}"
-    if facts.version and not record.versions.get(facts.version):
-        yield f"versions.{facts.version} is missing, without which {platform} cannot run"
-    if missing := [key for key in facts.report if key not in record.platform]:
-        yield f"platform.{missing[0]} is missing, which every run on {platform} records"
-    if record.status == "ok" and facts.compiles != bool(record.timing.compiles):
-        yield f"timing.compiles is {record.timing.compiles}, which cannot be on {platform}"
 
 
 def score_problems(record: Record, predictions: pd.DataFrame) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, get_args
 import pandas as pd
 
 from cxrbench.evidence.record import Status
+from cxrbench.study.files import write_csv
 from cxrbench.study.readers import Row, Text, one_of, read_rows
 
 EXPECTED = Path("data/expected_status.csv")
@@ -24,21 +25,18 @@ class Expected(Row):
 
 
 def read_expected(path: Path) -> list[tuple[str, str, str]]:
-    """(cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
+    """Return (cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
     return [(row.cell, row.status, row.reason) for row in read_rows(path, Expected).values()]
 
 
 def expected_status(cell: str, expected: list[tuple[str, str, str]]) -> str:
-    """The status that ``cell`` should have: the last line that names it, else 'ok'."""
-    status = "ok"
-    for pattern, listed, _ in expected:
-        if fnmatch.fnmatchcase(cell, pattern):
-            status = listed
-    return status
+    """Return the status that ``cell`` should have: that of the last line that names it, else 'ok'."""
+    named = [status for pattern, status, _ in expected if fnmatch.fnmatchcase(cell, pattern)]
+    return named[-1] if named else "ok"
 
 
 def unexpected(statuses: dict[str, str], expected: list[tuple[str, str, str]]) -> list[str]:
-    """One message per cell whose status is worse or better than expected."""
+    """Return a message for each cell whose status is worse or better than expected."""
     messages = []
     for cell, status in statuses.items():
         if (wanted := expected_status(cell, expected)) != status:
@@ -48,16 +46,8 @@ def unexpected(statuses: dict[str, str], expected: list[tuple[str, str, str]]) -
 
 
 def accept(path: Path, statuses: dict[str, str], reason: str) -> None:
-    """Write what happened into ``path``: cells that failed get a line, cells that work lose theirs.
-
-    A cell that works where a pattern says otherwise gets a line too, behind the pattern's.
-    """
-    from cxrbench.study.files import write_csv
-
+    """Write what happened into ``path``: a line for each cell that no other line of the file expects so."""
     kept = [line for line in read_expected(path) if line[0] not in statuses]  # in order: the last one decides
-    added = [
-        (cell, status, reason)
-        for cell, status in sorted(statuses.items())
-        if status != expected_status(cell, kept)
-    ]
+    changed = {cell: status for cell, status in statuses.items() if status != expected_status(cell, kept)}
+    added = [(cell, status, reason) for cell, status in sorted(changed.items())]
     write_csv(path, pd.DataFrame(kept + added, columns=Expected.columns()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 if TYPE_CHECKING:  # pydantic takes a third of a second
     from cxrbench.evidence.record import Record
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # pydantic takes a third of a second
 BUSY = 0.10  # share of the cores that other processes may use before speed and cost are marked
 UNKNOWN = "unknown processor"
 GROUP = ["dataset", "architecture", "platform"]
-_SOFTWARE = {"xla_cpu": "torch_xla", "neuron": "torch_neuronx", "torchneuron": "torch_neuronx"}
 
 
 def processor_of(record: Record) -> str:
@@ -32,8 +31,8 @@ def machine_of(record: Record, platform: str) -> str:
     """Device, processor, cores, EC2 type and software of ``record``: ``AMD EPYC, 2 cores, torch 2.9.1``."""
     host, versions = record.host, record.versions
     device = [f"{host.devices_used} {host.device}"] if platform in ACCELERATED else []
-    stack = [name for name in ("torch", _SOFTWARE.get(platform)) if name]
-    software = [f"{name} {versions[name]}" for name in stack if versions.get(name)]
+    decisive = ("torch", ENTRIES[platform].software if platform in ENTRIES else "")
+    software = [f"{name} {versions[name]}" for name in decisive if versions.get(name)]
     driver = [f"driver {host.driver}"] if host.driver else []
     instance = [host.instance] if host.instance else []
     return ", ".join([*device, processor_of(record), f"{host.cores} cores", *instance, *driver, *software])
@@ -72,8 +71,7 @@ def headline(runs: pd.DataFrame) -> pd.Series:
     chosen = pd.Series(False, index=runs.index)
     for _, group in runs.groupby(GROUP, sort=False):
         alike = [rows for _, rows in group.groupby(["busy", "origin", "machine"], sort=False)]
-        best = min(alike, key=_rank)
-        chosen[best.index] = True
+        chosen[min(alike, key=_rank).index] = True
     return chosen
 
 

@@ -19,13 +19,10 @@ SCORES = [f"score_{finding}" for finding in FINDINGS]
 
 
 def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
-    """Write a predictions table in the design's columns and types, aside and renamed; patients may lack."""
+    """Write a predictions table in the design's columns and types; ``patient`` is optional."""
     columns = [name for name in ("image", "patient", "split") if name in table] + [*LABELS, *SCORES]
-    types = {
-        **({"patient": "int64"} if "patient" in table else {}),
-        **dict.fromkeys(LABELS, "uint8"),
-        **dict.fromkeys(SCORES, "float32"),
-    }
+    types = {**dict.fromkeys(LABELS, "uint8"), **dict.fromkeys(SCORES, "float32")}
+    types |= {"patient": "int64"} if "patient" in table else {}
     with written_aside(path) as aside:
         table[columns].astype(types).to_parquet(aside, index=False, compression="zstd", compression_level=19)
 

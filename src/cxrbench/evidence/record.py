@@ -1,4 +1,4 @@
-"""The run record of a cell: its fields, its reading, and its fit with predictions and log."""
+"""The run record of a cell: its fields and its reading."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file, written_aside
+from cxrbench.study.files import remedy
 
 SCHEMA_VERSION = 1
 RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
@@ -87,6 +86,11 @@ class Timing(Part):
         "none where it was not measured",
     )
 
+    @property
+    def total_seconds(self) -> float:
+        """Return the seconds of all phases."""
+        return self.setup_seconds + self.compile_seconds + self.train_seconds + self.evaluate_seconds
+
 
 class Energy(Part):
     """Joules, or none with the reason: no reading is not zero."""
@@ -151,22 +155,27 @@ def read_record(path: Path | str) -> Record:
     try:
         text = path.read_text(encoding="utf-8")
         raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
-        json.dumps(raw, ensure_ascii=False).encode()  # half a character: no text that can be written again
+        json.dumps(raw, ensure_ascii=False).encode()  # half a character cannot be written again
+        version = raw.get("schema_version") if isinstance(raw, dict) else None
+        if version == SCHEMA_VERSION:
+            return Record.model_validate(raw)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such record; run the cell or ask for a recorded one") from None
     except RecursionError:
         raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); {remedy(path)}") from None
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version != SCHEMA_VERSION:
-        raise UserError(f"{path}: schema_version is {version}; {_other_schema(version, raw)}")
-    try:
-        return Record.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = ".".join(map(str, first["loc"]))
         raise UserError(f"{path}: key '{key}': {first['msg']}; {remedy(path)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); {remedy(path)}") from None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        what = "is older than the record: update it with git pull"
+    else:  # a field that was only added needs no new version
+        cell = raw.get("cell", "CELL") if isinstance(raw, dict) else "CELL"
+        again = f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
+        what = f"cannot tell what the older one meant; {again}"
+    raise UserError(f"{path}: schema_version is {version}; this cxrbench reads {SCHEMA_VERSION} and {what}")
 
 
 def _number(text: str) -> int | float:
@@ -175,46 +184,3 @@ def _number(text: str) -> int | float:
     if not abs(number) < 2**63:
         raise ValueError(f"{text[:20]} is not a number that a record has")
     return number
-
-
-def _other_schema(version: Any, raw: Any) -> str:
-    """What to do about a record of another schema. A field that was only added needs no new version."""
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        return f"this cxrbench reads {SCHEMA_VERSION} and is older than the record: update it with git pull"
-    cell = raw.get("cell", "CELL") if isinstance(raw, dict) else "CELL"
-    return (
-        f"this cxrbench reads {SCHEMA_VERSION} and cannot tell what the older one meant; "
-        f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
-    )
-
-
-def check_evidence(folder: Path, cell: Cell) -> Record:
-    """The record in ``folder`` after checking it against its name, its predictions and its log."""
-    record = read_record(folder)
-    if record.cell != str(cell):
-        raise UserError(f"{folder}: the record is of cell {record.cell}; it lies in the wrong folder")
-    for name, expected in ((PREDICTIONS, record.predictions_sha256), (LOG, record.log_sha256)):
-        path = folder / name
-        if expected is None and not path.exists():
-            continue
-        if not path.exists():
-            raise UserError(f"{path}: missing, but the record names it; {remedy(path)}")
-        if sha256_file(path) != expected:
-            raise UserError(
-                f"{path}: its sha256 differs from the one in {RECORD}: the file was changed after the run; "
-                f"{remedy(path)}"
-            )
-    if (record.status == "ok") != (record.predictions_sha256 is not None):
-        raise UserError(f"{folder}: status is '{record.status}', which does not fit its predictions")
-    return record
-
-
-def copy_evidence(source: Path, target: Path) -> None:
-    """Copy record, predictions and log of one cell, the record last: it is what others wait for."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in (PREDICTIONS, LOG, RECORD):
-        if (source / name).exists():
-            with written_aside(target / name) as aside:
-                aside.write_bytes((source / name).read_bytes())
-        else:
-            (target / name).unlink(missing_ok=True)

@@ -1,109 +1,133 @@
-"""Recorded evidence as a whole: which of it is refused before it is used, and who signed it."""
+"""Where a cell's evidence comes from, whether it fits the study, and whether it is intact."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from dataclasses import dataclass
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, check_evidence
-from cxrbench.evidence.sums import SUMS, read_sums, signature_of
-from cxrbench.study.cells import Cell
+from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record, read_record
+from cxrbench.evidence.sums import SUMS, read_sums, updated_sums
+from cxrbench.study.cells import Cell, find_cells
+from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file
+from cxrbench.study.files import remedy, sha256_file, written_aside
 
-NAMESPACE = "cxrbench-evidence"  # a signature made for another purpose does not count
+FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
+Origin = Literal["fresh", "recorded", "refused", "nowhere"]
 
 
-class Recorded:
-    """The evidence below ``root``; each cell is looked at once, when it is first asked for."""
+class EvidenceStore:
+    """The recorded evidence below ``root``; each cell is read and checked once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._sums: dict[str, str] | None = None
-        self._refused: dict[Cell, str | None] = {}
+        self._sums = cache(lambda: read_sums(root))
+        self._checked = cache(self._check)
+
+    def record(self, cell: Cell) -> Record | None:
+        """Return the intact record of ``cell``; None where it is absent or refused."""
+        found = self._checked(cell)
+        return found if isinstance(found, Record) else None
+
+    def records(self) -> dict[Cell, Record]:
+        """Return all intact records by cell, sorted."""
+        cells = find_cells(self.root) if self.root.is_dir() else []
+        return {cell: record for cell in cells if (record := self.record(cell))}
 
     def refused(self, cell: Cell) -> str | None:
-        """Return why the evidence of ``cell`` is not used, with a remedy; None when it is fit or absent.
+        """Return why the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
 
         Refused are files that differ from SHA256SUMS or from the record's own hashes, that are missing, or
         that this version cannot read. ``cxrbench verify`` looks further, and at all files.
         """
-        if cell not in self._refused:
-            self._refused[cell] = self._look_at(cell)
-        return self._refused[cell]
+        found = self._checked(cell)
+        return found if isinstance(found, str) else None
 
-    def _look_at(self, cell: Cell) -> str | None:
-        if self._sums is None:
-            self._sums = read_sums(self.root)
+    def _check(self, cell: Cell) -> Record | str | None:
         folder = cell.folder(self.root)
-        listed = {name: self._sums.get(f"{cell}/{name}") for name in (RECORD, PREDICTIONS, LOG)}
+        listed = {name: self._sums().get(f"{cell}/{name}") for name in FILES}
         if listed[RECORD] is None and not (folder / RECORD).exists():
             return None
-        for name, expected in listed.items():
-            path = folder / name
+        for name in reversed(FILES):
+            path, expected = folder / name, listed[name]
             if expected is not None and (not path.is_file() or sha256_file(path) != expected):
                 what = "differs from" if path.is_file() else "is missing, but stands in"
                 return f"{path} {what} {SUMS}; {remedy(path)}"
         try:
-            check_evidence(folder, cell)
+            return check_evidence(folder, cell)
         except UserError as error:
             return str(error)
-        return None
+
+    def left_out(self, cell: Cell, study: Study) -> str | None:
+        """Return why ``study`` cannot use the evidence of ``cell``; None when it can, or there is none."""
+        if reason := self.refused(cell):
+            return f"the recorded evidence of {cell} is refused: {reason}"
+        if (record := self.record(cell)) is None:
+            return None
+        dataset = study.dataset(cell.dataset)
+        images = getattr(dataset, "images", None) or getattr(dataset, "expect_images", None)
+        if record.recipe_hash != study.recipe(cell.dataset).hash():
+            other = "with another recipe"
+        elif images and record.dataset and record.dataset.images != images:
+            other = "from other images"
+        else:
+            return None
+        return f"the recorded evidence of {cell} was made {other} than the study's and is left out"
+
+    def serves(self, cell: Cell, study: Study) -> bool:
+        """Whether there is evidence of ``cell`` that is intact and fits ``study``."""
+        return self.record(cell) is not None and self.left_out(cell, study) is None
+
+    def origin(self, cell: Cell, adopted: Path | None) -> Origin:
+        """Return where the record ``adopted`` (``results/cells/<cell>/record.json``) of ``cell`` comes from.
+
+        Equal hashes mean the same run. Of a cell whose recorded evidence is refused, only a run of this
+        machine (``results/runs/<cell>``) counts.
+        """
+        if self.refused(cell):
+            trained_here = adopted and _same(adopted, cell.folder(adopted.parents[5] / "runs") / RECORD)
+            return "fresh" if trained_here else "refused"
+        if adopted is None:
+            return "nowhere"
+        return "recorded" if _same(adopted, cell.folder(self.root) / RECORD) else "fresh"
+
+    def keep(self, cells: Iterable[Cell], runs: Path) -> None:
+        """Copy the evidence of ``cells`` from below ``runs`` to here and update SHA256SUMS."""
+        with updated_sums(self.root):
+            for cell in cells:
+                copy_evidence(cell.folder(runs), cell.folder(self.root))
 
 
-@dataclass(frozen=True)
-class Signature:
-    """Whether SHA256SUMS is signed: by whom, or why that is unknown."""
-
-    state: Literal["signed", "unsigned", "wrong", "not checked"]
-    text: str
+def _same(path: Path, other: Path) -> bool:
+    return path.exists() and other.exists() and sha256_file(path) == sha256_file(other)
 
 
-def read_signature(root: Path) -> Signature:
-    """Check ``root``/SHA256SUMS.sig against the allowed_signers beside ``root``."""
-    sums, signature, allowed = root / SUMS, signature_of(root), root.parent / "allowed_signers"
-    if not signature.is_file():
-        return Signature("unsigned", f"unsigned: {signature} does not exist")
-    if not shutil.which("ssh-keygen"):
-        return Signature("not checked", f"{signature}: not checked, ssh-keygen is not installed here")
-    if (
-        not sums.is_file()
-        or _keygen("check-novalidate", "-n", NAMESPACE, "-s", signature, signs=sums) is None
-    ):
-        return Signature(
-            "wrong", f"{signature}: does not match {sums.name}; sign again or restore both files"
-        )
-    found = _keygen("find-principals", "-s", signature, "-f", allowed) if allowed.is_file() else None
-    signer = found.splitlines()[0] if found else None
-    known = ("-n", NAMESPACE, "-s", signature, "-f", allowed, "-I", signer)
-    if signer is None or _keygen("verify", *known, signs=sums) is None:
-        return Signature("wrong", f"{signature}: no key of {allowed} made it; add the signer's line there")
-    return Signature("signed", f"signed by {signer}")
+def check_evidence(folder: Path, cell: Cell) -> Record:
+    """Return the record in ``folder`` after checking it against its name, its predictions and its log."""
+    record = read_record(folder)
+    if record.cell != str(cell):
+        raise UserError(f"{folder}: the record is of cell {record.cell}; it lies in the wrong folder")
+    for name, expected in ((PREDICTIONS, record.predictions_sha256), (LOG, record.log_sha256)):
+        path = folder / name
+        if not path.exists():
+            if expected is not None:
+                raise UserError(f"{path}: missing, but the record names it; {remedy(path)}")
+        elif sha256_file(path) != expected:
+            what = f"its sha256 differs from the one in {RECORD}: the file was changed after the run"
+            raise UserError(f"{path}: {what}; {remedy(path)}")
+    if (record.status == "ok") != (record.predictions_sha256 is not None):
+        raise UserError(f"{folder}: status is '{record.status}', which does not fit its predictions")
+    return record
 
 
-def sign(root: Path, key: Path | None) -> Path:
-    """Sign ``root``/SHA256SUMS with the ssh key ``key``, else with the user's own; return the key.
-
-    ssh-keygen asks for the key's passphrase, or has the agent sign when ``key`` is a public key.
-    """
-    names = ("id_ed25519", "id_ed25519_sk", "id_ecdsa", "id_ecdsa_sk", "id_rsa")
-    places = [key] if key else [Path.home() / ".ssh" / name for name in names]
-    if (found := next((place for place in places if place.is_file()), None)) is None:
-        raise UserError(f"{places[0]}: there is no such ssh key; name yours with --key")
-    if not shutil.which("ssh-keygen"):
-        raise UserError("ssh-keygen is not installed here; install OpenSSH's client to sign")
-    signature_of(root).unlink(missing_ok=True)  # ssh-keygen asks before it replaces one
-    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(found), str(root / SUMS)]
-    if subprocess.run(command).returncode:
-        raise UserError(f"{found}: ssh-keygen could not sign with this key; {root / SUMS} is unsigned")
-    return found
-
-
-def _keygen(action: str, *words: object, signs: Path | None = None) -> str | None:
-    """Return what `ssh-keygen -Y` prints, with the file ``signs`` as its input; None when it refuses."""
-    data = signs.read_bytes() if signs else b""
-    done = subprocess.run(["ssh-keygen", "-Y", action, *map(str, words)], input=data, capture_output=True)
-    return None if done.returncode else done.stdout.decode(errors="replace")
+def copy_evidence(source: Path, target: Path) -> None:
+    """Copy predictions, log and record of a cell; remove from ``target`` what ``source`` lacks."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if (source / name).exists():
+            with written_aside(target / name) as aside:
+                aside.write_bytes((source / name).read_bytes())
+        else:
+            (target / name).unlink(missing_ok=True)

@@ -1,22 +1,28 @@
-"""SHA256SUMS: the hash of every recorded file."""
+"""SHA256SUMS, the hash of every recorded file, and its signature."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy, sha256_file, write_text
 
 SUMS = "SHA256SUMS"
+NAMESPACE = "cxrbench-evidence"  # a signature made for another purpose does not count
+_KEYS = ("id_ed25519", "id_ed25519_sk", "id_ecdsa", "id_ecdsa_sk", "id_rsa")
 
 
 def read_sums(root: Path) -> dict[str, str]:
-    """Return the sha256 by path that ``root``/SHA256SUMS lists; nothing where there is no such file.
+    """Return the sha256 by path that ``root``/SHA256SUMS lists; empty where there is no such file.
 
-    A damaged line gives an entry that no file has.
+    A damaged line gives an entry that matches no file.
     """
     path = root / SUMS
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
@@ -36,12 +42,12 @@ def sums_text(sums: dict[str, str]) -> str:
 
 @contextmanager
 def updated_sums(root: Path) -> Iterator[None]:
-    """``root``/SHA256SUMS after what is done inside; UserError before, when a file is not what it lists.
+    """Rewrite ``root``/SHA256SUMS after the body; UserError before it when a listed file has changed.
 
-    Otherwise damage to a file that nobody has touched would get a sum of its own.
+    Otherwise damage to an untouched file would get a sum of its own.
     """
-    there = sums_of(root)
-    if changed := [name for name, digest in read_sums(root).items() if there.get(name) != digest]:
+    found = sums_of(root)
+    if changed := [name for name, digest in read_sums(root).items() if found.get(name) != digest]:
         first = root / changed[0]
         raise UserError(f"{first} changed since the last record (files: {len(changed)}); {remedy(first)}")
     yield
@@ -49,18 +55,66 @@ def updated_sums(root: Path) -> Iterator[None]:
 
 
 def write_sums(root: Path) -> None:
-    """Update ``root``/SHA256SUMS; the signature of another text is removed, with a message."""
-    path, text, signature = root / SUMS, sums_text(sums_of(root)), signature_of(root)
+    """Update ``root``/SHA256SUMS; remove the signature of another text, with a message."""
+    path, text, signature = root / SUMS, sums_text(sums_of(root)), _signature_of(root)
     if path.is_file() and path.read_bytes() == text.encode():
         return
     if signature.exists():
         signature.unlink()
-        print(
-            f"{signature}: removed, {SUMS} has changed; cxrbench record --sign makes another", file=sys.stderr
-        )
+        what = f"removed, {SUMS} has changed; cxrbench record --sign makes another"
+        print(f"{signature}: {what}", file=sys.stderr)
     write_text(path, text)
 
 
-def signature_of(root: Path) -> Path:
-    """Return where the signature of ``root``/SHA256SUMS is."""
+@dataclass(frozen=True)
+class Signature:
+    """Whether SHA256SUMS is signed: by whom, or why that is unknown."""
+
+    state: Literal["signed", "unsigned", "wrong", "not checked"]
+    text: str
+
+
+def read_signature(root: Path) -> Signature:
+    """Check ``root``/SHA256SUMS.sig against the allowed_signers beside ``root``."""
+    sums, signature, allowed = root / SUMS, _signature_of(root), root.parent / "allowed_signers"
+    if not signature.is_file():
+        return Signature("unsigned", f"unsigned: {signature} does not exist")
+    if not shutil.which("ssh-keygen"):
+        return Signature("not checked", f"{signature}: not checked, ssh-keygen is not installed here")
+    signed = ("-n", NAMESPACE, "-s", signature)
+    if not sums.is_file() or _keygen("check-novalidate", *signed, data=sums.read_bytes()) is None:
+        what = f"does not match {SUMS}; sign again or restore both files"
+        return Signature("wrong", f"{signature}: {what}")
+    found = _keygen("find-principals", "-s", signature, "-f", allowed) if allowed.is_file() else None
+    signer = found.splitlines()[0] if found else None
+    known = (*signed, "-f", allowed, "-I", signer)
+    if signer is None or _keygen("verify", *known, data=sums.read_bytes()) is None:
+        return Signature("wrong", f"{signature}: no key of {allowed} made it; add the signer's line there")
+    return Signature("signed", f"signed by {signer}")
+
+
+def sign(root: Path, key: Path | None) -> Path:
+    """Sign ``root``/SHA256SUMS with the ssh key ``key``, else with the user's own; return the key.
+
+    ssh-keygen asks for the key's passphrase, or has the agent sign when ``key`` is a public key.
+    """
+    places = [key] if key else [Path.home() / ".ssh" / name for name in _KEYS]
+    if (found := next((place for place in places if place.is_file()), None)) is None:
+        raise UserError(f"{places[0]}: there is no such ssh key; name yours with --key")
+    if not shutil.which("ssh-keygen"):
+        raise UserError("ssh-keygen is not installed here; install OpenSSH's client to sign")
+    _signature_of(root).unlink(missing_ok=True)  # ssh-keygen asks before it replaces one
+    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(found), str(root / SUMS)]
+    if subprocess.run(command).returncode:
+        raise UserError(f"{found}: ssh-keygen could not sign with this key; {root / SUMS} is unsigned")
+    return found
+
+
+def _signature_of(root: Path) -> Path:
     return root / f"{SUMS}.sig"
+
+
+def _keygen(action: str, *words: object, data: bytes = b"") -> str | None:
+    """Return what `ssh-keygen -Y` prints when it reads ``data``; None when it refuses."""
+    done = subprocess.run(["ssh-keygen", "-Y", action, *map(str, words)], input=data, capture_output=True)
+    return None if done.returncode else done.stdout.decode(errors="replace")

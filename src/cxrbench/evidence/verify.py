@@ -1,7 +1,7 @@
 """All recorded evidence, checked: what ``cxrbench verify`` does.
 
-A cell is held against itself, against the other cells, against NIH's label table and the study's splits, and
-against git. Whoever makes up a whole run that fits passes (:data:`NOT_SHOWN`).
+A cell is compared with itself, with the other cells, with NIH's label table and the study's splits, and with
+git. A whole run that is made up to fit passes (:data:`NOT_SHOWN`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import hashlib
 import re
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
@@ -22,9 +23,9 @@ from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
 from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions
-from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, check_evidence
-from cxrbench.evidence.store import Signature, read_signature
-from cxrbench.evidence.sums import SUMS, read_sums, sums_of, sums_text
+from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
+from cxrbench.evidence.store import check_evidence
+from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import NihSource, PhantomSource, Study
 from cxrbench.study.errors import UserError, printable
@@ -48,42 +49,39 @@ class Verified:
 
 
 def verify_recorded(root: Path, study: Study | None = None) -> Verified:
-    """Check everything below ``root``; ``study`` names the splits. One message a problem.
+    """Check everything below ``root``; ``study`` names the splits. Each problem is one message.
 
     UserError when there is nothing to check: a wrong folder is not intact evidence.
     """
     if not root.is_dir() or not any(root.iterdir()):
         raise UserError(f"{root}: nothing is recorded there; name the folder with --recorded")
-    done = Verified(find_cells(root), list(_changed_files(root)), [], read_signature(root))
-    if done.signature.state == "wrong":
-        done.problems.append(done.signature.text)
-    rows, records = _Rows(study), {}
-    for cell in done.cells:
+    cells, signature, records = find_cells(root), read_signature(root), {}
+    rows, problems = _Rows(study), list(_changed_files(root))
+    if signature.state == "wrong":
+        problems.append(signature.text)
+    for cell in cells:
         folder = cell.folder(root)
         try:
             record = check_evidence(folder, cell)
             predictions = read_predictions(folder / PREDICTIONS) if record.status == "ok" else None
         except (UserError, OSError) as error:
             known = explained(error) if isinstance(error, OSError) else error
-            done.problems.append(str(known or f"{folder}: {error}"))
+            problems.append(str(known or f"{folder}: {error}"))
             continue
         records[cell] = record
-        done.problems += [
-            f"{folder / RECORD}: {problem}" for problem in record_problems(record, cell.platform)
-        ]
+        problems += [f"{folder / RECORD}: {what}" for what in record_problems(record, cell.platform)]
         if predictions is not None:
             found = (*rows.problems(cell, record, predictions), *score_problems(record, predictions))
-            done.problems += [f"{folder / PREDICTIONS}: {problem}" for problem in found]
-    done.problems += [f"{cell.folder(root)}: {problem}" for cell, problem in _copies(records)]
-    done.problems += [f"{cell.folder(root)}: {problem}" for cell, problem in rows.differences(records)]
-    done.problems += _commit_problems(root, records, done.not_checked)
-    done.not_checked += sorted(rows.not_checked)
-    done.problems = list(map(printable, done.problems))
-    return done
+            problems += [f"{folder / PREDICTIONS}: {what}" for what in found]
+    for cell, what in (*_copies(records), *rows.differences(records)):
+        problems.append(f"{cell.folder(root)}: {what}")
+    not_checked: list[str] = []
+    problems += _commit_problems(root, records, not_checked)
+    return Verified(cells, [*map(printable, problems)], [*not_checked, *sorted(rows.not_checked)], signature)
 
 
 def _changed_files(root: Path) -> Iterator[str]:
-    """Differences between the files below ``root`` and its SHA256SUMS."""
+    """Yield differences between the files below ``root`` and its SHA256SUMS."""
     path = root / SUMS
     if not path.exists():
         yield f"{path}: missing; `cxrbench record` writes it"
@@ -98,29 +96,31 @@ def _changed_files(root: Path) -> Iterator[str]:
         yield f"{path}: not as `cxrbench record` writes it; {remedy(path)}"
 
 
-# ------------------------------------------------------------------------------------ between cells
-
-
 def _copies(records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
-    """Predictions of several cells, and networks of one name with different numbers of parameters."""
-    by_hash, sizes = defaultdict(list), defaultdict(list)
+    """Yield predictions that several cells share, and unusual parameter counts of a network."""
+    first: dict[str, Cell] = {}
     for cell, record in records.items():
-        if record.predictions_sha256:
-            by_hash[record.predictions_sha256].append(cell)
-        if record.parameters and record.dataset:
-            sizes[record.dataset.packed, cell.architecture].append((cell, record.parameters))
-    for cells in by_hash.values():
-        for cell in cells[1:]:
-            yield cell, f"has the very predictions of {cells[0]}: one of them is a copy"
-    for some in sizes.values():
-        usual = _most(parameters for _, parameters in some)
-        for cell, parameters in some:
-            if parameters != usual:
-                yield cell, f"{parameters} parameters; {cell.architecture} has {usual} in other cells"
+        other = first.setdefault(record.predictions_sha256 or str(cell), cell)
+        if other != cell:
+            yield cell, f"has the very predictions of {other}: one of them is a copy"
+    sizes = {cell: record.parameters for cell, record in records.items() if record.parameters}
+    for cell, usual in _odd(sizes, lambda cell: (_packed(records[cell]), cell.architecture)):
+        yield cell, f"{sizes[cell]} parameters; {cell.architecture} has {sizes[usual]} in other cells"
 
 
-def _most(values: Iterable[Any]) -> Any:
-    return Counter(values).most_common(1)[0][0]
+def _odd(values: dict[Cell, Any], group: Callable[[Cell], Hashable]) -> Iterator[tuple[Cell, Cell]]:
+    """Yield each cell whose value is not the usual of its group, with the first that has the usual."""
+    groups = defaultdict(list)
+    for cell in values:
+        groups[group(cell)].append(cell)
+    for cells in groups.values():
+        usual = Counter(values[cell] for cell in cells).most_common(1)[0][0]
+        first = next(cell for cell in cells if values[cell] == usual)
+        yield from ((cell, first) for cell in cells if values[cell] != usual)
+
+
+def _packed(record: Record) -> str:
+    return record.dataset.packed if record.dataset else record.cell  # of no other cell
 
 
 class _Rows:
@@ -129,43 +129,33 @@ class _Rows:
     def __init__(self, study: Study | None) -> None:
         self.study = study
         self.not_checked: set[str] = set()
-        self._first: dict[str, tuple[Cell, pd.DataFrame]] = {}  # by digest
-        self._of: dict[Cell, str] = {}
+        self._digests: dict[Cell, str] = {}
+        self._tables: dict[str, pd.DataFrame] = {}
         self._known: dict[tuple[str, str], list[str]] = {}
 
     def problems(self, cell: Cell, record: Record, predictions: pd.DataFrame) -> list[str]:
         """Return what contradicts the record's counts, NIH's table or the study's split."""
         rows = predictions.drop(columns=SCORES).sort_values("image", ignore_index=True)
-        digest = hashlib.sha256()
-        for name in rows:
-            column = rows[name].to_numpy()
-            digest.update("\n".join(column).encode() if column.dtype == object else column.tobytes())
-        self._of[cell] = digest.hexdigest()
-        self._first.setdefault(self._of[cell], (cell, rows))
+        hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+        digest = self._digests[cell] = hashlib.sha256(hashes.tobytes()).hexdigest()
+        self._tables.setdefault(digest, rows)
         if record.dataset is None:
             return []
         counts = dict(numbers(record.dataset.model_dump()))
-        key = cell.dataset, self._of[cell] + str(counts)
+        key = cell.dataset, digest + str(counts)
         if key not in self._known:
             self._known[key] = [*_count_problems(rows, counts), *self._label_problems(cell, rows, counts)]
         return self._known[key]
 
     def differences(self, records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
-        """Cells that name the same packed data as others and have other rows."""
-        alike = defaultdict(list)
-        for cell in self._of:
-            if (data := records[cell].dataset) is not None:
-                alike[data.packed].append(cell)
-        for cells in alike.values():
-            usual, rows = self._first[_most(self._of[cell] for cell in cells)]
-            for cell in cells:
-                other = self._first[self._of[cell]][1]
-                if other is not rows:
-                    image = pd.concat([rows, other]).drop_duplicates(keep=False)["image"].iloc[0]
-                    yield cell, f"the same packed data as {usual}, but {image} is not the same in both"
+        """Yield cells that name the same packed data as others and have other rows."""
+        for cell, usual in _odd(self._digests, lambda cell: _packed(records[cell])):
+            both = pd.concat([self._tables[self._digests[each]] for each in (usual, cell)])
+            image = both.drop_duplicates(keep=False)["image"].iloc[0]
+            yield cell, f"the same packed data as {usual}, but {image} is not the same in both"
 
     def _label_problems(self, cell: Cell, rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[str]:
-        """Patients and labels must be NIH's; phantoms carry NIH's rows under a prefix."""
+        """Yield patients and labels that are not NIH's; phantoms carry NIH's rows under a prefix."""
         config = self.study.datasets.get(cell.dataset) if self.study else None
         source = config.source if config else rows["image"][0].partition("_")[0]
         prefix = f"{source}_" if source in ("phantom", "chestmnist") else ""
@@ -182,31 +172,21 @@ class _Rows:
         if not (known := names.isin(table.index)).all():
             yield f"image {rows['image'][~known].iloc[0]} is not in NIH's label table"
             return
-        truth = table.loc[names]
-        for finding, column in zip(("patient", *FINDINGS), ("patient", *LABELS), strict=True):
-            wrong = rows[column].to_numpy() != truth[finding].to_numpy()
-            if wrong.any():
-                yield (
-                    f"{column} of image {rows['image'][wrong].iloc[0]} ({wrong.sum()} in all) differs from "
-                    "NIH's label table (v2020)"
-                )
-        yield from self._split_problems(cell, rows, counts)
-
-    def _split_problems(self, cell: Cell, rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[str]:
-        """Every image must be in the part that the study's split puts it into."""
-        config = self.study.datasets.get(cell.dataset) if self.study else None
+        columns = ["patient", *LABELS]
+        wrong = rows[columns].to_numpy() != table.loc[names, ["patient", *FINDINGS]].to_numpy()
+        for column in np.flatnonzero(wrong.any(axis=0)):
+            first, count = rows["image"][wrong[:, column].argmax()], wrong[:, column].sum()
+            what = f"{columns[column]} of image {first} ({count} in all)"
+            yield f"{what} differs from NIH's label table (v2020)"
         try:
             parts = _parts(config, rows, counts)
         except UserError as error:
             self.not_checked.add(f"the split of {cell.dataset}: {error}")
             return
-        wrong = rows["split"].to_numpy() != parts.reindex(rows["image"]).to_numpy()
-        if wrong.any():
-            first = rows[wrong].iloc[0]
-            yield (
-                f"image {first['image']} ({wrong.sum()} in all) is in part {first['split']}, and "
-                f"{parts.get(first['image'], 'in none')} by the study's split"
-            )
+        elsewhere = rows["split"].to_numpy() != parts.reindex(rows["image"]).to_numpy()
+        for image, part in rows[elsewhere][["image", "split"]].head(1).itertuples(index=False):
+            where = f"in part {part}, and {parts.get(image, 'in none')} by the study's split"
+            yield f"image {image} ({elsewhere.sum()} in all) is {where}"
 
 
 def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Series:
@@ -222,7 +202,7 @@ def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Seri
 
 
 def _count_problems(rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[str]:
-    """Images, patients and positive images per part must be as many as the record says."""
+    """Yield images, patients and positive images per part that are not as many as the record says."""
     found: dict[str, int] = {}
     for split in sorted({"val", "test", *rows["split"]}):
         part = rows[rows["split"] == split]
@@ -236,11 +216,8 @@ def _count_problems(rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[st
             yield f"{name} is {number}, in the record's dataset {counts.get(name, 'nothing')}"
 
 
-# ------------------------------------------------------------------------------------ git
-
-
 def _commit_problems(root: Path, records: dict[Cell, Record], not_checked: list[str]) -> Iterator[str]:
-    """Every recorded commit must be in git, and older than the run."""
+    """Yield recorded commits that are not in git, or younger than the run."""
     commits = {record.commit for record in records.values()}
     named = [commit for commit in sorted(commits) if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit)]
     shallow = _git(root, "rev-parse", "--is-shallow-repository")

@@ -20,7 +20,7 @@ from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import OURS, Claim, Claims, Experiment, read_claims
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.evidence.record import RECORD, Record, read_record
-from cxrbench.evidence.store import Recorded
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.latex import HEAD, escape, tabular
 from cxrbench.paper.ledger import CLAIMS
@@ -108,7 +108,7 @@ class Artifact:
         if one.cell is None:
             return "", "not measured", "own machine", "not measured"
         folder, disk = one.cell.folder(self.recorded), self._packed(one.cell)
-        if not (folder / RECORD).exists() or Recorded(self.recorded).refused(one.cell):
+        if not (folder / RECORD).exists() or EvidenceStore(self.recorded).refused(one.cell):
             return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, disk
         record = read_record(folder)
         (cost,) = cost_table([folder], PRICES, pricing_of(self.study)).itertuples()
@@ -172,7 +172,7 @@ def numbers(read: Any) -> dict[str, str]:
 
 def systems(recorded: Path) -> pd.DataFrame:
     """Return one row of texts per distinct system below ``recorded``, without refused evidence."""
-    evidence = Recorded(recorded)
+    evidence = EvidenceStore(recorded)
     cells = [cell for cell in find_cells(recorded) if not evidence.refused(cell)]
     records = [read_record(cell.folder(recorded)) for cell in cells]
     found = pd.DataFrame({"cell": cells, "record": records}, dtype=object)

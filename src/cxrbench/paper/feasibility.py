@@ -10,8 +10,7 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from pydantic import Field
 
-from cxrbench.analysis.matrix import NOT_RUN
-from cxrbench.analysis.states import word_of
+from cxrbench.analysis.matrix import NOT_RUN, state_of
 from cxrbench.paper.fmt import Table, listed, number, words
 from cxrbench.paper.provenance import COLUMN, of_cells
 from cxrbench.paper.results import Results
@@ -68,7 +67,7 @@ def status_matrix(read: Results) -> Table:
         shown = {"Architecture": network, "own": network if len(ours) else ""}
         for platform in platforms:
             ran, reports = (some[some["platform"] == platform] for some in (ours, theirs))
-            states = Counter(map(word_of, ran.itertuples()))
+            states = Counter(state_of(row).word for row in ran.itertuples())
             entry = [f"{count} {state}" for state, count in states.items()] or [NOT_RUN]
             cited = [f"{listed(reports['status'])} (cited)"] if len(reports) else []
             shown[platform] = "; ".join(entry + cited)

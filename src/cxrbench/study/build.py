@@ -1,4 +1,4 @@
-"""What a build adds to Snakemake: it goes on after a kill, and failed commands speak for themselves."""
+"""What a build adds to Snakemake: it goes on after a kill, and shows the messages of its commands."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def alone_in(folder: Path) -> bool:
 
 
 def mark_jobs(folder: Path) -> None:
-    """Let the processes that this one starts carry the name of their build."""
+    """Name the build in the environment of the processes that this one starts."""
     os.environ[_OWNER] = str(folder.resolve())
 
 
@@ -84,35 +84,25 @@ def _stop_jobs_of(folder: Path) -> int:
 
 
 def say(text: str) -> None:
-    """A message to the person; the command line's own would import every command."""
+    """Print a message; the command line's own function would import every command."""
     print(text, file=sys.stderr, flush=True)
 
 
 # What decides the result of a rule's command, below the package.
 SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/findings.py", "cli/results.py")
-REPORTING = (
-    *(
-        f"{room}/**/*"
-        for room in ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
-    ),
-    "platforms/*",
-    "training/plan.py",
-)
+_ROOMS = ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
+REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py")
 
 
 def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """The files of ``package`` that match, without caches and an editor's own."""
-    found = {path for one in patterns for path in package.glob(one)}
+    """Return the files of ``package`` that match, without caches and those of an editor."""
+    found = {path for pattern in patterns for path in package.glob(pattern) if path.is_file()}
     hidden = (".", "__pycache__")
-    return sorted(
-        path
-        for path in found
-        if path.is_file() and not any(part.startswith(hidden) for part in path.relative_to(package).parts)
-    )
+    return sorted(p for p in found if not any(q.startswith(hidden) for q in p.relative_to(package).parts))
 
 
 def code_of(package: Path, patterns: tuple[str, ...]) -> str:
-    """Changes with the code behind a command. Snakemake itself looks at commands and data only."""
+    """Return a hash of the code behind a command. Snakemake itself looks at commands and data only."""
     hashed = hashlib.sha256()
     for path in code_files(package, patterns):
         hashed.update(path.relative_to(package.parent).as_posix().encode() + path.read_bytes())
@@ -121,7 +111,7 @@ def code_of(package: Path, patterns: tuple[str, ...]) -> str:
 
 @cache
 def content_of(*paths: str | Path) -> str:
-    """A short hash of files' names and bytes, for a rule's params.
+    """Return a short hash of files' names and bytes, for a rule's params.
 
     Snakemake compares times, and checksums that it takes when a job ends: a file that is edited while a job
     reads it, or replaced by an older one, would never reach the paper.
@@ -133,7 +123,7 @@ def content_of(*paths: str | Path) -> str:
 
 
 class CommandsSpeak(logging.Filter):
-    """Shows what a rule's command wrote in its log, in place of Snakemake's words about its failure.
+    """Show what a rule's command wrote in its log, in place of Snakemake's words about its failure.
 
     ``live`` names rules whose commands write to the terminal themselves.
     """
@@ -141,45 +131,45 @@ class CommandsSpeak(logging.Filter):
     def __init__(self, live: Iterable[str] = ()) -> None:
         super().__init__()
         self._live = set(live)
-        self._logs: dict[int, tuple[str, list[str]]] = {}
+        self._jobs: dict[int, tuple[str, list[str]]] = {}  # rule and logs
         self._ending = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        event, text = getattr(record, "event", None), record.getMessage()
-        if event == LogEvent.JOB_INFO:
-            self._logs[vars(record)["jobid"]] = vars(record)["rule_name"], vars(record)["log"]
-        elif event == LogEvent.JOB_FINISHED:
-            rule, logs = self._logs.get(vars(record)["job_id"], ("", []))
-            if rule not in _NARRATORS:
-                self._show(rule, logs)
-        elif event == LogEvent.JOB_ERROR:
-            rule, logs = vars(record)["rule_name"], vars(record)["log"]
-            if not self._show(rule, logs):
-                how, where = self._ending or "failed", f" (log: {', '.join(logs)})" if logs else ""
-                say(f"cxrbench: the command of rule {rule} {how} without a message{where}")
-            return False
-        elif event == LogEvent.ERROR and "CalledProcessError" in text:
-            self._ending = _ending(text)
-            return False
+        values, text = vars(record), record.getMessage()
+        match values.get("event"):
+            case LogEvent.JOB_INFO:
+                self._jobs[values["jobid"]] = values["rule_name"], values["log"]
+            case LogEvent.JOB_FINISHED:
+                rule, logs = self._jobs.get(values["job_id"], ("", []))
+                if rule not in _NARRATORS:
+                    self._show(rule, logs)
+            case LogEvent.JOB_ERROR:
+                rule, logs = values["rule_name"], values["log"]
+                if not self._show(rule, logs):
+                    how, where = self._ending or "failed", f" (log: {', '.join(logs)})" if logs else ""
+                    say(f"cxrbench: the command of rule {rule} {how} without a message{where}")
+                return False
+            case LogEvent.ERROR if "CalledProcessError" in text:
+                self._ending = _ending(text)
+                return False
         return not text.startswith(
             ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete")
         )
 
     def _show(self, rule: str, logs: list[str]) -> bool:
         """Print the logs of a rule; return whether there was anything to show, here or before."""
-        names = [re.sub(r" \(.*\)$", "", log) for log in logs]
-        said = []
-        for name in names:
-            with suppress(OSError):  # no log, no words
-                said.append(Path(name).read_text(errors="replace").strip())
+        texts = []
+        for log in logs:
+            with suppress(OSError):  # no log, no text
+                texts.append(Path(re.sub(r" \(.*\)$", "", log)).read_text(errors="replace").strip())
         if rule not in self._live:
-            for text in filter(None, said):
+            for text in filter(None, texts):
                 say(text)
-        return any(said)
+        return any(texts)
 
 
 def _ending(error: str) -> str:
-    """How a shell ended, from Snakemake's words about it."""
+    """Return how a shell ended, from Snakemake's words about it."""
     if found := re.search(r"died with <Signals\.(\w+)", error):
         return f"was killed by {found[1]}"
     found = re.search(r"exit status (\d+)", error)

@@ -9,16 +9,11 @@ from pathlib import Path
 
 from cxrbench.study.errors import UserError
 
-_PART = r"[\w][\w.\-]{0,99}"
+PART = r"[\w][\w.\-]{0,99}"
 _NAME = re.compile(
-    rf"(?P<dataset>{_PART})/(?P<architecture>{_PART})/(?P<platform>[\w\-]+)/seed(?P<seed>[0-9]{{1,10}})"
+    rf"(?P<dataset>{PART})/(?P<architecture>{PART})/(?P<platform>[\w\-]+)/seed(?P<seed>[0-9]{{1,10}})"
 )
-PLAIN = "letters, digits, dots, hyphens and underscores, at most 100 and the first no dot or hyphen"
-
-
-def is_plain(name: str) -> bool:
-    """Whether ``name`` can be that of a data set, a recipe or an architecture, see :data:`PLAIN`."""
-    return re.fullmatch(_PART, name) is not None
+PLAIN = "a name: at most 100 letters, digits, dots, hyphens and underscores, the first no dot or hyphen"
 
 
 @dataclass(frozen=True, order=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,11 +23,11 @@ from pydantic import (
     model_validator,
 )
 
-from cxrbench.study.cells import PLAIN, Cell, is_plain, matches
-from cxrbench.study.errors import UserError, nearest, printable, suggestion
+from cxrbench.study.cells import PART, PLAIN, Cell, matches
+from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import sha256_json
 from cxrbench.study.platform_names import PLATFORMS
-from cxrbench.study.readers import Document
+from cxrbench.study.readers import Document, complaint, matching, shortened
 
 if TYPE_CHECKING:
     Platform = str
@@ -44,13 +45,20 @@ MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
 
 
-def _plain(name: str) -> str:
-    if not is_plain(name):
-        raise ValueError(f"'{printable(name[:100])}' cannot be a name: {PLAIN}")
-    return name
+def _pattern(pattern: str) -> str:
+    braces = re.findall(r"\{([^{}]*)\}", pattern)
+    nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
+    if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
+        what = f"braces inside of braces, or more than {_MOST_ALTERNATIVES:,} alternatives"
+        raise ValueError(f"'{shortened(pattern)}': {what}; write several patterns")
+    return pattern
 
 
-Name = Annotated[str, AfterValidator(_plain)]
+Name = Annotated[str, matching(PART, PLAIN)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Place = Annotated[
+    str, matching(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", "a path without blanks and quotes, such as results/mine")
+]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Count = Annotated[int, Field(gt=0, le=10**9)]
 
@@ -216,13 +224,13 @@ class Margins(Strict):
 class Study(Strict):
     """One study: what is asked, with what, and what of it runs on this machine."""
 
-    pathvars: dict[Literal["results", "figures", "generated", "paper", "packed", "logs"], str] = Field(
+    pathvars: dict[Literal["results", "figures", "generated", "paper", "packed", "logs"], Place] = Field(
         default={}, description="where things lie, as Snakemake's path variables"
     )
     datasets: dict[Name, Dataset]
     recipes: dict[Name, Recipe]
     cells: list[CellBlock]
-    run: list[str] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
+    run: list[Pattern] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
     limits: Limits = Limits()
     cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
     prices: Pricing = Pricing()
@@ -230,56 +238,38 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Study:
-        for what, where in self.pathvars.items():
-            if not re.fullmatch(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", where):
-                raise ValueError(
-                    f"pathvars.{what}: '{printable(where)}': the graph's commands need a path "
-                    "without blanks and quotes"
-                )
-        for pattern in self.run:
-            braces = re.findall(r"\{([^{}]*)\}", pattern)
-            nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
-            if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
-                raise ValueError(
-                    f"run: '{printable(pattern[:100])}': braces inside of braces, or more than "
-                    f"{_MOST_ALTERNATIVES:,} alternatives; write several patterns"
-                )
         for name, dataset in self.datasets.items():
             if name.startswith("phantom") != (dataset.source == "phantom"):
-                raise ValueError(
-                    f"datasets.{name}: drawn images, and only they, have a name that begins with 'phantom'"
-                )
+                what = "drawn images, and only they, have a name that begins with 'phantom'"
+                raise ValueError(f"datasets.{name}: {what}")
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
-        sizes = (len(one.architectures) * len(one.platforms) * len(one.seeds) for one in self.cells)
+        sizes = (len(block.architectures) * len(block.platforms) * len(block.seeds) for block in self.cells)
         if (count := sum(sizes)) > MOST_CELLS:
             raise ValueError(f"cells: {count:,} cells; a study has {MOST_CELLS:,} at most")
         return self
 
     def all_cells(self) -> list[Cell]:
-        """Every cell of the study, in the order of the config, each once."""
-        return list(
-            dict.fromkeys(
-                Cell(block.dataset, architecture, platform, seed)
-                for block in self.cells
-                for architecture in block.architectures
-                for platform in block.platforms
-                for seed in block.seeds
-            )
+        """Return every cell of the study, in the order of the config, each once."""
+        cells = (
+            Cell(block.dataset, *parts)
+            for block in self.cells
+            for parts in product(block.architectures, block.platforms, block.seeds)
         )
+        return list(dict.fromkeys(cells))
 
     def may_run(self, cell: Cell) -> bool:
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
 
     def dataset(self, name: str) -> AnySource:
-        """The dataset called ``name``; UserError with the nearest names otherwise."""
+        """Return the dataset called ``name``; UserError with the nearest names otherwise."""
         _known(name, self.datasets, "dataset", "dataset", error=UserError)
         return self.datasets[name]
 
     def recipe(self, dataset: str) -> Recipe:
-        """The recipe that the dataset called ``dataset`` is trained with."""
+        """Return the recipe that the dataset called ``dataset`` is trained with."""
         return self.recipes[self.dataset(dataset).recipe]
 
 
@@ -291,72 +281,57 @@ def _known(
 
 
 def read_study(path: Path | str) -> Study:
-    """The study in a YAML or JSON file; UserError with place, key and remedy when it is wrong."""
+    """Return the study in a YAML or JSON file; UserError with place, key and remedy when it is wrong."""
     document = Document(path)
     return parse_study(document.value, document.at)
 
 
 def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study:
-    """The study in a mapping; ``where`` names its origin in messages, or the place of a value by its keys."""
+    """Return the study in a mapping; ``where`` names its file, or finds the place of a value by its keys."""
     at = where if callable(where) else lambda *keys: where
     if not isinstance(value, dict):
         raise UserError(f"{at()}: a study is a mapping with datasets, recipes and cells")
     try:
         return Study.model_validate(value)
     except ValidationError as error:
-        raise UserError("\n".join(f"{at(*_keys(one))}: {_explain(one)}" for one in error.errors())) from None
+        mistakes = ((_keys(mistake), mistake) for mistake in error.errors())
+        lines = [f"{at(*keys)}: {_explain(keys, mistake)}" for keys, mistake in mistakes]
+        raise UserError("\n".join(lines)) from None
 
 
 def _keys(error: Any) -> list[str | int]:
-    """Where an error is, without the source that pydantic puts behind a dataset's name."""
+    """Return where one of pydantic's errors is, without the source that it puts behind a dataset's name."""
     location = list(error["loc"])
     if location[:1] == ["datasets"]:
         del location[2:3]
     return [part for part in location if part != "[key]"]
 
 
-def _explain(error: Any) -> str:
-    """One validation error as: key, what is wrong, the nearest right key."""
-    location = _keys(error)
-    key = ".".join(str(part) for part in location)
+def _explain(keys: list[str | int], error: Any) -> str:
+    """Return one validation error as: key, what is wrong, the nearest right key."""
+    key = ".".join(map(str, keys))
     if error["type"] == "extra_forbidden":
-        known = _fields_at(error["loc"][:-1])
-        return f"unknown key '{key}'{suggestion(str(location[-1]), known)}"
-    if error["type"] == "missing":
-        return f"key '{key}' is missing: add it"
-    if error["type"] == "literal_error":
-        hint = nearest(str(error["input"]), re.findall(r"'([^']+)'", error["ctx"]["expected"]))
-        return f"{key}: unknown value {error['input']!r}{hint}; use one of {error['ctx']['expected']}"
-    if error["type"] == "union_tag_not_found":
-        return f"key '{key}.source' is missing: use one of {', '.join(_SOURCES)}"
-    if error["type"] == "union_tag_invalid":
-        tag = error["ctx"]["tag"]
-        return (
-            f"{key}.source: unknown source '{tag}'{nearest(tag, _SOURCES)}; use one of {', '.join(_SOURCES)}"
-        )
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{key}: {message}" if key else message
+        return f"unknown key '{key}'{suggestion(str(keys[-1]), _fields_at(error['loc'][:-1]))}"
+    return f"{key}: {complaint(error)}" if key else complaint(error)
 
 
-_MODELS_AT: dict[str, type[Strict]] = {
+def _fields_at(location: tuple[Any, ...]) -> list[str]:
+    """Return the keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
+    named_by_user = location[:1] in (("recipes",), ("datasets",), ("cells",))
+    section = [str(part) for part in (location[2:] or location[:1] if named_by_user else location)]
+    return list(_SECTIONS.get(section[-1] if section else "", Study).model_fields)
+
+
+_SECTIONS: dict[str, type[Strict]] = {
     "recipes": Recipe,
-    "recipes.augmentation": Augmentation,
-    "recipes.compiler": Compiler,
-    "datasets.phantom": PhantomSource,
-    "datasets.nih": NihSource,
-    "datasets.chestmnist": ChestMnistSource,
+    "augmentation": Augmentation,
+    "compiler": Compiler,
+    "phantom": PhantomSource,
+    "nih": NihSource,
+    "chestmnist": ChestMnistSource,
     "cells": CellBlock,
     "limits": Limits,
     "cluster": Cluster,
     "prices": Pricing,
     "margins": Margins,
 }
-
-_SOURCES = tuple(key.removeprefix("datasets.") for key in _MODELS_AT if key.startswith("datasets."))
-
-
-def _fields_at(location: tuple[Any, ...]) -> list[str]:
-    """The keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
-    named_by_user = location[:1] in (("recipes",), ("datasets",), ("cells",))
-    parts = [str(p) for p in (location[:1] + location[2:] if named_by_user else location)]
-    return list(_MODELS_AT.get(".".join(parts), Study).model_fields)

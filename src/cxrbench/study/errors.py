@@ -1,4 +1,4 @@
-"""The one error a user may cause: its message says what is wrong, where, and how to mend it."""
+"""The error that a user may cause: its message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class UserError(Exception):
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
     close = difflib.get_close_matches(word, list(map(str, known)), n=count, cutoff=0.5)
-    if not close:
-        return ""
-    return "; did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def suggestion(word: str, known: Collection[str], count: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""Writing files so that a final name never stands on half-written content, and hashing them."""
+"""Writing files whole or not at all, and hashing them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,19 +34,17 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explained(error: OSError, path: Path | str | None = None) -> UserError | None:
-    """What the system refused, as a message about ``path`` (else the file it names) with a remedy.
+    """Return what the system refused, as a message about ``path`` (else the file it names) with a remedy.
 
-    None for an error that is about no file, or that a user cannot mend.
+    None for an error that is about no file, or that a user cannot correct.
     """
     path = path or error.filename
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | Path) or error.errno is None:
         return None
-    if error.errno in DISK_FULL and error.errno != errno.EFBIG:
-        return UserError(
-            f"{path}: the disk is full; free some space on {Path(path).parent} and run again "
-            "(nothing half-written is left)"
-        )
-    remedy = _REMEDIES.get(error.errno or 0)
+    remedy = _REMEDIES.get(error.errno)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        space = f"free some space on {Path(path).parent} and run again"
+        remedy = f"the disk is full; {space} (nothing half-written is left)"
     return UserError(f"{path}: {remedy}") if remedy else None
 
 
@@ -69,31 +67,26 @@ def written_aside(path: Path | str) -> Iterator[Path]:
     Bytes, then name, are on the disk when this returns: a power cut leaves the old file or the new one.
     A full disk, a folder of that name and a place that may not be written become a UserError.
     """
-    path = Path(path)
+    path, aside = Path(path), None
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "", str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        if message := explained(error, path):
-            raise message from error
-        raise
-    os.close(handle)
-    aside = Path(name)
-    try:
+        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        unfinished.touch(exist_ok=False)
+        aside = unfinished
         yield aside
-        aside.chmod(0o666 & ~_umask())
         synced(aside)
         os.replace(aside, path)
         synced(path.parent)
     except OSError as error:
-        ours = error.errno in DISK_FULL or error.filename == str(aside)  # another file may be read meanwhile
-        if ours and (message := explained(error, path)):
+        ours = error.errno in DISK_FULL or aside is None or error.filename == str(aside)
+        if ours and (message := explained(error, path)):  # else about another file, read meanwhile
             raise message from error
         raise
     finally:
-        aside.unlink(missing_ok=True)
+        if aside:
+            aside.unlink(missing_ok=True)
 
 
 def synced(path: Path) -> None:
@@ -106,12 +99,6 @@ def synced(path: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_text(path: Path | str, text: str) -> None:

@@ -17,6 +17,10 @@ class Entry:
     family: str = "cpu"  # what it computes on: cpu, gpu or neuron; all but cpu is counted and paid in devices
     modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
     found_by: tuple[str, str] | None = None  # path whose presence implies the device, message if it is absent
+    software: str = ""  # besides torch, what decides its speed: a key of a record's versions
+    sdk: str = ""  # a name in every record's host.sdk
+    reports: tuple[str, ...] = ()  # keys of every record's platform
+    compiles: bool | None = None  # whether training compiles graphs; none: verify does not look
 
     @property
     def accelerated(self) -> bool:
@@ -24,16 +28,41 @@ class Entry:
 
 
 ENTRIES: dict[str, Entry] = {
-    "cpu": Entry("cpu", "CpuPlatform"),
+    "cpu": Entry("cpu", "CpuPlatform", compiles=False),
     "cuda": Entry(
         "cuda",
         "CudaPlatform",
         family="gpu",
         found_by=("/proc/driver/nvidia/version", "there is no NVIDIA driver on this machine"),
+        sdk="CUDA",
+        compiles=False,
     ),
-    "neuron": Entry("neuron", "NeuronPlatform", family="neuron"),
-    "torchneuron": Entry("torchneuron", "TorchNeuronPlatform", family="neuron"),
-    "xla_cpu": Entry("xla", "XlaPlatform", modules=("torch_xla",)),
+    "neuron": Entry(
+        "neuron",
+        "NeuronPlatform",
+        family="neuron",
+        software="torch_neuronx",
+        sdk="neuronx-cc",
+        reports=("compiler_flags", "compile_cache"),
+        compiles=True,
+    ),
+    "torchneuron": Entry(
+        "torchneuron",
+        "TorchNeuronPlatform",
+        family="neuron",
+        software="torch_neuronx",
+        sdk="torch-neuronx",
+        reports=("compiler", "stochastic_rounding"),
+        compiles=True,
+    ),
+    "xla_cpu": Entry(
+        "xla",
+        "XlaPlatform",
+        modules=("torch_xla",),
+        software="torch_xla",
+        reports=("fallback_operators",),
+        compiles=True,
+    ),
 }
 PLATFORMS: tuple[str, ...] = tuple(ENTRIES)
 ACCELERATED = frozenset(name for name, entry in ENTRIES.items() if entry.accelerated)

@@ -23,7 +23,7 @@ from pydantic import (
     ValidationError,
 )
 
-from cxrbench.study.errors import UserError, printable, suggestion
+from cxrbench.study.errors import UserError, nearest, printable, suggestion
 from cxrbench.study.files import explained
 
 LARGEST = 64 * 2**20  # bytes of a file that people edit; the longest list of images has 3 MB
@@ -174,22 +174,30 @@ _WORDS = {
     "finite_number": "must be a finite number",
     "greater_than": "must be above {gt:g}",
     "greater_than_equal": "must be {ge:g} or more",
+    "less_than": "must be below {lt:g}",
     "less_than_equal": "must be {le:g} or less",
 }
 
 
 def complaint(error: Any, known: Collection[str] = ()) -> str:
     """Return what is wrong, in words, for one of pydantic's errors; ``known`` are the keys beside it."""
-    if error["type"] == "missing":
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "missing":
         return "is missing; add it"
-    if error["type"] == "extra_forbidden":
+    if kind == "union_tag_not_found":
+        return f"key {context['discriminator']} is missing; add it"
+    if kind == "extra_forbidden":
         return f"unknown key '{shortened(error['loc'][-1])}'{suggestion(str(error['loc'][-1])[:100], known)}"
-    if error["input"] == "":
+    if given == "":
         return "is empty; fill it in"
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    words = _WORDS.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
-    return f"'{shortened(error['input'])}' {words}; correct it"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in ("literal_error", "union_tag_invalid"):
+        given, values = context.get("tag", given), context.get("expected") or context["expected_tags"]
+        hint = nearest(str(given)[:100], re.findall(r"'([^']+)'", values))
+        return f"unknown value '{shortened(given)}'{hint}; use one of {values}"
+    words = _WORDS.get(kind, error["msg"]).format(**context)
+    return f"'{shortened(given)}' {words}; correct it"
 
 
 def shortened(value: object) -> str:

@@ -8,19 +8,18 @@ for twice the time of the attempt before: what ran out of time goes on from its 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from cxrbench.evidence.record import RECORD
-from cxrbench.study.cells import Cell, find_cells
+from cxrbench.evidence.record import Record
+from cxrbench.evidence.store import EvidenceStore
+from cxrbench.study.cells import Cell
 from cxrbench.study.config import Cluster, Study
 from cxrbench.study.platform_names import ACCELERATED
 
-START_MINUTES = 10.0  # for the node, the environment, the data and the last words of a trainer
+START_MINUTES = 10.0  # for the node, the environment, the data and the end of a trainer
 SAME, NEAREST = 2.0, 4.0  # margins over a recorded run of the same cell, and of the nearest
 MEMORY_MARGIN, MEMORY_BASE_GIB = 1.5, 2.0  # over the recorded peak; for runner, Snakemake and srun
 DEFAULT_MEMORY_GIB = 8.0
@@ -38,48 +37,21 @@ class Needs:
     extra: str
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a recorded run took."""
-
-    cell: Cell
-    seconds_once: float  # set-up and compilation
-    seconds_per_epoch: float
-    peak_memory_mib: float | None
-
-
-def recorded_runs(recorded: Path) -> list[Run]:
-    """The finished runs below ``recorded``; damaged records are passed over: adopting says what is wrong."""
-    runs = []
-    for cell in find_cells(recorded) if recorded.is_dir() else []:
-        try:
-            record = json.loads((cell.folder(recorded) / RECORD).read_text(encoding="utf-8"))
-            if record["status"] != "ok":
-                continue
-            timing, epochs = record["timing"], record["recipe"]["epochs"]
-            once = timing["setup_seconds"] + timing["compile_seconds"]
-            epoch = (timing["train_seconds"] + timing["evaluate_seconds"]) / epochs
-            runs.append(Run(cell, once, epoch, record["peak_memory_mib"]))
-        except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError):
-            continue
-    return runs
-
-
 class JobNeeds:
-    """What the cells of ``study`` ask of its cluster, from the runs below ``recorded``."""
+    """What the cells of ``study`` ask of its cluster, from the recorded runs in ``store``."""
 
-    def __init__(self, study: Study, recorded: Path) -> None:
+    def __init__(self, study: Study, store: EvidenceStore) -> None:
         self.study = study
         self.cluster = study.cluster or Cluster(platforms=["cpu"])
-        self._runs = cache(lambda: recorded_runs(recorded))
         self.of = cache(self._of)
+        self._recorded = cache(store.records)
 
     def python(self, platform: str) -> str:
-        """The interpreter that trains ``platform``: Neuron's environments are apart from the others'."""
+        """Return the interpreter that trains ``platform``: Neuron has environments of its own."""
         return self.cluster.python.get(platform, "python")
 
     def _of(self, cell: Cell, attempt: int = 1) -> Needs:
-        """The needs of ``cell``'s job at its ``attempt``-th start, counted from one."""
+        """Return the needs of ``cell``'s job at its ``attempt``-th start, counted from one."""
         longest = 60 * self.study.limits.hours + START_MINUTES  # its runner ends it by then
         processes = self.study.limits.processes
         return Needs(
@@ -91,43 +63,47 @@ class JobNeeds:
             extra="--exclusive" if self.cluster.exclusive else "",
         )
 
+    def _runs(self, cell: Cell, alike: Callable[[Cell, Cell], bool]) -> list[Record]:
+        """Return the finished runs on the platform of ``cell`` that are ``alike``."""
+        runs = {other: run for other, run in self._recorded().items() if other.platform == cell.platform}
+        return [
+            run for other, run in runs.items() if run.status == "ok" and run.history and alike(other, cell)
+        ]
+
     def _minutes(self, cell: Cell) -> float:
-        """Minutes of a first attempt, the margin and the time to start included."""
+        """Return the minutes of a first attempt, the margin and the time to start included."""
         epochs = self.study.recipe(cell.dataset).epochs
         for margin, alike in _ALIKE:
-            found = [
-                run for run in self._runs() if run.cell.platform == cell.platform and alike(run.cell, cell)
-            ]
-            if found:
-                seconds = max(run.seconds_once + epochs * run.seconds_per_epoch for run in found)
-                return START_MINUTES + margin * seconds / 60
+            if runs := self._runs(cell, alike):
+                return START_MINUTES + margin * max(_seconds(run, epochs) for run in runs) / 60
         return START_MINUTES + 60 * self.study.limits.hours
 
     def _memory_gib(self, cell: Cell) -> float:
-        """Host memory. An accelerator's recorded peak is its device's memory, so it says nothing here."""
+        """Return the host memory. An accelerator's recorded peak is that of its device."""
         limit = self.study.limits.memory_gib
         if limit is not None:
             return limit * self.study.limits.processes + MEMORY_BASE_GIB
         stated = self.cluster.memory_gib.get(cell.platform, DEFAULT_MEMORY_GIB)
         if cell.platform in ACCELERATED:
             return stated
-        same = [run for run in self._runs() if _same(run.cell, cell)]
-        peaks = [run.peak_memory_mib for run in same if run.peak_memory_mib is not None]
+        peaks = [run.peak_memory_mib for run in self._runs(cell, _same) if run.peak_memory_mib is not None]
         return MEMORY_BASE_GIB + MEMORY_MARGIN * max(peaks) / 1024 if peaks else stated
 
 
-def _same(one: Cell, other: Cell) -> bool:
-    return (one.dataset, one.architecture, one.platform) == (
-        other.dataset,
-        other.architecture,
-        other.platform,
-    )
+def _seconds(run: Record, epochs: int) -> float:
+    """Return how long ``run`` would have taken with so many ``epochs``."""
+    once = run.timing.setup_seconds + run.timing.compile_seconds
+    return once + (run.timing.total_seconds - once) * epochs / len(run.history)
 
 
-# Which runs a cell's time is taken from, the nearest first; all are of its platform.
+def _same(cell: Cell, other: Cell) -> bool:
+    return (cell.dataset, cell.architecture) == (other.dataset, other.architecture)
+
+
+# Which runs of a cell's platform its time is taken from, the nearest first.
 _ALIKE: tuple[tuple[float, Callable[[Cell, Cell], bool]], ...] = (
     (SAME, _same),
-    (NEAREST, lambda one, other: one.dataset == other.dataset),
-    (NEAREST, lambda one, other: one.architecture == other.architecture),
-    (NEAREST, lambda one, other: True),
+    (NEAREST, lambda cell, other: cell.dataset == other.dataset),
+    (NEAREST, lambda cell, other: cell.architecture == other.architecture),
+    (NEAREST, lambda cell, other: True),
 )

@@ -23,7 +23,8 @@ from cxrbench.analysis.matrix import NOT_RUN, REFUSED, State, matrix, state_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
-from cxrbench.evidence.record import LOG, check_evidence, read_record
+from cxrbench.evidence.record import LOG, read_record
+from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import items, ledger, provenance
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.latex import as_text, read_macros

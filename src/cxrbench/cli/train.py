@@ -1,0 +1,195 @@
+"""Commands about one cell: train it, compile it before, compare it with its recorded evidence."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cxrbench.cli.words import (
+    CANNOT_RUN,
+    PACKED,
+    PRICES,
+    RECORDED,
+    RESULTS,
+    STUDY,
+    CellArgument,
+    PricesOption,
+    RecordedOption,
+    StudyOption,
+    complain,
+    say,
+)
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
+
+if TYPE_CHECKING:
+    from cxrbench.training.job import Job
+
+app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
+PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
+
+
+def train(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    packed: PackedOption = None,
+    out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Folder of checkpoints; a cell's are removed once its record is written."),
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
+) -> None:
+    """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
+    from cxrbench import platforms
+    from cxrbench.training.job import INTERRUPTED
+    from cxrbench.training.runner import Interrupted, run
+
+    named = Cell.parse(cell)
+    out = out or named.folder(RESULTS / "runs") / "record.json"
+    if out.name != "record.json":
+        raise UserError(f"--out {out}: a cell's evidence is record.json and what lies beside it; name that")
+    if reason := platforms.unavailable(named.platform):
+        complain(f"platform {named.platform} cannot run here: {reason}")
+        raise typer.Exit(CANNOT_RUN)
+    job = job_of(named, study, packed, work or _work_beside(out, named))
+    try:
+        record = run(job, out.parent)
+    except Interrupted as error:
+        _tell(log, str(error))
+        raise typer.Exit(INTERRUPTED) from None
+    except UserError as error:
+        _keep(log, str(error))
+        raise
+    failure = f" ({record.failure.kind}: {record.failure.fingerprint})" if record.failure else ""
+    _tell(log, f"{named}: {record.status}{failure}")
+
+
+def _tell(log: Path | None, message: str) -> None:
+    say(message)
+    _keep(log, message)
+
+
+def _keep(log: Path | None, message: str) -> None:
+    """Write ``message`` to the log too; a full disk must hide neither it nor the exit code."""
+    if log:
+        with suppress(OSError):
+            log.write_text(message + "\n", encoding="utf-8")
+
+
+def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
+    """Return the job that trains ``cell`` of ``study`` on the packed dataset of a manifest.json.
+
+    ``work`` has a folder for each cell; the cell's own is removed in the end.
+    """
+    from cxrbench.datasets.packed import must_be_packed_from
+    from cxrbench.study.config import read_study
+    from cxrbench.training.job import Job
+
+    config = read_study(study)
+    recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset
+    must_be_packed_from(config.dataset(cell.dataset), folder)
+    return Job(
+        **vars(cell),
+        recipe=recipe,
+        limits=config.limits,
+        packed=folder,
+        work=cell.folder(work),
+        micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
+    )
+
+
+def _work_beside(out: Path, cell: Cell) -> Path:
+    """``results/checkpoints`` for ``results/runs/<cell>/record.json``, else a folder beside the record."""
+    runs = out.parent.as_posix().removesuffix(str(cell))
+    return Path(runs).parent / "checkpoints" if runs != out.parent.as_posix() else out.parent / "work"
+
+
+def precompile(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    packed: PackedOption = None,
+    work: Annotated[Path | None, typer.Option(help="As `cxrbench train` will have it.")] = None,
+) -> None:
+    """Compile all graphs of a Neuron cell side by side, so that training finds them in the cache."""
+    from cxrbench.training.precompile import precompile as run
+
+    parsed = Cell.parse(cell)
+    done = run(job_of(parsed, study, packed, work or RESULTS / "checkpoints"))
+    if done["graphs"] is None:
+        say(f"{parsed}: no new graph ({done['seconds']:.0f} s in all tries): the cache has them")
+        return
+    say(
+        f"{parsed}: {done['succeeded']} of {done['graphs']} graphs compiled ({done['seconds']:.0f} s in all "
+        f"tries); {done['failed']} did not" + (": training will record why" if done["failed"] else "")
+    )
+
+
+@app.command("check")
+def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOption = RECORDED) -> None:
+    """Say in one sentence why CELL cannot be trained here (exit code 3), and what is recorded of it."""
+    from cxrbench.evidence.store import EvidenceStore
+    from cxrbench.study.config import read_study
+    from cxrbench.training.plan import Plan
+
+    named, store = Cell.parse(cell), EvidenceStore(recorded)
+    plan = Plan(read_study(study).model_copy(update={"run": [str(named)]}), store)
+    plan.must_be_known(named)
+    if reason := plan.why_not_here(named):
+        say(f"{named} cannot be trained here: {reason}")
+        if refused := store.refused(named):
+            say(f"its recorded evidence is refused: {refused}")
+        elif store.record(named):
+            kept = named.folder(recorded) / "predictions.parquet"
+            say(f"it is recorded: cxrbench evaluate {kept} prints its scores")
+        else:
+            say("nobody has recorded it either")
+        raise typer.Exit(CANNOT_RUN)
+    if not (store.record(named) or store.refused(named)):
+        say(f"nobody has recorded {named}: it is trained and scored, and there is nothing to compare it with")
+
+
+@app.command("compare")
+def compare_with_recorded(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    runs: Path = RESULTS / "runs",
+    recorded: RecordedOption = RECORDED,
+    prices: PricesOption = PRICES,
+) -> None:
+    """Yours against recorded: exit code 0 when nothing that is judged is outside its tolerance.
+
+    Speed is judged only on a machine whose device and processor have the recorded names.
+    """
+    from cxrbench.analysis.compare import compare, readable
+    from cxrbench.cost.costs import cost_table, pricing_of
+    from cxrbench.evidence.record import read_record
+    from cxrbench.evidence.store import EvidenceStore
+    from cxrbench.paper.cost_tables import mark
+    from cxrbench.study.config import read_study
+    from cxrbench.training.plan import Plan
+
+    named, store = Cell.parse(cell), EvidenceStore(recorded)
+    folder = named.folder(runs)
+    if not (folder / "record.json").exists():
+        Plan(read_study(study), store).must_be_known(named)
+    if refused := store.refused(named):
+        raise UserError(f"the recorded evidence of {named} is refused: {refused}")
+    record = read_record(folder)
+    found = compare(named, folder, recorded)
+    for note in found.notes:
+        say(f"note: {note}")
+    if found.lines:
+        print(readable(found))
+    (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
+    marks = ", ".join([cost.kind, *mark("recorded", cost.busy, cost.others_share)])
+    print(
+        f"wall time {cost.hours_total * 60:.1f} min, {record.attempts} attempt(s); as {cost.instance} in "
+        f"{cost.region} ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({marks})"
+    )
+    print(f"{named}: {found.verdict}")
+    if not found.inside:
+        raise typer.Exit(1)

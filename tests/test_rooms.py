@@ -1,0 +1,130 @@
+"""The rooms of src/cxrbench: imports go downwards, the paper needs no torch, names are unique."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+SOURCE = ROOT / "src"
+ROOMS = (  # each may import itself and what follows it
+    *("cli", "paper", "claims", "cost", "analysis", "compile", "cloud", "training", "platforms"),
+    *("evidence", "datasets", "study"),
+)
+WITHOUT_TORCH = ("paper", "claims", "cost", "analysis")
+TORCH = {"torch", "torch_xla", "torchvision", "timm"}
+LONGEST = 400  # lines
+# Modules of one name in several rooms that answer the same question: one computes, the other shows it.
+SHARED_NAMES = {
+    "audit": "the graphs of networks against what is known of Neuron",
+    "calibration": "whether scores are probabilities",
+    "label_noise": "NIH's labels against adjudicated ones",
+    "ledger": "the claims with their verdicts",
+    "power": "what patients and seeds can show",
+    "simulated": "coverage of intervals in simulations",
+    "splits": "the parts of the whole set",
+}
+
+
+def name_of(path: Path) -> str:
+    """``cxrbench.study.cells`` for its file."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+FILES = {name_of(path): path for path in SOURCE.glob("cxrbench/**/*.py")}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+
+
+def statements(node: ast.AST, eager: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports below ``node``; with ``eager`` only those that run when its module is imported."""
+    for child in ast.iter_child_nodes(node):
+        later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not (eager and (later or typing_only)):
+            yield from statements(child, eager)
+
+
+def imports(module: str, eager: bool = False) -> set[str]:
+    """The modules that ``module`` imports; others' packages by their first name."""
+    found = set()
+    for statement in statements(TREES[module], eager):
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        else:
+            assert statement.level == 0, f"{module}: write imports in full"
+            names = [f"{statement.module}.{alias.name}" for alias in statement.names]
+        for name in names:
+            of_ours = name if name in FILES else name.rpartition(".")[0]
+            found.add(of_ours if of_ours in FILES else name.split(".")[0])
+    return found - {module}
+
+
+def test_imports_go_from_the_command_line_down_to_the_study() -> None:
+    upwards = [
+        f"{module} imports {other}"
+        for module in FILES
+        for other in imports(module)
+        if room_of(module) in ROOMS and other in FILES and room_of(other) in ROOMS
+        if ROOMS.index(room_of(other)) < ROOMS.index(room_of(module))
+    ]
+    assert upwards == []
+    assert {room_of(module) for module in FILES} - {"", "__main__"} == set(ROOMS)
+
+
+def test_only_the_command_line_mounts_the_benchmarks() -> None:
+    assert [module for module in FILES if "benchmarks" in imports(module)] == ["cxrbench.cli"]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    try:
+        TopologicalSorter({module: imports(module) for module in FILES}).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def loads_torch(module: str, seen: set[str]) -> Iterator[str]:
+    """The ways from ``module`` to torch when it is imported; importing a module imports its packages."""
+    parts = module.split(".")
+    packages = {".".join(parts[:count]) for count in range(1, len(parts))}
+    for other in sorted(imports(module, eager=True) | packages):
+        if other in TORCH:
+            yield f"{module} imports {other}"
+        elif other in FILES and other not in seen:
+            seen.add(other)
+            yield from loads_torch(other, seen)
+
+
+@pytest.mark.parametrize("room", WITHOUT_TORCH)
+def test_what_computes_and_renders_the_paper_needs_no_torch(room: str) -> None:
+    modules = [module for module in FILES if room_of(module) == room]
+    assert [f"{module} imports torch" for module in modules if imports(module) & TORCH] == []
+    seen: set[str] = set()
+    assert [way for module in modules for way in loads_torch(module, seen)] == []
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    paths = [*SOURCE.rglob("*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("workflow/rules/*.smk")]
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in paths}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_no_two_rooms_have_modules_of_one_name() -> None:
+    rooms = defaultdict(set)
+    for module in FILES:
+        if module.count(".") > 1:
+            rooms[module.rpartition(".")[2]].add(room_of(module))
+    shared = {name: sorted(of) for name, of in rooms.items() if len(of) > 1}
+    assert {name: of for name, of in shared.items() if name not in SHARED_NAMES} == {}
