@@ -31,8 +31,8 @@ from bad_server import (
 from tqdm import tqdm
 
 from conftest import ROOT, cxrbench
-from cxrbench.datasets.download import Patience, Transfer, download, inspect, mend, part_of
-from cxrbench.datasets.registry import RemoteFile, read_registry
+from cxrbench.datasets.download import Patience, Transfer, download, inspect, part_of
+from cxrbench.datasets.registry import RemoteFile, read_files
 from cxrbench.study.errors import UserError
 
 __all__ = ["server"]
@@ -49,7 +49,7 @@ def data() -> bytes:
 @pytest.fixture
 def files(server: BadServer, data: bytes, tmp_path: Path) -> list[RemoteFile]:
     server.files[NAME] = data
-    return read_registry(write_registry(tmp_path / "registry.csv", server))
+    return read_files(write_registry(tmp_path / "registry.csv", server))
 
 
 def fetch(files: list[RemoteFile], folder: Path, *mirrors: str, patience: Patience = QUICK) -> None:
@@ -166,7 +166,7 @@ def test_a_mirror_goes_on_where_the_first_source_gave_up(server, data, tmp_path)
     server.files[NAME] = data
     registry = write_registry(tmp_path / "r.csv", server, mirrors=f"{server.url}/second/{NAME}")
     server.faults[NAME] = [cut(1_000_000), *[status(500)] * 4]
-    fetch(read_registry(registry), tmp_path / "raw")
+    fetch(read_files(registry), tmp_path / "raw")
     assert (tmp_path / "raw" / NAME).read_bytes() == data
     assert server.sent == SIZE
 
@@ -197,7 +197,7 @@ def test_what_is_there_is_not_fetched_and_what_is_not_the_registrys_is_not_touch
 
 def test_room_is_checked_before_the_first_byte(server, data, tmp_path) -> None:
     server.files[NAME] = data
-    files = read_registry(write_registry(tmp_path / "r.csv", server, bytes=str(10**18)))
+    files = read_files(write_registry(tmp_path / "r.csv", server, bytes=str(10**18)))
     with pytest.raises(UserError, match=r"need 1,000,000,000.00 GB more and the disk has [\d.,]+ GB free"):
         fetch(files, tmp_path / "raw")
     assert server.sent == 0 and server.requests == []
@@ -205,7 +205,7 @@ def test_room_is_checked_before_the_first_byte(server, data, tmp_path) -> None:
 
 def test_a_size_nobody_wrote_down_is_asked_for(server, data, tmp_path, monkeypatch) -> None:
     server.files[NAME] = data
-    files = read_registry(write_registry(tmp_path / "r.csv", server, sizes=False))
+    files = read_files(write_registry(tmp_path / "r.csv", server, sizes=False))
     server.faults[NAME] = [status(500), cut(1_000_000)]
     fetch(files, tmp_path / "raw")
     assert (tmp_path / "raw" / NAME).read_bytes() == data
@@ -217,7 +217,7 @@ def test_a_size_nobody_wrote_down_is_asked_for(server, data, tmp_path, monkeypat
 
 def test_a_size_from_a_bad_copy_is_not_held_against_the_next_source(server, data, tmp_path) -> None:
     server.files[NAME] = data
-    files = read_registry(write_registry(tmp_path / "r.csv", server, sizes=False))
+    files = read_files(write_registry(tmp_path / "r.csv", server, sizes=False))
     (tmp_path / "copies").mkdir()
     (tmp_path / "copies" / NAME).write_bytes(data[:100_000])
     fetch(files, tmp_path / "raw", str(tmp_path / "copies"))
@@ -239,7 +239,7 @@ def test_what_comes_to_stand_there_meanwhile_is_not_taken_for_whole(server, file
 def test_verify_tells_present_from_missing_and_damaged_and_mends_only_that(server, data, tmp_path) -> None:
     names = ["good.gz", "gone.gz", "flipped.gz", "cut.gz"]
     server.files = {name: data[k:] + data[:k] for k, name in enumerate(names)}
-    files = read_registry(write_registry(tmp_path / "r.csv", server))
+    files = read_files(write_registry(tmp_path / "r.csv", server))
     raw = tmp_path / "raw"
     fetch(files, raw)
     (raw / "gone.gz").unlink()
@@ -249,7 +249,7 @@ def test_verify_tells_present_from_missing_and_damaged_and_mends_only_that(serve
     states = inspect(files, raw, 2)
     assert [s.state for s in states] == ["present", "missing", "damaged", "damaged"]
     assert "2,000,000 bytes instead of 3,000,000" in states[3].why and "md5 is" in states[2].why
-    mend(states, raw, (), 2, QUICK)
+    download(files, raw, (), 2, QUICK, mend=True)
     assert sorted(server.requests) == [("cut.gz", 2_000_000), ("flipped.gz", 0), ("gone.gz", 0)]
     assert {name: (raw / name).read_bytes() for name in names} == server.files
 
@@ -370,5 +370,5 @@ def test_a_real_tarball_arrives_whole_through_twenty_breaks(server, nih128, tmp_
         tmp_path / "r.csv", server, bytes="84259245", hash="md5:43625a5eb2b21590f8d9edda8766fcf5"
     )
     server.faults["images_002.tar.gz"] = [cut(4_000_000)] * 20
-    fetch(read_registry(registry), tmp_path / "raw")
+    fetch(read_files(registry), tmp_path / "raw")
     assert len(server.requests) == 21 and server.sent == 84_259_245

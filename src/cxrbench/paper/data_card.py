@@ -8,7 +8,7 @@ import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.registry import read_registry
+from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
 from cxrbench.paper.blocks import renewed
@@ -93,7 +93,7 @@ def _labels(parts: pd.DataFrame) -> pd.DataFrame:
 
 def _files(registry: Path) -> pd.DataFrame:
     rows = []
-    for file in read_registry(registry):
+    for file in read_files(registry):
         size = "not stated" if file.size is None else f"{file.size:,}"
         rows.append({"Dataset": file.dataset, "File": file.name, "Bytes": size, "Terms": file.licence})
     return pd.DataFrame(rows)
