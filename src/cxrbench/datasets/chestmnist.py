@@ -39,7 +39,6 @@ class Images(Source):
 
     @staticmethod
     def present(config: ChestMnistSource) -> bool:
-        """Return whether MedMNIST's file of this size is there."""
         return _npz(config).is_file()
 
     def chunks(self) -> Chunks:
@@ -106,7 +105,6 @@ class Images(Source):
         ]
 
     def describe(self) -> dict[str, object]:
-        """Return where the pixels come from, and whether the file is the published one."""
         path = _npz(self.config)
         with open(path, "rb") as file:
             md5 = hashlib.file_digest(file, "md5").hexdigest()

@@ -6,7 +6,6 @@ Bytes are collected in a hidden ``.NAME.part``, which survives a kill and is con
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import re
@@ -83,8 +82,8 @@ def _inspect(file: RemoteFile, folder: Path) -> FileState:
         return FileState(file, "missing", f"{begun:,} bytes of it are fetched" if begun else "")
     if file.size not in (None, size := _size(path)):
         return FileState(file, "damaged", f"{size:,} bytes instead of {file.size:,}")
-    if (digest := _digest(path, file)) != file.digest:
-        return FileState(file, "damaged", f"{file.algorithm} is {digest} instead of {file.digest}")
+    if (found := file.hash_of(path)) != file.hash:
+        return FileState(file, "damaged", f"{found} instead of {file.hash}")
     return FileState(file, "present")
 
 
@@ -217,11 +216,10 @@ class Transfer:
     def _copy(self, path: Path) -> None:
         """Copy the file from a folder, unless it is another file: what was fetched is kept then."""
         try:
-            right = _digest(path, self.file) == self.file.digest
+            if self.file.hash_of(path) != self.file.hash:
+                raise Refused("has another hash than the registry's")
         except OSError as error:
             raise Refused(str(error.strerror)) from None
-        if not right:
-            raise Refused("has another hash than the registry's")
         shutil.copyfile(path, self.part)
         self._count(_size(self.part) - self.size)
         os.replace(self.part, self.path)
@@ -233,7 +231,7 @@ class Transfer:
             try:
                 if self.size != self.file.size:  # else a kill had come between the last byte and the check
                     self._append(url)
-                if _digest(self.part, self.file) == self.file.digest:
+                if self.file.hash_of(self.part) == self.file.hash:
                     os.replace(self.part, self.path)
                     return
                 self._restart("the bytes have a wrong hash")
@@ -360,20 +358,16 @@ def part_of(folder: Path, name: str) -> Path:
     return folder / f".{name}.part"
 
 
-def _digest(path: Path, like: RemoteFile) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, like.algorithm).hexdigest()
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
 def _must_have_room(files: int, need: int, folder: Path) -> None:
     if need > (free := shutil.disk_usage(folder).free):
+        gb = [f"{size / 1e9:,.3f} GB" for size in (need, free, need - free)]
         raise UserError(
-            f"{folder}: {files} files need {need / 1e9:,.3f} GB more and the disk has {free / 1e9:,.3f} GB free; "
-            f"free {(need - free) / 1e9:,.3f} GB, choose another place with --folder, or fewer files with --only"
+            f"{folder}: {files} files need {gb[0]} more and the disk has {gb[1]} free; "
+            f"free {gb[2]}, choose another place with --folder, or fewer files with --only"
         )
 
 

@@ -35,7 +35,6 @@ class Images(Source):
 
     @staticmethod
     def present(config: NihSource) -> bool:
-        """Return whether the folder has any image or tarball."""
         return bool(found_in(config.folder))
 
     def chunks(self) -> Chunks:
@@ -106,7 +105,6 @@ class Images(Source):
         return rows
 
     def describe(self) -> dict[str, object]:
-        """Return the manifest's entries about the pixels; modes other than L were converted."""
         modes, sizes = (Counter(values) for values in zip(*self._formats, strict=True))
         return {
             "folder": str(self.config.folder),

@@ -36,11 +36,9 @@ class Images(Source):
 
     @staticmethod
     def present(config: PhantomSource) -> bool:
-        """Return True: phantoms are drawn anywhere."""
-        return True
+        return True  # drawn anywhere
 
     def chunks(self) -> Chunks:
-        """Yield names and pixels, in the order of the names."""
         config = self.config
         images = {str(split): count for split, count in config.images.items()}
         self.rows = choose_rows(read_nih_table(), images, config.seed)
@@ -49,11 +47,9 @@ class Images(Source):
             yield [next(names) for _ in pictures], pictures
 
     def index(self, names: list[str]) -> pd.DataFrame:
-        """Return the rows of ``names``, which are all."""
-        return self.rows
+        return self.rows  # all of them, in this order
 
     def describe(self) -> dict[str, object]:
-        """Return the manifest's entries about the drawings."""
         return {
             "seed": self.config.seed,
             "split": "drawn by patient; rare findings oversampled, so prevalence is not NIH's",

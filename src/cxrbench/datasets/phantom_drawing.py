@@ -36,8 +36,8 @@ def _draw(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
         _reshape(build, name, own, s)
     scene = Scene(build, pixels, rng, ap)
     for name, own, s in drawn:
-        if name in DRAWN:
-            DRAWN[name](scene, own, s)
+        for draw in (_patches, _shadows, _pleura):
+            draw(scene, name, own, s)
     return _film(_body(scene), scene)
 
 
@@ -196,52 +196,67 @@ def _sides(rng: Rng, both: float) -> tuple[int, ...]:
     return (0, 1) if rng.random() < both else (int(rng.integers(2)),)
 
 
-def _atelectasis(scene: Scene, rng: Rng, s: float) -> None:
-    """Plates across the lower zone or a wedge below the hilum, on the side that lost volume."""
-    side = int(scene.build.stretch[0] > scene.build.stretch[1])
-    sign = 2 * side - 1
-    if rng.random() < 0.6:
-        for _ in range(rng.integers(1, 4)):
-            at = scene.spot(side, rng.uniform(0.35, 0.6), rng.uniform(0.55, 0.85))
-            width, height, turn = rng.uniform(0.3, 0.45), rng.uniform(0.06, 0.09), rng.uniform(-0.5, 0.3)
-            scene.opacity += scene.blob(at, width, height, sign * turn) * (0.35 + 0.75 * s)
-    else:
-        u, y = scene.spot(side, 0.15, 0.5)
-        down = scene.y - y
-        beside = 0.08 + rng.uniform(0.35, 0.6) * down - (scene.u - u) * sign
-        wedge = ramp(beside, 0.1) * ramp(down, 0.2) * scene.side(side)
-        scene.opacity += wedge * (0.25 + 0.6 * s)
+def _patches(scene: Scene, finding: str, rng: Rng, s: float) -> None:
+    """Draw a finding that clouds parts of the lungs."""
+    match finding:
+        case "Infiltration":  # ill-defined patches over one or both lungs
+            patchy = np.clip(scene.cut("clouds", rng) + 0.6 * scene.cut("wisps", rng) + 0.3, 0, 1.2)
+            for side in _sides(rng, 0.6):
+                at = scene.spot(side, rng.uniform(0.3, 0.6), rng.uniform(0.4, 0.7))
+                scene.opacity += patchy * scene.blob(at, 0.75, 0.95) * (0.25 + 0.65 * s)
+        case "Pneumonia":  # fills part of a lobe and ends sharply at its fissure
+            for side in _sides(rng, 0.25):
+                down = rng.uniform(0.35, 0.75)
+                at = scene.spot(side, rng.uniform(0.35, 0.6), down)
+                patch = np.sqrt(scene.blob(at, 0.5, 0.5, rng.uniform(-0.6, 0.6)))
+                fissure = scene.y - at[1] + 0.2 * (2 * side - 1) * (scene.u - at[0])
+                upper = 1 if rng.random() < 0.5 else -1
+                patch *= ramp(fissure * upper + 0.12, 0.1) * (1 + 0.35 * scene.cut("wisps", rng))
+                scene.opacity += patch * (0.35 + 0.75 * s)
+        case "Consolidation":  # a dense patch with a ragged border and dark bronchi in it
+            for side in _sides(rng, 0.3):
+                at = scene.spot(side, rng.uniform(0.25, 0.75), rng.uniform(0.3, 0.8))
+                patch = scene.blob(at, rng.uniform(0.35, 0.6), rng.uniform(0.3, 0.55), rng.uniform(-0.8, 0.8))
+                ragged = ramp(patch + 0.35 * scene.cut("clouds", rng) * patch - 0.3, 0.35)
+                scene.opacity += ragged * (0.4 + 0.6 * s) * (1 - 0.3 * scene.cut("net", rng))
+        case "Edema":  # haze around both hila, with full vessels
+            haze = sum(scene.blob(scene.spot(side, 0.28, 0.5), 0.75, 0.85) for side in (0, 1))
+            scene.opacity += haze * (1 + 0.5 * scene.cut("wisps", rng)) * (0.06 + 0.42 * s)
+            scene.vessels *= 1 + 0.5 * s
+        case "Fibrosis":  # a net of lines at both bases, densest below the pleura
+            low = np.clip((scene.v - 0.35) * 2.5, 0, 1)
+            near_pleura = np.clip(1.3 - 2.0 * scene.depth, 0.35, 1)
+            scene.opacity += low * near_pleura * (0.35 + 0.9 * scene.cut("net", rng)) * (0.2 + 0.6 * s)
 
 
-def _effusion(scene: Scene, rng: Rng, s: float) -> None:
-    """Fluid in the costophrenic angle, its upper border rising towards the chest wall."""
-    lungs = scene.build.lungs
-    for side in _sides(rng, 0.3):
-        depth = 0.04 + (0.75 if rng.random() < 0.25 else 0.38) * s
-        bottom = float(lungs.bottom[side]) * scene.build.stretch[side]
-        rise = (0.25 + 0.2 * s) * np.square(np.clip(scene.across, 0, 1.1) - 0.35)
-        level = (bottom - 0.12 - depth * lungs.height * 0.5) - rise
-        fluid = ramp(scene.y - level, 0.14) * scene.side(side)
-        scene.opacity += fluid * (0.8 + 0.3 * s)
-        scene.vessels *= 1 - fluid
-
-
-def _infiltration(scene: Scene, rng: Rng, s: float) -> None:
-    """Ill-defined patches over one or both lungs."""
-    patchy = np.clip(scene.cut("clouds", rng) + 0.6 * scene.cut("wisps", rng) + 0.3, 0, 1.2)
-    for side in _sides(rng, 0.6):
-        at = scene.spot(side, rng.uniform(0.3, 0.6), rng.uniform(0.4, 0.7))
-        scene.opacity += patchy * scene.blob(at, 0.75, 0.95) * (0.25 + 0.65 * s)
-
-
-def _mass(scene: Scene, rng: Rng, s: float) -> None:
-    """A large round shadow, sometimes two."""
-    _spots(scene, rng, 1 + (rng.random() < 0.25), (0.15, 0.27), 0.35 + 0.6 * s)
-
-
-def _nodule(scene: Scene, rng: Rng, s: float) -> None:
-    """One to four small round shadows."""
-    _spots(scene, rng, rng.choice([1, 2, 4], p=[0.4, 0.3, 0.3]), (0.06, 0.10), 0.5 + 0.9 * s)
+def _shadows(scene: Scene, finding: str, rng: Rng, s: float) -> None:
+    """Draw a finding with a shape of its own."""
+    match finding:
+        case "Mass":  # a large round shadow, sometimes two
+            _spots(scene, rng, 1 + (rng.random() < 0.25), (0.15, 0.27), 0.35 + 0.6 * s)
+        case "Nodule":  # one to four small round shadows
+            _spots(scene, rng, rng.choice([1, 2, 4], p=[0.4, 0.3, 0.3]), (0.06, 0.10), 0.5 + 0.9 * s)
+        case "Hernia":  # a round pouch of stomach behind the heart, often with gas above a fluid level
+            sign = 1 if rng.random() < 0.6 else -1
+            u, y = sign * rng.uniform(0.08, 0.24), scene.build.lungs.height * rng.uniform(0.76, 0.86)
+            radius = 0.18 + 0.13 * s
+            scene.extra += scene.disc((u, y), radius) * (0.05 + 0.08 * s)
+            if rng.random() < 0.8:
+                gas = scene.disc((u, y - 0.02), 0.72 * radius) * ramp((y + 0.02) - scene.y, 0.05)
+                scene.extra -= gas * (0.14 + 0.20 * s)
+        case "Atelectasis":  # plates across the lower zone or a wedge below the hilum, where volume was lost
+            side = int(scene.build.stretch[0] > scene.build.stretch[1])
+            sign = 2 * side - 1
+            if rng.random() < 0.6:
+                for _ in range(rng.integers(1, 4)):
+                    at = scene.spot(side, rng.uniform(0.35, 0.6), rng.uniform(0.55, 0.85))
+                    axes, turn = (rng.uniform(0.3, 0.45), rng.uniform(0.06, 0.09)), rng.uniform(-0.5, 0.3)
+                    scene.opacity += scene.blob(at, *axes, sign * turn) * (0.35 + 0.75 * s)
+            else:
+                u, y = scene.spot(side, 0.15, 0.5)
+                beside = 0.08 + rng.uniform(0.35, 0.6) * (scene.y - y) - (scene.u - u) * sign
+                wedge = ramp(beside, 0.1) * ramp(scene.y - y, 0.2) * scene.side(side)
+                scene.opacity += wedge * (0.25 + 0.6 * s)
 
 
 def _spots(scene: Scene, rng: Rng, count: int, radii: tuple[float, float], density: float) -> None:
@@ -251,89 +266,35 @@ def _spots(scene: Scene, rng: Rng, count: int, radii: tuple[float, float], densi
         scene.opacity += scene.disc(at, radius, edge=0.05 + 0.2 * radius) * density
 
 
-def _pneumonia(scene: Scene, rng: Rng, s: float) -> None:
-    """A patch that fills part of a lobe and ends sharply at its fissure."""
-    for side in _sides(rng, 0.25):
-        down = rng.uniform(0.35, 0.75)
-        at = scene.spot(side, rng.uniform(0.35, 0.6), down)
-        patch = np.sqrt(scene.blob(at, 0.5, 0.5, rng.uniform(-0.6, 0.6)))
-        fissure = scene.y - at[1] + 0.2 * (2 * side - 1) * (scene.u - at[0])
-        upper = 1 if rng.random() < 0.5 else -1
-        patch *= ramp(fissure * upper + 0.12, 0.1) * (1 + 0.35 * scene.cut("wisps", rng))
-        scene.opacity += patch * (0.35 + 0.75 * s)
-
-
-def _pneumothorax(scene: Scene, rng: Rng, s: float) -> None:
-    """Black, empty crescent above and beside a collapsed lung, which a thin white line borders."""
-    side = int(rng.integers(2))
-    lungs, here = scene.build.lungs, scene.side(side)
-    fade = np.clip(1 - (scene.y - float(lungs.top[side])) / ((0.45 + 0.55 * s) * lungs.height), 0, 1)
-    border = (0.06 + 0.32 * s) * fade * np.clip(scene.across * 2.2 - 0.35, 0, 1)
-    gap, near = scene.depth - border, here * (border > 0.03)
-    outside = ramp(-gap, 0.05) * near
-    scene.vessels *= 1 - outside
-    scene.opacity -= outside * (0.12 + 0.35 * s)
-    scene.opacity += here * ramp(gap, 0.3) * (0.15 * s)
-    scene.extra += line(gap, 0.02 + 0.8 / scene.pixels) * near * scene.lung * (0.03 + 0.07 * s)
-
-
-def _consolidation(scene: Scene, rng: Rng, s: float) -> None:
-    """A dense patch with a ragged border and dark bronchi in it."""
-    for side in _sides(rng, 0.3):
-        at = scene.spot(side, rng.uniform(0.25, 0.75), rng.uniform(0.3, 0.8))
-        patch = scene.blob(at, rng.uniform(0.35, 0.6), rng.uniform(0.3, 0.55), rng.uniform(-0.8, 0.8))
-        ragged = ramp(patch + 0.35 * scene.cut("clouds", rng) * patch - 0.3, 0.35)
-        scene.opacity += ragged * (0.4 + 0.6 * s) * (1 - 0.3 * scene.cut("net", rng))
-
-
-def _edema(scene: Scene, rng: Rng, s: float) -> None:
-    """Haze around both hila, with full vessels."""
-    haze = sum(scene.blob(scene.spot(side, 0.28, 0.5), 0.75, 0.85) for side in (0, 1))
-    scene.opacity += haze * (1 + 0.5 * scene.cut("wisps", rng)) * (0.06 + 0.42 * s)
-    scene.vessels *= 1 + 0.5 * s
-
-
-def _fibrosis(scene: Scene, rng: Rng, s: float) -> None:
-    """A net of lines at both bases, densest below the pleura."""
-    low = np.clip((scene.v - 0.35) * 2.5, 0, 1)
-    near_pleura = np.clip(1.3 - 2.0 * scene.depth, 0.35, 1)
-    scene.opacity += low * near_pleura * (0.35 + 0.9 * scene.cut("net", rng)) * (0.2 + 0.6 * s)
-
-
-def _pleural_thickening(scene: Scene, rng: Rng, s: float) -> None:
-    """A bright rim along part of the lateral chest wall."""
-    for side in _sides(rng, 0.4):
-        middle = scene.spot(side, 1.0, rng.uniform(0.25, 0.75))[1]
-        reach = rng.uniform(0.4, 0.8)
-        thick = (0.07 + 0.12 * s) * (1 + 0.4 * scene.cut("clouds", rng))
-        along = np.sqrt(np.maximum(1 - np.square((scene.y - middle) / reach), 0))
-        lateral = scene.side(side) * ramp(scene.across - 0.4, 0.2)
-        rim = ramp(thick * along - scene.depth, 0.05) * (along > 0) * lateral
-        scene.opacity += rim * (0.6 + 0.4 * s)
-
-
-def _hernia(scene: Scene, rng: Rng, s: float) -> None:
-    """A round pouch of stomach behind the heart: a bright wall, often with gas above a fluid level."""
-    sign = 1 if rng.random() < 0.6 else -1
-    u, y = sign * rng.uniform(0.08, 0.24), scene.build.lungs.height * rng.uniform(0.76, 0.86)
-    radius = 0.18 + 0.13 * s
-    scene.extra += scene.disc((u, y), radius) * (0.05 + 0.08 * s)
-    if rng.random() < 0.8:
-        gas = scene.disc((u, y - 0.02), 0.72 * radius) * ramp((y + 0.02) - scene.y, 0.05)
-        scene.extra -= gas * (0.14 + 0.20 * s)
-
-
-DRAWN = {  # what a finding adds to a scene, from a random stream and a severity
-    "Atelectasis": _atelectasis,
-    "Effusion": _effusion,
-    "Infiltration": _infiltration,
-    "Mass": _mass,
-    "Nodule": _nodule,
-    "Pneumonia": _pneumonia,
-    "Pneumothorax": _pneumothorax,
-    "Consolidation": _consolidation,
-    "Edema": _edema,
-    "Fibrosis": _fibrosis,
-    "Pleural_Thickening": _pleural_thickening,
-    "Hernia": _hernia,
-}
+def _pleura(scene: Scene, finding: str, rng: Rng, s: float) -> None:
+    """Draw a finding between lung and chest wall."""
+    lungs = scene.build.lungs
+    match finding:
+        case "Effusion":  # fluid in the costophrenic angle, rising towards the chest wall
+            for side in _sides(rng, 0.3):
+                depth = 0.04 + (0.75 if rng.random() < 0.25 else 0.38) * s
+                bottom = float(lungs.bottom[side]) * scene.build.stretch[side]
+                rise = (0.25 + 0.2 * s) * np.square(np.clip(scene.across, 0, 1.1) - 0.35)
+                level = (bottom - 0.12 - depth * lungs.height * 0.5) - rise
+                fluid = ramp(scene.y - level, 0.14) * scene.side(side)
+                scene.opacity += fluid * (0.8 + 0.3 * s)
+                scene.vessels *= 1 - fluid
+        case "Pneumothorax":  # a black, empty crescent beside a collapsed lung, with a thin white line
+            side = int(rng.integers(2))
+            here, down = scene.side(side), scene.y - float(lungs.top[side])
+            fade = np.clip(1 - down / ((0.45 + 0.55 * s) * lungs.height), 0, 1)
+            border = (0.06 + 0.32 * s) * fade * np.clip(scene.across * 2.2 - 0.35, 0, 1)
+            gap, near = scene.depth - border, here * (border > 0.03)
+            outside = ramp(-gap, 0.05) * near
+            scene.vessels *= 1 - outside
+            scene.opacity -= outside * (0.12 + 0.35 * s)
+            scene.opacity += here * ramp(gap, 0.3) * (0.15 * s)
+            scene.extra += line(gap, 0.02 + 0.8 / scene.pixels) * near * scene.lung * (0.03 + 0.07 * s)
+        case "Pleural_Thickening":  # a bright rim along part of the lateral chest wall
+            for side in _sides(rng, 0.4):
+                middle = scene.spot(side, 1.0, rng.uniform(0.25, 0.75))[1]
+                along = np.sqrt(np.maximum(1 - np.square((scene.y - middle) / rng.uniform(0.4, 0.8)), 0))
+                thick = (0.07 + 0.12 * s) * (1 + 0.4 * scene.cut("clouds", rng))
+                lateral = scene.side(side) * ramp(scene.across - 0.4, 0.2)
+                rim = ramp(thick * along - scene.depth, 0.05) * (along > 0) * lateral
+                scene.opacity += rim * (0.6 + 0.4 * s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
@@ -42,15 +43,11 @@ class RemoteFile(Row):
     licence: Text
     citation: Text
 
-    @property
-    def algorithm(self) -> str:
-        """Name of the hash, as hashlib has it."""
-        return self.hash.partition(":")[0]
-
-    @property
-    def digest(self) -> str:
-        """Hex digits of the hash."""
-        return self.hash.partition(":")[2]
+    def hash_of(self, path: Path) -> str:
+        """Return the hash of a file, by the algorithm and in the form of ``hash``."""
+        algorithm = self.hash.partition(":")[0]
+        with open(path, "rb") as file:
+            return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
 def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[RemoteFile]:
