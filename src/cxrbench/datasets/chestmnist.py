@@ -36,6 +36,7 @@ class Images(Source):
     """
 
     config: ChestMnistSource
+    findings = FINDINGS
 
     @staticmethod
     def present(config: ChestMnistSource) -> bool:

@@ -34,6 +34,7 @@ from cxrbench.study.files import DISK_FULL
 _CHUNK = 1 << 18  # bytes read at a time at most
 _LEAST_RATE = 64  # bytes per second, averaged over a time-out; less counts as a stall
 _TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
+_is_address = re.compile("https?://").match
 
 
 class Broken(Exception):
@@ -279,10 +280,6 @@ class Transfer:
             _say(f"{self.file.name}: {why}")
         self.part.unlink(missing_ok=True)
         self._count(-self.size)
-
-
-def _is_address(source: str) -> bool:
-    return source.startswith(("http://", "https://"))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from cxrbench.datasets.archives import Found, found_in, read_images, unfinished_in
-from cxrbench.datasets.findings import SPLITS
+from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.sources import Chunks, Source
 from cxrbench.datasets.split import assign_split
@@ -32,6 +32,7 @@ class Images(Source):
     """The radiographs of a :class:`NihSource`, decoded and resized in one pass over the files."""
 
     config: NihSource
+    findings = FINDINGS
 
     @staticmethod
     def present(config: NihSource) -> bool:

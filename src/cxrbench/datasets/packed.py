@@ -6,7 +6,6 @@ age, findings), manifest.json (source, counts, sha256 of both, how pixels were m
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -126,7 +125,7 @@ def _write_images(path: Path, pixels: int, source: Source, say: Say) -> tuple[li
     moments: list[np.ndarray] = []
     started = time.monotonic()
     with open(path, "wb") as file:  # not a memory map: a full disk must be an error, not a killed process
-        file.write(_npy_header(0, pixels))
+        _write_header(file, 0, pixels)
         for some, images in source.chunks():
             file.write(np.ascontiguousarray(images).data)
             squares = np.square(images, dtype=np.uint16).mean(axis=(1, 2))
@@ -136,18 +135,16 @@ def _write_images(path: Path, pixels: int, source: Source, say: Say) -> tuple[li
             if before // _REPORT_EVERY != len(names) // _REPORT_EVERY:
                 say(f"{len(names):,} images, {len(names) / (time.monotonic() - started):.0f} per second")
         file.seek(0)
-        file.write(_npy_header(len(names), pixels))
+        _write_header(file, len(names), pixels)
         file.flush()
         os.fsync(file.fileno())
     return names, np.concatenate(moments)
 
 
-def _npy_header(count: int, pixels: int) -> bytes:
-    """Return an .npy header; numpy pads it so that its length does not depend on ``count``."""
-    header = io.BytesIO()
-    shape = (count, pixels, pixels)
-    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    return header.getvalue()
+def _write_header(file: BinaryIO, count: int, pixels: int) -> None:
+    """Write an .npy header; numpy pads it so that its length does not depend on ``count``."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (count, pixels, pixels)}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ _REPEATED = 0.4  # chance of each further image of a patient
 class Images(Source):
     """The drawings of a :class:`PhantomSource`."""
 
+    findings = FINDINGS
+
     @staticmethod
     def present(config: PhantomSource) -> bool:
         return True  # drawn anywhere

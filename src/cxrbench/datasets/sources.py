@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.cores import cores
 
 Chunks = Iterator[tuple[list[str], np.ndarray]]
@@ -18,7 +17,7 @@ Chunks = Iterator[tuple[list[str], np.ndarray]]
 class Source(ABC):
     """Images in a fixed order; the class of source NAME is ``cxrbench.datasets.NAME.Images``."""
 
-    findings: ClassVar[tuple[str, ...]] = FINDINGS
+    findings: ClassVar[tuple[str, ...]]
 
     def __init__(
         self, config: Any, workers: int | None = None, say: Callable[[str], None] = lambda text: None
