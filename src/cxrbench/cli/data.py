@@ -71,9 +71,10 @@ def data_verify(
     from cxrbench.datasets.registry import read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
-    if mend:
-        download(files, place, tuple(mirror or ()), jobs, Patience(retries, timeout, wait), mend=True)
     states = inspect(files, place, jobs)
+    if mend and (broken := [state.file for state in states if state.state != "present"]):
+        download(broken, place, tuple(mirror or ()), jobs, Patience(retries, timeout, wait), mend=True)
+        states = inspect(files, place, jobs)
     _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
     if any(state.state != "present" for state in states):
         say(f"mend with: cxrbench data verify {name} --folder {place} --mend")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +75,7 @@ def choose_rows(
     rng = np.random.default_rng(seed)
     chosen = _Chosen(table.iloc[rng.permutation(len(table))].reset_index(drop=True), rng)
     total = {finding: table["patient"][table[finding] == 1].nunique() for finding in FINDINGS}
-    rarest_first = [
-        (finding, split) for finding in sorted(FINDINGS, key=total.__getitem__) for split in SPLITS
-    ]
+    rarest_first = list(product(sorted(FINDINGS, key=total.__getitem__), SPLITS))
     for finding, split in rarest_first:
         if chosen.add(finding, split, min_patients, len(table)) < min_patients:
             raise UserError(
