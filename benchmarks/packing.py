@@ -10,23 +10,25 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tarfile
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from cxrbench.datasets.archives import Found
-from cxrbench.datasets.nih import NihImages
+from cxrbench.datasets.nih import decode
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
+from cxrbench.datasets.phantom import draw
 from cxrbench.study.config import NihSource
 from cxrbench.study.cores import cores
 
@@ -52,17 +54,18 @@ def bench_pack(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
     kept. ``image_folder``: torchvision's ImageFolder with Resize to the same size and ToTensor, through a
     DataLoader with as many workers.
     """
-    workers = setting.workers or cores()
+    workers, pixels = setting.workers or cores(), setting.pixels
+    rates: dict[str, list[float]] = {name: [] for name in ("files", "tarball", "alone", "image_folder")}
     with tempfile.TemporaryDirectory(prefix="cxrbench-pack-") as name:
         folder = Path(name)
-        files, tarball = _draw(folder, setting, say)
+        say(f"drawing {setting.drawn} phantoms of {SOURCE} px")
+        files, tarball = _draw(folder, setting)
         passes: dict[str, Callable[[], object]] = {
-            "files": lambda: _pack(files, folder, setting.pixels, workers),
-            "tarball": lambda: _pack(tarball, folder, setting.pixels, workers),
-            "alone": lambda: _alone(files, setting.pixels, workers),
-            "image_folder": _image_folder(files.parent, setting.pixels, workers),
+            "files": partial(_pack, files, folder, pixels, workers),
+            "tarball": partial(_pack, tarball, folder, pixels, workers),
+            "alone": partial(_alone, files, pixels, workers),
+            "image_folder": partial(deque, _image_folder(files.parent, pixels, workers), 0),
         }
-        rates: dict[str, list[float]] = {contender: [] for contender in passes}
         for block in range(-1, setting.blocks):
             for contender, run in passes.items():
                 start = time.perf_counter()
@@ -71,40 +74,30 @@ def bench_pack(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
                     rates[contender].append(setting.images / (time.perf_counter() - start))
             say(f"block {block + 1} of {setting.blocks}")
         size = sum(path.stat().st_size for path in files.iterdir()) / setting.images
-        memory = {"peak_mib": _peak_of_packing(tarball, folder, setting.pixels)}
-    return _summary(rates, setting, workers, size) | memory
-
-
-def _summary(rates: dict[str, list[float]], setting: Setting, workers: int, size: float) -> dict[str, Any]:
-    def ratio(ours: str, theirs: str) -> float:
-        return statistics.median(a / b for a, b in zip(rates[ours], rates[theirs], strict=True))
-
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            peak = pool.submit(_peak_of_packing, tarball, folder, pixels).result()
+    ratios = {
+        f"{ours}_to_{theirs}": statistics.median(
+            a / b for a, b in zip(rates[ours], rates[theirs], strict=True)
+        )
+        for theirs in ("alone", "image_folder")
+        for ours in ("files", "tarball")
+    }
     return {
-        "images": setting.images,
-        "drawn": setting.drawn,
-        "source_pixels": SOURCE,
-        "source_bytes": round(size),
-        "pixels": setting.pixels,
-        "workers": workers,
-        "blocks": setting.blocks,
+        **(asdict(setting) | {"workers": workers, "source_pixels": SOURCE, "source_bytes": round(size)}),
         **{f"{name}_images_per_second": statistics.median(values) for name, values in rates.items()},
-        "files_to_alone": ratio("files", "alone"),
-        "tarball_to_alone": ratio("tarball", "alone"),
-        "files_to_image_folder": ratio("files", "image_folder"),
-        "tarball_to_image_folder": ratio("tarball", "image_folder"),
+        **ratios,
         "rates": rates,
+        "peak_mib": peak,
     }
 
 
-def _draw(folder: Path, setting: Setting, say: Callable[[str], None]) -> tuple[Path, Path]:
-    """Phantoms under NIH's names, as files (in a class folder, as ImageFolder wants) and as a tarball."""
-    from cxrbench.datasets.phantom import draw
-
+def _draw(folder: Path, setting: Setting) -> tuple[Path, Path]:
+    """Draw phantoms under NIH's names, as files (in a class folder, for ImageFolder) and as a tarball."""
     rows = read_nih_table().iloc[: setting.images]
     files, tarball = folder / "files/all", folder / "tarball"
     files.mkdir(parents=True)
     tarball.mkdir()
-    say(f"drawing {setting.drawn} phantoms of {SOURCE} px")
     names = rows["image"].tolist()
     pictures = (one for some in draw(rows.iloc[: setting.drawn], SOURCE, 0, chunk=16) for one in some)
     for k, picture in enumerate(pictures):
@@ -112,61 +105,40 @@ def _draw(folder: Path, setting: Setting, say: Callable[[str], None]) -> tuple[P
         Image.fromarray(picture).save(files / names[k], compress_level=1)
         for name in names[k + setting.drawn :: setting.drawn]:
             os.link(files / names[k], files / name)
-    with tarfile.open(tarball / "images_001.tar.gz", "w:gz", compresslevel=1) as archive:
-        for path in sorted(files.iterdir()):
-            member = archive.gettarinfo(path, f"images/{path.name}")
-            member.type, member.linkname = tarfile.REGTYPE, ""  # a file of its own, as in NIH's tarballs
-            member.size = path.stat().st_size
-            with open(path, "rb") as file:
-                archive.addfile(member, file)
+    with tarfile.open(tarball / "images_001.tar.gz", "w:gz", compresslevel=1, dereference=True) as archive:
+        for path in sorted(files.iterdir()):  # dereferenced: files of their own, as in NIH's tarballs
+            archive.add(path, f"images/{path.name}")
     return files, tarball
 
 
 def _peak_of_packing(source: Path, folder: Path, pixels: int) -> float | None:
-    """Peak resident memory in MiB of a process that packs ``source`` and does nothing else; None off Linux.
+    """Return the peak resident memory in MiB of this process after packing ``source``; None off Linux.
 
     From /proc, because ru_maxrss of a new process begins with what its parent had.
     """
-    if not Path("/proc/self/status").exists():
+    _pack(source, folder, pixels, cores())
+    if not (status := Path("/proc/self/status")).exists():
         return None
-    code = (
-        "import re, sys; from pathlib import Path; from cxrbench.datasets import bench;"
-        "bench._pack(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), bench.cores());"
-        "print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
-    )
-    words = [sys.executable, "-c", code, str(source), str(folder), str(pixels)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return int(done.stdout) / 2**10
-
-
-def _config(source: Path, pixels: int) -> NihSource:
-    return NihSource(source="nih", pixels=pixels, recipe="none", folder=source, split="seeded-0")
+    return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
 
 
 def _pack(source: Path, folder: Path, pixels: int, workers: int) -> None:
-    pack("bench", _config(source, pixels), folder / "packed", workers)
+    config = NihSource(source="nih", pixels=pixels, recipe="none", folder=source, split="seeded-0")
+    pack("bench", config, folder / "packed", workers)
     shutil.rmtree(folder / "packed")
 
 
 def _alone(files: Path, pixels: int, workers: int) -> None:
-    images = NihImages(_config(files, pixels), workers)
+    paths = sorted(files.iterdir())
     with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(
-            lambda path: images.decode(Found(path.name, "", path.read_bytes())), sorted(files.iterdir())
-        ):
+        for _ in pool.map(lambda path: decode(Found(path.name, "", path.read_bytes()), pixels), paths):
             pass
 
 
-def _image_folder(folder: Path, pixels: int, workers: int) -> Callable[[], None]:
+def _image_folder(folder: Path, pixels: int, workers: int) -> Any:
     from torch.utils.data import DataLoader
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import Compose, Resize, ToTensor
 
     steps = Compose([Resize((pixels, pixels)), ToTensor()])
-    loader = DataLoader(ImageFolder(str(folder), steps), batch_size=64, num_workers=workers)
-
-    def run() -> None:
-        for _ in loader:
-            pass
-
-    return run
+    return DataLoader(ImageFolder(str(folder), steps), batch_size=64, num_workers=workers)

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-_COLUMNS = ("dataset", "file", "url", "mirrors", "bytes", "hash", "licence", "citation")
-
-
 Fault = Callable[["Handler", bytes, int], None]
 
 
@@ -28,29 +25,34 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         name = self.path.split("?")[0].rsplit("/", 1)[-1]
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(asked[1]) if asked and name not in self.server.rangeless else 0
-        self.server.requests.append((name, int(asked[1]) if asked else 0))
+        start = int(asked[1]) if asked else 0
+        self.server.requests.append((name, start))
         if name not in self.server.files:
             self.send_error(404)
             return
         faults = self.server.faults.get(name, [])
-        fault = faults.pop(0) if faults else good
-        fault(self, self.server.files[name], start)
+        fault = faults.pop(0) if faults else cut()
+        fault(self, self.server.files[name], 0 if name in self.server.rangeless else start)
 
-    def head(self, total: int, start: int) -> None:
-        """Status line and headers of ``total`` bytes from ``start`` on."""
-        if start and start >= total:
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
-        self.send_header("Content-Length", str(total - start))
-        self.send_header("Connection", "close")
+    def answer(self, code: int, reason: str | None = None, **headers: object) -> None:
+        """Send status line and headers; the connection is closed afterwards."""
+        self.send_response(code, reason)
+        for name, value in (headers | {"Connection": "close"}).items():
+            self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
 
+    def head(self, total: int, start: int) -> None:
+        """Announce the bytes from ``start`` on, of ``total``."""
+        if not start:
+            self.answer(200, Content_Length=total)
+        elif start < total:
+            given = f"bytes {start}-{total - 1}/{total}"
+            self.answer(206, Content_Range=given, Content_Length=total - start)
+        else:
+            self.answer(416, Content_Length=0)
+
     def send(self, data: bytes) -> None:
-        """Bytes of the body; counted, and no matter if nobody listens any more."""
+        """Send bytes of the body; counted, and no matter if nobody listens any more."""
         try:
             self.wfile.write(data)
             self.server.sent += len(data)
@@ -58,60 +60,33 @@ class Handler(BaseHTTPRequestHandler):
             pass
 
     def log_message(self, *words: object) -> None:
-        """Nothing on the screen."""
+        """Print nothing."""
 
 
-def good(handler: Handler, data: bytes, start: int) -> None:
-    handler.head(len(data), start)
-    if start < len(data):
-        handler.send(data[start:])
-
-
-def cut(count: int) -> Fault:
-    """The connection breaks after ``count`` bytes."""
+def cut(count: int | None = None, change: Callable[[bytes], bytes] = bytes, stall: bool = False) -> Fault:
+    """Break the connection after ``count`` bytes (None: all) of a changed file, or stay silent then."""
 
     def fault(handler: Handler, data: bytes, start: int) -> None:
+        data = change(data)
         handler.head(len(data), start)
-        handler.send(data[start : start + count])
+        handler.send(data[start:][:count])
+        if stall:
+            handler.server.stalled.set()
+            handler.server.released.wait()
 
     return fault
 
 
 def status(code: int, reason: str | None = None, **headers: str) -> Fault:
-    def fault(handler: Handler, data: bytes, start: int) -> None:
-        handler.send_response(code, reason)
-        for name, value in headers.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.send_header("Content-Length", "0")
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-
-    return fault
-
-
-def other(change: Callable[[bytes], bytes]) -> Fault:
-    """Another file than promised: flipped, shortened, lengthened."""
-    return lambda handler, data, start: good(handler, change(data), start)
+    return lambda handler, data, start: handler.answer(code, reason, Content_Length=0, **headers)
 
 
 def flipped(data: bytes) -> bytes:
     return data[:1000] + bytes([data[1000] ^ 1]) + data[1001:]
 
 
-def stall(count: int) -> Fault:
-    """``count`` bytes, then silence for as long as the server lives."""
-
-    def fault(handler: Handler, data: bytes, start: int) -> None:
-        handler.head(len(data), start)
-        handler.send(data[start : start + count])
-        handler.server.stalled.set()
-        handler.server.released.wait()
-
-    return fault
-
-
 def trickle(handler: Handler, data: bytes, start: int) -> None:
-    """Alive, but a byte at a time."""
+    """Send a byte at a time."""
     handler.head(len(data), start)
     for byte in data[start:]:
         handler.send(bytes([byte]))
@@ -120,19 +95,17 @@ def trickle(handler: Handler, data: bytes, start: int) -> None:
 
 
 def without_length(count: int) -> Fault:
-    """No length is said, and the connection is closed after ``count`` bytes as if that were all."""
+    """Announce no length, and close the connection after ``count`` bytes as if that were all."""
 
     def fault(handler: Handler, data: bytes, start: int) -> None:
-        handler.send_response(200)
-        handler.send_header("Connection", "close")
-        handler.end_headers()
+        handler.answer(200)
         handler.send(data[:count])
 
     return fault
 
 
 def another_range(handler: Handler, data: bytes, start: int) -> None:
-    """A partial answer that begins elsewhere."""
+    """Answer with bytes that begin elsewhere."""
     handler.head(len(data), max(1, start - 7))
     handler.send(data[max(1, start - 7) :])
 
@@ -151,10 +124,7 @@ class BadServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, int]] = []
         self.sent = 0
         self.stalled, self.released = threading.Event(), threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
 @pytest.fixture
@@ -168,20 +138,24 @@ def server() -> Iterator[BadServer]:
         thread.join()
 
 
-def write_registry(path: Path, server: BadServer, sizes: bool = True, **changes: str) -> Path:
-    """A registry of dataset ``d`` with every file of ``server``; ``changes`` replace columns."""
+def write_registry(path: Path, server: BadServer, **changes: str) -> Path:
+    """Write a registry of dataset ``d`` with every file of ``server``; ``changes`` replace columns."""
+    rows = [
+        {
+            "dataset": "d",
+            "file": name,
+            "url": f"{server.url}/first/{name}",
+            "mirrors": "",
+            "bytes": len(data),
+            "hash": f"md5:{hashlib.md5(data).hexdigest()}",
+            "licence": "CC0",
+            "citation": "nobody",
+        }
+        | changes
+        for name, data in server.files.items()
+    ]
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        for name, data in server.files.items():
-            row = {
-                "dataset": "d",
-                "file": name,
-                "url": f"{server.url}/first/{name}",
-                "bytes": len(data) if sizes else "",
-                "hash": f"md5:{hashlib.md5(data).hexdigest()}",
-                "licence": "CC0",
-                "citation": "nobody",
-            }
-            writer.writerow(row | changes)
+        writer.writerows(rows)
     return path

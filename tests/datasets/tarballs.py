@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
 import tarfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,8 @@ from PIL import Image
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.study.config import NihSource
 
+Member = tuple[tarfile.TarInfo, bytes]
+
 
 def png(pixels: np.ndarray) -> bytes:
     data = io.BytesIO()
@@ -24,10 +24,11 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def names(count: int) -> list[str]:
+    """The first images of NIH's table; 400 have some in each part of the chexnet split."""
     return read_nih_table()["image"].iloc[:count].tolist()
 
 
-def member(name: str, data: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+def member(name: str, data: bytes = b"", **fields: object) -> Member:
     info = tarfile.TarInfo(name)
     info.size = len(data)
     for field, value in fields.items():
@@ -35,14 +36,18 @@ def member(name: str, data: bytes = b"", **fields: object) -> tuple[tarfile.TarI
     return info, data
 
 
-def tarball(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def tar(members: list[Member], format: int = tarfile.PAX_FORMAT) -> bytes:
     plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as archive:
+    with tarfile.open(fileobj=plain, mode="w", format=format) as archive:
         for info, data in members:
             archive.addfile(info, io.BytesIO(data))
-    zipped = path.name.lower().endswith(".gz")
-    path.write_bytes(gzip.compress(plain.getvalue(), 1) if zipped else plain.getvalue())
+    return plain.getvalue()
+
+
+def write_tar(path: Path, data: bytes) -> Path:
+    """Write a tarball's bytes, zipped where the name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data, 1) if path.name.lower().endswith(".gz") else data)
     return path
 
 
@@ -51,21 +56,11 @@ def source(folder: Path, **changes: object) -> NihSource:
 
 
 def study(folder: Path, images: Path) -> Path:
+    dataset = source(images).model_dump(mode="json", exclude_none=True)
+    recipe = {"epochs": 1, "batch": 1}
     path = folder / "study.yaml"
-    dataset = {"source": "nih", "pixels": 16, "recipe": "x", "folder": str(images)}
-    path.write_text(
-        yaml.safe_dump({"datasets": {"d": dataset}, "recipes": {"x": {"epochs": 1, "batch": 1}}, "cells": []})
-    )
+    path.write_text(yaml.safe_dump({"datasets": {"d": dataset}, "recipes": {"x": recipe}, "cells": []}))
     return path
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def whole_png(width: int, height: int, depth: int, kind: int, *chunks: bytes, interlaced: int = 0) -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, interlaced))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + chunk(b"IEND", b"")
 
 
 GOOD = "00000001_000.png"

@@ -29,9 +29,6 @@ def one_row(finding: str | None, image: str = "phantom_test.png", view: str = "P
     return pd.DataFrame([{"image": image, "patient": 7, "view": view, "sex": "M", "age": 50, **labels}])
 
 
-# ---------------------------------------------------------------------------------------- rows
-
-
 def test_each_split_has_the_images_asked_for_and_no_image_twice(rows):
     assert rows.groupby("split").size().to_dict() == SIZES
     assert rows["image"].is_unique and rows["image"].is_monotonic_increasing
@@ -61,33 +58,23 @@ def test_rows_are_those_of_the_nih_table(rows):
 
 
 def test_rows_depend_on_the_seed_only(rows):
-    again = choose_rows(read_nih_table(), SIZES, seed=3, min_patients=20)
-    other = choose_rows(read_nih_table(), SIZES, seed=4, min_patients=20)
+    again, other = (choose_rows(read_nih_table(), SIZES, seed, min_patients=20) for seed in (3, 4))
     pd.testing.assert_frame_equal(rows, again)
     assert set(rows["image"]) != set(other["image"])
 
 
-def test_too_many_patients_asked_names_the_finding_and_the_remedy():
-    with pytest.raises(UserError, match=r"Hernia has 134 patients.*lower min_patients to 44"):
-        choose_rows(read_nih_table(), {"train": 5000, "val": 5000, "test": 5000}, seed=0, min_patients=50)
-
-
-def test_too_few_images_names_the_split_and_the_number_needed():
-    with pytest.raises(UserError, match=r"val has 100 images.*give val at least \d+"):
-        choose_rows(read_nih_table(), {**SIZES, "val": 100}, seed=0)
-
-
-def test_an_unknown_split_is_refused():
-    with pytest.raises(UserError, match="valid"):
-        choose_rows(read_nih_table(), {"train": 700, "valid": 450, "test": 500}, seed=0)
-
-
-def test_more_images_than_nih_has_is_refused():
-    with pytest.raises(UserError, match="too few patients for 200000 images in train"):
-        choose_rows(read_nih_table(), {**SIZES, "train": 200_000}, seed=0)
-
-
-# ---------------------------------------------------------------------------------------- pictures
+@pytest.mark.parametrize(
+    ("images", "patients", "message"),
+    [
+        (dict.fromkeys(SPLITS, 5000), 50, r"Hernia has 134 patients.*lower min_patients to 44"),
+        (SIZES | {"val": 100}, 30, r"val has 100 images.*give val at least \d+"),
+        ({"train": 700, "valid": 450, "test": 500}, 30, "valid"),
+        (SIZES | {"train": 200_000}, 30, "too few patients for 200000 images in train"),
+    ],
+)
+def test_what_nih_does_not_have_is_refused_with_the_remedy(images, patients, message):
+    with pytest.raises(UserError, match=message):
+        choose_rows(read_nih_table(), images, seed=0, min_patients=patients)
 
 
 def test_workers_and_chunks_do_not_change_a_byte(rows):
@@ -98,24 +85,18 @@ def test_workers_and_chunks_do_not_change_a_byte(rows):
     np.testing.assert_array_equal(pictures(some.iloc[::-1])[::-1], alone)
 
 
-def test_chunks_have_the_promised_shape_and_type(rows):
-    chunks = list(draw(rows.iloc[:10], 64, seed=0, workers=1, chunk=4))
-    assert [chunk.shape for chunk in chunks] == [(4, 64, 64), (4, 64, 64), (2, 64, 64)]
-    assert all(chunk.dtype == np.uint8 for chunk in chunks)
-
-
-def test_the_seed_and_the_name_change_a_picture():
+def test_seed_name_and_view_change_a_picture():
     first = pictures(one_row(None))
+    assert first.shape == (1, 32, 32) and first.dtype == np.uint8
+    for other in (one_row(None, image="phantom_other.png"), one_row(None, view="AP")):
+        assert (pictures(other) != first).mean() > 0.5
     assert (pictures(one_row(None), seed=4) != first).mean() > 0.5
-    assert (pictures(one_row(None, image="phantom_other.png")) != first).mean() > 0.5
 
 
 def test_images_of_one_patient_resemble_each_other_more_than_others(rows):
     healthy = rows[(rows[list(FINDINGS)].sum(axis=1) == 0) & (rows["view"] == "PA")].iloc[:24]
-    first, again = (
-        pictures(healthy).astype(float),
-        pictures(healthy.assign(image=healthy["image"] + "b")).astype(float),
-    )
+    renamed = healthy.assign(image=healthy["image"] + "b")
+    first, again = (pictures(some).astype(float) for some in (healthy, renamed))
     own = np.abs(first - again).mean(axis=(1, 2))
     others = np.abs(first - np.roll(again, 1, axis=0)).mean(axis=(1, 2))
     assert np.median(own) < np.median(others)
@@ -146,12 +127,16 @@ REGIONS = {  # rows and columns, in fractions of the picture, in which most of t
 }
 
 
+def changes(finding: str, count: int, pixels: int) -> np.ndarray:
+    """How much a finding changes each pixel of ``count`` pictures."""
+    names = [f"phantom_{i}.png" for i in range(count)]
+    with_it, without = (pd.concat([one_row(label, name) for name in names]) for label in (finding, None))
+    return np.abs(pictures(with_it, pixels).astype(float) - pictures(without, pixels))
+
+
 @pytest.mark.parametrize("finding", FINDINGS)
 def test_a_finding_changes_the_picture_where_it_belongs(finding):
-    names = [f"phantom_{i}.png" for i in range(12)]
-    with_it = pictures(pd.concat([one_row(finding, name) for name in names]), 64).astype(float)
-    without = pictures(pd.concat([one_row(None, name) for name in names]), 64).astype(float)
-    change = np.abs(with_it - without)
+    change = changes(finding, 12, 64)
     assert (change.max(axis=(1, 2)) > 4).all()
     top, bottom, left, right = (round(64 * x) for x in REGIONS.get(finding, (0.08, 0.92, 0.05, 0.95)))
     assert change[:, top:bottom, left:right].sum() > 0.9 * change.sum()
@@ -160,16 +145,9 @@ def test_a_finding_changes_the_picture_where_it_belongs(finding):
 
 @pytest.mark.parametrize("finding", ["Effusion", "Pneumothorax", "Nodule", "Consolidation", "Hernia"])
 def test_a_finding_has_no_fixed_side(finding):
-    names = [f"phantom_{i}.png" for i in range(40)]
-    with_it = pictures(pd.concat([one_row(finding, name) for name in names]), 32).astype(float)
-    without = pictures(pd.concat([one_row(None, name) for name in names]), 32).astype(float)
-    change = np.abs(with_it - without)
+    change = changes(finding, 40, 32)
     left = change[:, :, :16].sum(axis=(1, 2)) > change[:, :, 16:].sum(axis=(1, 2))
     assert 0.15 < left.mean() < 0.85
-
-
-def test_ap_is_drawn_otherwise_than_pa():
-    assert (pictures(one_row(None, view="AP")) != pictures(one_row(None, view="PA"))).mean() > 0.5
 
 
 @pytest.mark.parametrize("pixels", [8, 5000])

@@ -50,39 +50,37 @@ def test_the_hash_of_a_part_is_that_of_the_published_list(nih128: Path) -> None:
     assert part_hash(test) == hashlib.sha256(("\n".join(published) + "\n").encode()).hexdigest()
 
 
-def table(count: int = 6):
-    return read_nih_table().iloc[:count]
+def table():
+    return read_nih_table().iloc[:6]
 
 
-def write(folder: Path, rows: list[tuple[str, str]]) -> str:
-    (folder / "mine.csv").write_text("image,split\n" + "".join(f"{i},{s}\n" for i, s in rows))
-    return str(folder / "mine.csv")
+def from_file(folder: Path, rows: list[str]):
+    (folder / "mine.csv").write_text("\n".join(["image,split", *rows]) + "\n")
+    return assign_split(table(), "mine.csv", folder)
 
 
 def test_a_file_may_say_the_split(tmp_path: Path) -> None:
-    rows = [
-        (image, "test" if patient == 1 else "train")
-        for image, patient in table()[["image", "patient"]].values
-    ]
-    parts = assign_split(table(), write(tmp_path, rows))
-    assert parts.tolist() == [part for _, part in rows]
+    parts = ["test" if patient == 1 else "train" for patient in table()["patient"]]
+    rows = [f"{image},{part}" for image, part in zip(table()["image"], parts, strict=True)]
+    assert from_file(tmp_path, rows).tolist() == parts
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows.append(("99999999_000.png", "test")), ":8: column image: 99999999_000.png"),
-        (lambda rows: rows.pop(), "are in no part"),
-        (lambda rows: rows.__setitem__(0, (rows[0][0], "tset")), ":2: column split: unknown value 'tset'"),
-        (lambda rows: rows.append(rows[0]), "second row for"),
-        (lambda rows: rows.__setitem__(0, (rows[0][0], "test")), "patient 1 is in two parts"),
+        (lambda rows: [*rows, "99999999_000.png,test"], ":8: column image: 99999999_000.png"),
+        (lambda rows: rows[:-1], "are in no part"),
+        (
+            lambda rows: [rows[0].replace("train", "tset"), *rows[1:]],
+            ":2: column split: unknown value 'tset'",
+        ),
+        (lambda rows: [*rows, rows[0]], "second row for"),
+        (lambda rows: [rows[0].replace("train", "test"), *rows[1:]], "patient 1 is in two parts"),
     ],
 )
 def test_a_wrong_file_is_named_with_line_and_image(change, message: str, tmp_path: Path) -> None:
-    rows = [(image, "train") for image in table()["image"]]
-    change(rows)
     with pytest.raises(UserError, match=message):
-        assign_split(table(), write(tmp_path, rows))
+        from_file(tmp_path, change([f"{image},train" for image in table()["image"]]))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from conftest import ROOT
 from cxrbench.analysis.literature import read_baselines
 from cxrbench.claims.file import read_claims
 from cxrbench.cost.prices import read_prices
-from cxrbench.datasets.registry import read_registry
+from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
 from cxrbench.paper.artifact import read_criteria
@@ -40,7 +40,7 @@ CSV: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "baselines": (read_baselines, (ROOT / "data/baselines.csv").read_bytes()),
     "criteria": (read_criteria, (ROOT / "data/criteria.csv").read_bytes()),
     "reported": (read_reported, (ROOT / "data/reported.csv").read_bytes()),
-    "registry": (read_registry, (ROOT / "data/registry.csv").read_bytes()),
+    "registry": (read_files, (ROOT / "data/registry.csv").read_bytes()),
     "expected_status": (read_expected, EXPECTED),
     "split": (split_of, SPLIT),
 }

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cxrbench.cli.words import PACKED, RESULTS, STUDY, StudyOption, say
 from cxrbench.study.errors import UserError, printable
-
-if TYPE_CHECKING:
-    from cxrbench.datasets.download import Patience
-    from cxrbench.datasets.registry import RemoteFile
 
 app = typer.Typer(help="Fetch, verify and pack datasets; look at phantoms.", no_args_is_help=True)
 
@@ -47,11 +43,11 @@ def data_download(
     registry: RegistryOption = REGISTRY,
 ) -> None:
     """Fetch a dataset's files, several at once; after a break or a kill, the same command continues."""
-    from cxrbench.datasets.download import download
+    from cxrbench.datasets.download import Patience, download
+    from cxrbench.datasets.registry import read_files
 
-    files, place = _chosen(registry, name, only), folder or RAW / name
-    patience = _patience(retries, timeout, wait)
-    before = download(files, place, tuple(mirror or ()), jobs, patience)
+    files, place = read_files(registry, name, only), folder or RAW / name
+    before = download(files, place, tuple(mirror or ()), jobs, Patience(retries, timeout, wait))
     there = sum(state.state == "present" for state in before)
     say(f"{name}: {len(files)} files in {place}, {there} of them were there before")
 
@@ -71,13 +67,13 @@ def data_verify(
     as_json: JsonOption = False,
 ) -> None:
     """List each file as present, missing or damaged, by size and hash; fails unless all are present."""
-    from cxrbench.datasets.download import inspect
-    from cxrbench.datasets.download import mend as mend_files
+    from cxrbench.datasets.download import Patience, download, inspect
+    from cxrbench.datasets.registry import read_files
 
-    files, place = _chosen(registry, name, only), folder or RAW / name
+    files, place = read_files(registry, name, only), folder or RAW / name
     states = inspect(files, place, jobs)
-    if mend and any(state.state != "present" for state in states):
-        mend_files(states, place, tuple(mirror or ()), jobs, _patience(retries, timeout, wait))
+    if mend and (broken := [state.file for state in states if state.state != "present"]):
+        download(broken, place, tuple(mirror or ()), jobs, Patience(retries, timeout, wait), mend=True)
         states = inspect(files, place, jobs)
     _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
     if any(state.state != "present" for state in states):
@@ -95,26 +91,12 @@ def data_check_links(
 ) -> None:
     """Ask every address of the registry whether it still offers its file. Advice: dead ones do not fail."""
     from cxrbench.datasets.download import check_links
-    from cxrbench.datasets.registry import read_registry
+    from cxrbench.datasets.registry import read_files
 
-    files = _chosen(registry, name, "*") if name else read_registry(registry)
-    links = check_links(files, timeout)
-    rows = [(file.dataset, file.name, "ok" if ok else "dead", answer, url) for file, url, ok, answer in links]
+    rows = check_links(read_files(registry, name), timeout)
     _print_rows(rows, ("dataset", "file", "state", "answer", "url"), as_json)
-    if strict and not all(link.ok for link in links):
+    if strict and any(row[2] == "dead" for row in rows):
         raise typer.Exit(1)
-
-
-def _chosen(registry: Path, name: str, only: str) -> list[RemoteFile]:
-    from cxrbench.datasets.registry import choose, read_registry
-
-    return choose(read_registry(registry), name, only)
-
-
-def _patience(retries: int, timeout: float, wait: float) -> Patience:
-    from cxrbench.datasets.download import Patience
-
-    return Patience(retries=retries, timeout=timeout, first_wait=wait)
 
 
 def _print_rows(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], as_json: bool) -> None:

@@ -16,7 +16,6 @@ from typing import BinaryIO, NamedTuple
 
 from cxrbench.study.errors import UserError, printable
 
-_TARBALLS = (".tar", ".tar.gz", ".tgz", ".gz")
 _LARGEST = 64 << 20  # bytes of one member; NIH's largest PNG has under 2 MB
 _HEADERS = 1 << 20  # bytes between two members: headers and padding have a few kilobytes
 _RATIO = 100  # unpacked to packed bytes; radiographs hardly compress, zeros a thousandfold
@@ -38,8 +37,9 @@ class Found(NamedTuple):
 
 def found_in(folder: Path) -> list[Path]:
     """Return tarballs, then loose PNG files below ``folder``, each sorted by path, without hidden ones."""
-    ours = (path for path in _files(folder) if path.name.lower().endswith((".png", *_TARBALLS)))
-    return sorted((path for path in ours if not path.name.startswith(".")), key=_is_png)
+    shown = [path for path in _files(folder) if not path.name.startswith(".")]
+    images = [path for path in shown if path.suffix.lower() == ".png"]
+    return [path for path in shown if path.suffix.lower() in (".tar", ".tgz", ".gz")] + images
 
 
 def unfinished_in(folder: Path) -> list[Path]:
@@ -49,7 +49,7 @@ def unfinished_in(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Every file below ``folder``, sorted by path; links to folders are followed, each folder once."""
+    """Return every file below ``folder``, sorted by path; links to folders are followed, each folder once."""
     paths, seen = [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(root)) in seen:  # a link back to a folder already visited
@@ -61,10 +61,6 @@ def _files(folder: Path) -> list[Path]:
     return paths
 
 
-def _is_png(path: Path) -> bool:
-    return path.suffix.lower() == ".png"
-
-
 def read_images(paths: list[Path], say: Callable[[str], None] = lambda text: None) -> Iterator[Found]:
     """Yield every PNG of ``paths`` in order; report each gigabyte read from a tarball to ``say``.
 
@@ -72,34 +68,31 @@ def read_images(paths: list[Path], say: Callable[[str], None] = lambda text: Non
     """
     seen: dict[str, str] = {}
     for path in paths:
-        for found in _loose(path) if _is_png(path) else _members(path, say):
+        for found in _loose(path) if path.suffix.lower() == ".png" else _members(path, say):
             if found.name in seen:
-                raise UserError(
-                    f"{found.where}: image {printable(found.name)} was already read from "
-                    f"{seen[found.name]}; keep one of them"
-                )
+                what = f"image {printable(found.name)} was already read from {seen[found.name]}"
+                raise UserError(f"{found.where}: {what}; keep one of them")
             seen[found.name] = found.where
             yield found
 
 
 def _loose(path: Path) -> Iterator[Found]:
-    where = printable(path)
     if (size := path.stat().st_size) > _LARGEST:
-        raise UserError(f"{where}: {size:,} bytes are too many for a radiograph; remove it")
-    yield Found(path.name.lower(), where, path.read_bytes())
+        raise UserError(f"{path}: {size:,} bytes are too many for a radiograph; remove it")
+    yield Found(path.name.lower(), printable(path), path.read_bytes())
 
 
 def _members(path: Path, say: Callable[[str], None]) -> Iterator[Found]:
-    """The PNG members of a tarball; UserError when the tarball is damaged, cut short or hostile."""
+    """Yield the PNG members of a tarball; UserError when the tarball is damaged, cut short or hostile."""
     where = printable(path)
     try:
         with open(path, "rb") as raw:
-            tape = _Tape(raw, where, path.stat().st_size, say)
+            tape = _Tape(raw, where, say)
             with tarfile.open(fileobj=tape, mode="r|", bufsize=_BLOCK) as archive:  # type: ignore[call-overload]
                 for member in archive:
                     if reason := _hostile(member):
                         raise UserError(f"{where}: member '{printable(member.name)}' {reason}: {_FOREIGN}")
-                    tape.allow(member.size)
+                    tape.allowed = tape.position + member.size + _HEADERS
                     if member.isfile() and member.name.lower().endswith(".png"):
                         file = archive.extractfile(member)
                         assert file is not None  # regular members always have content
@@ -117,36 +110,32 @@ def _members(path: Path, say: Callable[[str], None]) -> Iterator[Found]:
 class _Tape:
     """The bytes of a tarball, unzipped if necessary; refuses more than its members account for."""
 
-    def __init__(self, raw: BinaryIO, where: str, size: int, say: Callable[[str], None]) -> None:
-        zipped = raw.read(2) == b"\x1f\x8b"
+    def __init__(self, raw: BinaryIO, where: str, say: Callable[[str], None]) -> None:
+        self._raw, self._where, self._say = raw, where, say
+        self._file = gzip.GzipFile(fileobj=raw) if raw.read(2) == b"\x1f\x8b" else raw
+        self._size = raw.seek(0, os.SEEK_END)
         raw.seek(0)
-        self._raw, self._where, self._size, self._say = raw, where, size, say
-        self._file = gzip.GzipFile(fileobj=raw) if zipped else raw
-        self._position, self._allowed = 0, _HEADERS
+        self.position, self.allowed = 0, _HEADERS
         self.end = b""  # the last kilobyte read
-
-    def allow(self, size: int) -> None:
-        """Allow the ``size`` bytes of a member and the headers of the next one to be read."""
-        self._allowed = self._position + size + _HEADERS
 
     def read(self, size: int) -> bytes:
         """Return at most ``size`` bytes; UserError when an archive unpacks to too much."""
         data = self._file.read(size)
-        if self._position // _REPORT_EVERY != (self._position + len(data)) // _REPORT_EVERY:
+        if self.position // _REPORT_EVERY != (self.position + len(data)) // _REPORT_EVERY:
             self._say(f"{self._where}: {self._raw.tell() / 1e9:.1f} of {self._size / 1e9:.1f} GB read")
-        self._position += len(data)
-        self.end = (self.end + data)[-len(_END) :] if data else self.end
-        if self._position > self._allowed + _BLOCK:
+        self.position += len(data)
+        self.end = (self.end + data)[-len(_END) :]
+        if self.position > self.allowed + _BLOCK:
             raise UserError(
                 f"{self._where}: over {_HEADERS >> 20} MiB of headers or padding between members: {_FOREIGN}"
             )
-        if self._position > _RATIO * self._raw.tell() + _LARGEST:
+        if self.position > _RATIO * self._raw.tell() + _LARGEST:
             raise UserError(f"{self._where}: unpacks to over {_RATIO} times its size: {_FOREIGN}")
         return data
 
 
 def _hostile(member: tarfile.TarInfo) -> str | None:
-    """What no tarball of radiographs has: paths that lead out, links, devices, giants."""
+    """Return what no tarball of radiographs has: paths that lead out, links, devices, giants."""
     parts = member.name.replace("\\", "/").split("/")
     if parts[0] == "" or parts[0].endswith(":"):
         return "has an absolute path"

@@ -12,6 +12,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.errors import UserError
 
 IMAGES, PATIENTS = 112_120, 30_805  # the counts NIH publishes; asserted at every read
+_COLUMNS = ["Image Index", "Patient ID", "View Position", "Patient Gender", "Patient Age"]
 
 
 def wheel_file(name: str) -> Path:
@@ -35,15 +36,8 @@ def read_nih_table() -> pd.DataFrame:
     when the counts are not NIH's.
     """
     raw = pd.read_csv(wheel_file("Data_Entry_2017_v2020.csv.gz"))
-    table = pd.DataFrame(
-        {
-            "image": raw["Image Index"],
-            "patient": raw["Patient ID"].astype("int64"),
-            "view": raw["View Position"],
-            "sex": raw["Patient Gender"],
-            "age": raw["Patient Age"].astype("int16"),
-        }
-    )
+    table = raw[_COLUMNS].set_axis(["image", "patient", "view", "sex", "age"], axis=1)
+    table = table.astype({"patient": "int64", "age": "int16"})
     texts = raw["Finding Labels"].astype("category")  # 836 texts of 112,120 rows
     labels = texts.cat.categories.to_series().str.get_dummies(sep="|").astype("uint8")
     labels = labels.iloc[texts.cat.codes].reset_index(drop=True)

@@ -6,102 +6,75 @@ age, findings), manifest.json (source, counts, sha256 of both, how pixels were m
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.sources import Source
 from cxrbench.datasets.split import part_hash
-from cxrbench.study.config import ChestMnistSource, Dataset, NihSource
+from cxrbench.study.config import Dataset
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images
+Say = Callable[[str], None]
+
+
+def _source(config: Dataset) -> type[Source]:
+    # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
+    images: type[Source] = import_module(f"cxrbench.datasets.{config.source}").Images
+    return images
 
 
 def data_present(config: Dataset) -> bool:
-    """Whether the images can be packed on this machine without a download."""
-    return bool(_source_class(config).present(config))
-
-
-def _source_class(config: Dataset) -> Any:
-    """Return the class that reads this dataset's source."""
-    # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
-    if isinstance(config, NihSource):
-        from cxrbench.datasets.nih import NihImages
-
-        return NihImages
-    if isinstance(config, ChestMnistSource):
-        from cxrbench.datasets.chestmnist import ChestMnistImages
-
-        return ChestMnistImages
-    from cxrbench.datasets.phantom import PhantomImages
-
-    return PhantomImages
+    """Return whether the images can be packed on this machine without a download."""
+    return _source(config).present(config)
 
 
 def pack(
-    name: str,
-    config: Dataset,
-    root: Path,
-    workers: int | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    name: str, config: Dataset, root: Path, workers: int | None = None, say: Say = lambda text: None
 ) -> dict[str, Any]:
-    """Pack the dataset called ``name`` below ``root``; returns the manifest.
+    """Pack the dataset called ``name`` below ``root``; return the manifest.
 
     ``workers`` decode in parallel (None: one per core) and do not change a byte. The dataset is built in a
     hidden folder and renamed when it is complete; a failed run removes that folder, and what a killed run
     left is removed by the next.
     """
+    from filelock import FileLock, Timeout  # imported here: rebuilding the paper does without it
+
     root.mkdir(parents=True, exist_ok=True)
     if (root / name).is_symlink():
         raise UserError(f"{root / name}: is a link, which packing would replace; link {root} itself instead")
-    with _locked(root / f".{name}.lock", name):
-        aside = root / f".{name}.part"
-        shutil.rmtree(aside, ignore_errors=True)
-        try:
-            source = _source_class(config)(config, workers, say)
-            aside.mkdir()
-            manifest = _write(aside, name, config, source, say)
-            _put_in_place(aside, root / name)
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            raise UserError(
-                f"{root / name}: the disk is full; free some space on {root} and run again"
-            ) from None
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    return manifest
-
-
-@contextmanager
-def _locked(path: Path, name: str) -> Iterator[None]:
-    """Hold the lock ``path``; UserError when another process packs the same dataset."""
-    from filelock import FileLock, Timeout  # imported here: rebuilding the paper does without it
-
-    lock = FileLock(path)
+    aside, lock = root / f".{name}.part", FileLock(root / f".{name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
         raise UserError(f"{name}: another process is packing it; wait for that one, or stop it") from None
     try:
-        yield
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        manifest = _write(aside, name, config, _source(config)(config, workers, say), say)
+        _put_in_place(aside, root / name)
+        return manifest
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise UserError(f"{root / name}: the disk is full; free some space on {root} and run again") from None
     finally:
-        path.unlink(missing_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
@@ -115,82 +88,63 @@ def _put_in_place(folder: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(
-    folder: Path, name: str, config: Dataset, source: Source, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """Write images, index and manifest of a dataset into ``folder``; returns the manifest."""
+def _write(folder: Path, name: str, config: Dataset, source: Source, say: Say) -> dict[str, Any]:
+    """Write images, index and manifest of a dataset into ``folder``; return the manifest."""
     names, moments = _write_images(folder / IMAGES, config.pixels, source, say)
     index = source.index(names)
-    with written_aside(folder / INDEX) as path:
-        index.to_parquet(path, index=False, compression="zstd")
-    manifest = {"dataset": name, **_manifest(config, source, index, folder), **_pixel_scale(moments, index)}
-    write_json(folder / MANIFEST, manifest)
-    return manifest
-
-
-def _write_images(
-    path: Path, pixels: int, source: Source, say: Callable[[str], None]
-) -> tuple[list[str], np.ndarray]:
-    """Write the array; returns the names of its images and each one's mean and mean square (n x 2)."""
-    names: list[str] = []
-    moments: list[np.ndarray] = []
-    started = time.monotonic()
-    with open(path, "wb") as file:  # not a memory map: a full disk must be an error, not a killed process
-        file.write(_npy_header(0, pixels))
-        for some, images in source.chunks():
-            file.write(np.ascontiguousarray(images).data)
-            squares = np.square(images, dtype=np.uint16).mean(axis=(1, 2))
-            moments.append(np.stack([images.mean(axis=(1, 2)), squares], axis=1))
-            if len(names) // _REPORT_EVERY != (len(names) + len(some)) // _REPORT_EVERY:
-                rate = (len(names) + len(some)) / (time.monotonic() - started)
-                say(f"{len(names) + len(some):,} images, {rate:.0f} per second")
-            names += some
-        file.seek(0)
-        file.write(_npy_header(len(names), pixels))
-        file.flush()
-        os.fsync(file.fileno())
-    return names, np.concatenate(moments)
-
-
-def _npy_header(count: int, pixels: int) -> bytes:
-    """An .npy header; numpy pads it so that its length does not depend on ``count``."""
-    header = io.BytesIO()
-    shape = (count, pixels, pixels)
-    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    return header.getvalue()
-
-
-def _pixel_scale(moments: np.ndarray, index: pd.DataFrame) -> dict[str, float]:
-    """Mean and standard deviation of the training pixels, on a 0..1 scale."""
     train = moments[(index["split"] == "train").to_numpy()]
     if len(train) == 0:
         raise UserError("the split leaves no training image; choose another split or add images")
+    with written_aside(folder / INDEX) as path:
+        index.to_parquet(path, index=False, compression="zstd")
     mean, square = train.mean(axis=0)
-    return {"pixel_mean": mean / 255, "pixel_std": float(np.sqrt(square - mean**2)) / 255}
-
-
-def _manifest(config: Dataset, source: Source, index: pd.DataFrame, folder: Path) -> dict[str, Any]:
     parts = {split: index[index["split"] == split] for split in SPLITS}
-    images = {split: len(part) for split, part in parts.items()}
-    if isinstance(config, NihSource) and config.expect_images and config.expect_images != images:
-        raise UserError(
-            f"{config.folder}: the split gives {images} images, but the config expects "
-            f"{config.expect_images}; is the folder complete?"
-        )
-    positive = {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings}
-    sums = {IMAGES: sha256_file(folder / IMAGES), INDEX: sha256_file(folder / INDEX)}
-    return {
+    sums = {file: sha256_file(folder / file) for file in (IMAGES, INDEX)}
+    manifest = {
+        "dataset": name,
         "source": config.source,
         "pixels": config.pixels,
         **source.describe(),
         "split_sha256": sha256_json(index[["image", "split"]].to_numpy().tolist()),
         "split_parts_sha256": {split: part_hash(part["image"]) for split, part in parts.items()},
-        "images": images,
+        "images": {split: len(part) for split, part in parts.items()},
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
-        "positive_images": positive,
+        "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings},
         "sha256": sums,
         "packed": sha256_json(sums),
+        "pixel_mean": mean / 255,  # of the training images, on a 0..1 scale
+        "pixel_std": float(np.sqrt(square - mean**2)) / 255,
     }
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def _write_images(path: Path, pixels: int, source: Source, say: Say) -> tuple[list[str], np.ndarray]:
+    """Write the array; return the names of its images and each one's mean and mean square (n x 2)."""
+    names: list[str] = []
+    moments: list[np.ndarray] = []
+    started = time.monotonic()
+    with open(path, "wb") as file:  # not a memory map: a full disk must be an error, not a killed process
+        _write_header(file, 0, pixels)
+        for some, images in source.chunks():
+            file.write(np.ascontiguousarray(images).data)
+            squares = np.square(images, dtype=np.uint16).mean(axis=(1, 2))
+            moments.append(np.stack([images.mean(axis=(1, 2)), squares], axis=1))
+            before = len(names)
+            names += some
+            if before // _REPORT_EVERY != len(names) // _REPORT_EVERY:
+                say(f"{len(names):,} images, {len(names) / (time.monotonic() - started):.0f} per second")
+        file.seek(0)
+        _write_header(file, len(names), pixels)
+        file.flush()
+        os.fsync(file.fileno())
+    return names, np.concatenate(moments)
+
+
+def _write_header(file: BinaryIO, count: int, pixels: int) -> None:
+    """Write an .npy header; numpy pads it so that its length does not depend on ``count``."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (count, pixels, pixels)}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 @dataclass(frozen=True)
@@ -215,9 +169,14 @@ class Packed:
                     f"`cxrbench data pack {self.folder.name}` again"
                 )
 
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Return the labels of the dataset, in the order of :meth:`labels`."""
+        return tuple(self.manifest["positive_images"])
+
     def labels(self) -> np.ndarray:
-        """N x 14 uint8."""
-        return self.index[list(FINDINGS)].to_numpy(dtype=np.uint8)
+        """Return N x findings uint8."""
+        return self.index[list(self.findings)].to_numpy(dtype=np.uint8)
 
 
 def read_packed(folder: Path | str) -> Packed:
@@ -225,7 +184,7 @@ def read_packed(folder: Path | str) -> Packed:
     folder = Path(folder)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if not {"source", "pixels", "packed", "images", "sha256"} <= manifest.keys():
+        if not {"source", "pixels", "packed", "images", "positive_images", "sha256"} <= manifest.keys():
             raise ValueError(f"{MANIFEST} lacks entries")
         images = np.load(folder / IMAGES, mmap_mode="r")
         # Not through a file object as pandas does: Arrow's threads may abort a process that ends soon after
@@ -251,7 +210,7 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
     if not (folder / MANIFEST).exists():
         return  # reading it reports that
     manifest = read_packed(folder).manifest
-    for key in ("source", "pixels", "seed", *(["split"] if isinstance(config, NihSource) else [])):
+    for key in ("source", "pixels", "seed", "split"):
         wanted = getattr(config, key, None)
         if wanted is not None and manifest.get(key) != wanted:
             raise UserError(

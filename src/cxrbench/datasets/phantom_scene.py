@@ -7,11 +7,13 @@ the picture (the patient's right). Brightness is 0 (air outside the patient) to 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import zipfile
-from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -20,15 +22,22 @@ from scipy import ndimage
 from cxrbench.datasets.nih_table import wheel_file
 
 Rng = np.random.Generator
+Point = tuple[float, float]  # (u, y)
 _MASKS = "semantic_masks_v7labs_lungs.zip"
 _USED = 200  # masks: more would only take longer to decode
 _LEVELS = 33  # heights at which the inner and outer border of each lung is tabulated
 _STEP = 1 / 36  # of the distance map, in body units
 _LEFT, _ABOVE = 1.45, 0.45  # what the distance map covers beside the midline and above the lungs
+_PAD = 200  # pixels around a mask, more than the distance map reaches
 
 
-@dataclass(frozen=True)
-class Lungs:
+def stream(*parts: object) -> Rng:
+    """Return a random stream that depends on these words only, on every machine."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+
+
+class Lungs(NamedTuple):
     """A real mask in body coordinates."""
 
     distance: np.ndarray  # signed distance to the lungs' border, positive inside, float32
@@ -42,48 +51,33 @@ class Lungs:
 @cache
 def read_lungs() -> tuple[Lungs, ...]:
     """Return the first usable masks of the wheel, small files first: they decode fastest."""
-    found: list[Lungs] = []
     with zipfile.ZipFile(wheel_file(_MASKS)) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: (entry.file_size, entry.filename))
-        for entry in entries:
-            if entry.file_size and len(found) < _USED:
-                found += _lungs(_decode(archive.read(entry)))
-    return tuple(found)
+        masks = (_lungs(archive.read(entry)) for entry in entries if entry.file_size)
+        return tuple(islice(filter(None, masks), _USED))
 
 
-def _decode(content: bytes) -> np.ndarray:
-    """A mask file as a boolean picture of 128 rows, at its own aspect."""
+def _lungs(content: bytes) -> Lungs | None:
+    """The two largest parts of a mask file, or None unless they look like a pair of whole lungs."""
     with Image.open(io.BytesIO(content)) as picture:
         picture.draft("L", (128, 128))  # JPEG at an eighth of its size: ten times faster
-        width = max(16, round(128 * picture.width / picture.height))
-        return np.asarray(picture.convert("L").resize((width, 128), Image.Resampling.NEAREST)) > 200
-
-
-def _lungs(picture: np.ndarray) -> list[Lungs]:
-    """The mask's two largest parts in body coordinates; none unless they look like a pair of whole lungs."""
-    parts, count = ndimage.label(picture)
+        size = max(16, round(128 * picture.width / picture.height)), 128
+        mask = np.asarray(picture.convert("L").resize(size, Image.Resampling.NEAREST)) > 200
+    parts, count = ndimage.label(mask)
     if count < 2:
-        return []
-    sizes = np.bincount(parts.ravel())[1:]
-    two = [parts == 1 + label for label in np.argsort(sizes)[-2:]]
-    two.sort(key=lambda part: float(np.nonzero(part)[1].mean()))
-    (rows0, columns0), (rows1, columns1) = map(np.nonzero, two)
-    top, bottom = min(rows0.min(), rows1.min()), max(rows0.max(), rows1.max())
-    right0, left1 = columns0.max(), columns1.min()
-    height, width = bottom - top, columns1.max() - columns0.min()
-    alike = np.sort(sizes)[-2] > 0.55 * sizes.max() and abs(rows0.min() - rows1.min()) < 0.15 * height
-    in_shape = width >= 40 and 0.65 < height / width < 1.35 and right0 - left1 <= 0.05 * width
-    cut = top == 0 or bottom == picture.shape[0] - 1  # by the picture's edge
-    if cut or not (alike and in_shape):
-        return []
-    return [_in_body_coordinates(two, (right0 + left1) / 2, top, width / 2, height)]
-
-
-def _in_body_coordinates(two: list[np.ndarray], middle: float, top: int, unit: float, height: int) -> Lungs:
-    """Two lungs, pixels of their mask, on the grid of the distance map."""
-    columns = middle + unit * (np.arange(round(2 * _LEFT / _STEP)) * _STEP - _LEFT)
-    rows = top + unit * (np.arange(round((2 * _ABOVE + height / unit) / _STEP)) * _STEP - _ABOVE)
-    inside = [_sample_mask(part, rows, columns) for part in two]
+        return None
+    boxes = ndimage.find_objects(parts)
+    largest = np.argsort(np.bincount(parts.ravel())[1:])[-2:]
+    left, right = sorted(largest, key=lambda label: boxes[label][1].start)
+    (rows0, columns0), (rows1, columns1) = boxes[left], boxes[right]
+    top, bottom = min(rows0.start, rows1.start), max(rows0.stop, rows1.stop) - 1
+    height, unit = bottom - top, (columns1.stop - 1 - columns0.start) / 2
+    cut = top == 0 or bottom == 127  # by the picture's edge
+    if cut or height / unit < 1.3 or abs(rows0.start - rows1.start) >= 0.15 * height:
+        return None
+    columns = _grid((columns0.stop - 1 + columns1.start) / 2, unit, _LEFT, 2 * _LEFT)
+    rows = _grid(top, unit, _ABOVE, 2 * _ABOVE + height / unit)
+    inside = [np.pad(parts == 1 + label, _PAD)[np.ix_(rows, columns)] for label in (left, right)]
     both = inside[0] | inside[1]
     distance = ndimage.distance_transform_edt(both) - ndimage.distance_transform_edt(~both)
     smooth = ndimage.gaussian_filter(distance.astype("f4") * _STEP, 1.0)
@@ -91,11 +85,10 @@ def _in_body_coordinates(two: list[np.ndarray], middle: float, top: int, unit: f
     return Lungs(smooth, float(height / unit), *borders)
 
 
-def _sample_mask(part: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """A mask at the nearest pixels of these rows and columns; False outside it."""
-    row, column = rows.round().astype(int), columns.round().astype(int)
-    known = ((row >= 0) & (row < part.shape[0]))[:, None] & ((column >= 0) & (column < part.shape[1]))
-    return part[row.clip(0, part.shape[0] - 1)[:, None], column.clip(0, part.shape[1] - 1)] & known
+def _grid(origin: float, unit: float, before: float, extent: float) -> np.ndarray:
+    """Padded pixels of a mask along an axis of the distance map, which begins ``before`` the origin."""
+    places = origin + unit * (np.arange(round(extent / _STEP)) * _STEP - before)
+    return places.round().astype(int) + _PAD
 
 
 def _borders(side: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray]:
@@ -120,12 +113,11 @@ def textures(pixels: int) -> dict[str, np.ndarray]:
     clouds, wisps, folds = (_smooth(rng, size, s) for s in (pixels / 16, pixels / 45, max(1.0, pixels / 85)))
     branches = _smooth(rng, 1024, (7, 40)) + 0.6 * _smooth(rng, 1024, (3.5, 16))
     vessels = np.clip(1 - 2.0 * np.abs(branches), 0, 1)
-    vessels *= np.sqrt(vessels)
     return {
         "clouds": clouds,
         "wisps": wisps,
         "net": np.clip(1 - 2.2 * np.abs(folds), 0, 1).astype("f4"),
-        "vessels": vessels.astype("f4"),
+        "vessels": (vessels * np.sqrt(vessels)).astype("f4"),
         "grain": rng.standard_normal((size, size), dtype="f4"),
     }
 
@@ -140,22 +132,24 @@ def _smooth(rng: Rng, size: int, sigma: float | tuple[float, float]) -> np.ndarr
     return noise * np.float32(round(0.5 / float(noise.std(dtype="f8")), 4))
 
 
-@dataclass
 class Build:
-    """A patient's shape on an image; some findings change it before anything is drawn."""
+    """A patient's shape as breathed and exposed on an image; findings may change it before drawing."""
 
-    lungs: Lungs
-    heart: float  # size of the heart
-    fat: float  # 0 thin to 1 stout
-    arms: bool  # seen beside the trunk
-    ribs: tuple[float, float, float]  # offset, spacing and slope of the rib arcs
-    clavicle: float  # height of its inner end
-    breasts: float  # brightness, 0 for none
-    shift: float = 0.0  # of heart and mediastinum, in body units
-    stretch: list[float] = field(default_factory=list)  # of each lung's height
-    flatten: float = 0.0  # how far the domes of the diaphragm are pushed down
-    air: float = 1.0  # how dark the lungs are
-    vessels: float = 1.0  # how much of them is seen
+    def __init__(self, row: dict[Any, Any], seed: int, rng: Rng, ap: bool) -> None:
+        own, masks = stream(seed, "patient", row["patient"]), read_lungs()
+        self.fat = own.random()  # 0 thin to 1 stout
+        self.lungs = masks[own.integers(len(masks))]
+        self.heart = own.uniform(0.93, 1.07) * rng.uniform(0.97, 1.03) * (1.10 if ap else 1.0)  # its size
+        self.arms = own.random() < 0.5  # seen beside the trunk
+        self.ribs = own.random(), own.uniform(0.095, 0.115), own.uniform(0.30, 0.44)  # offset, spacing, slope
+        self.clavicle = own.uniform(0.10, 0.2)  # height of its inner end
+        self.breasts = own.uniform(0.04, 0.12) * (row["sex"] == "F")  # brightness
+        inspired = rng.uniform(0.84, 0.98) if ap else rng.uniform(0.94, 1.04)
+        self.stretch = [inspired * rng.uniform(0.97, 1.03) for _ in range(2)]  # of each lung's height
+        self.air = rng.uniform(0.88, 1.08)  # how dark the lungs are
+        self.vessels = rng.uniform(0.7, 1.2)  # how much of them is seen
+        self.shift = 0.0  # of heart and mediastinum, in body units
+        self.flatten = 0.0  # how far the domes of the diaphragm are pushed down
 
 
 class Scene:
@@ -170,8 +164,9 @@ class Scene:
         axis = (np.arange(pixels, dtype="f4") + 0.5) / (pixels * zoom)
         x, y = axis[None, :] - x0 / zoom, axis[:, None] - y0 / zoom
         c, s = math.cos(angle), math.sin(angle)
-        self.build, self.pixels = build, pixels
+        self.build, self.pixels, self.rng, self.ap, self.textures = build, pixels, rng, ap, textures(pixels)
         self.u, self.y = x * c + y * s, y * c - x * s
+        self.v = self.y / build.lungs.height  # 0 at the top of the lungs to 1 at their bottom
         self.across = np.abs(self.u)  # 0 on the midline to 1 at the chest wall
         self.depth = self._depth()  # signed distance to the border of the lungs
         self.lung = ramp(self.depth, (0.07 if ap else 0.045) + 1.2 / (pixels * zoom))  # 0 outside to 1 inside
@@ -190,58 +185,48 @@ class Scene:
         return sample(lungs.distance, row, column)
 
     def by_side(self, left: float, right: float) -> np.ndarray:
-        """A number left of the midline, another right of it."""
+        """Return a number left of the midline, another right of it."""
         return (self.u < 0) * np.float32(left - right) + np.float32(right)
 
-    def spot(self, side: int, across: float, down: float) -> tuple[float, float]:
-        """(u, y) in a lung: across 0 mediastinal to 1 lateral, down 0 apex to 1 costophrenic angle."""
+    def spot(self, side: int, across: float, down: float) -> Point:
+        """Return a place in a lung: across 0 mediastinal to 1 lateral, down 0 apex to 1 lower angle."""
         lungs, levels = self.build.lungs, np.arange(_LEVELS)
         inner, outer = (np.interp(down * (_LEVELS - 1), levels, t[side]) for t in (lungs.inner, lungs.outer))
         y = lungs.top[side] + down * (lungs.bottom[side] - lungs.top[side])
         return float((2 * side - 1) * (inner + across * (outer - inner))), float(y) * self.build.stretch[side]
 
     def side(self, side: int) -> np.ndarray:
-        """Whether a pixel lies on this side of the midline."""
+        """Return whether each pixel lies on this side of the midline."""
         return self.u > 0 if side else self.u < 0
 
     def cut(self, name: str, rng: Rng) -> np.ndarray:
-        """A random part of a texture, as large as the picture."""
+        """Return a random part of a texture, as large as the picture."""
         row, column = rng.integers(0, self.pixels, 2)
-        return textures(self.pixels)[name][row : row + self.pixels, column : column + self.pixels]
+        return self.textures[name][row : row + self.pixels, column : column + self.pixels]
 
-    def blob(self, at: tuple[float, float], width: float, height: float, turn: float = 0.0) -> np.ndarray:
-        """1 at the centre, falling smoothly to 0 at the rim of an ellipse with these half axes."""
+    def blob(self, at: Point, width: float, height: float, turn: float = 0.0) -> np.ndarray:
+        """Return 1 at the centre, falling smoothly to 0 at the rim of an ellipse with these half axes."""
         c, s = math.cos(turn), math.sin(turn)
         du, dy = self.u - at[0], self.y - at[1]
         a, b = (du * c + dy * s) * (1 / width), (dy * c - du * s) * (1 / height)
         return np.square(np.maximum(1 - a * a - b * b, 0))
 
-    def disc(self, at: tuple[float, float], radius: float, edge: float = 0.06) -> np.ndarray:
-        """1 in a circle with a soft edge, 0 outside."""
+    def disc(self, at: Point, radius: float, edge: float = 0.06) -> np.ndarray:
+        """Return 1 in a circle with a soft edge, 0 outside."""
         return ramp(radius - length(self.u - at[0], self.y - at[1]), edge + 1.5 / self.pixels)
 
 
 def sample(tile: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Bilinear values of a tile at these places, which must lie inside it: five times as fast as scipy's."""
-    r, c = row.astype(np.intp), column.astype(np.intp)
-    fr, fc = row - r, column - c
-    at = r * tile.shape[1] + c
-    flat = tile.ravel()
-    above, below = flat[at], flat[at + tile.shape[1]]
-    above += (flat[at + 1] - above) * fc
-    below += (flat[at + tile.shape[1] + 1] - below) * fc
-    below -= above
-    below *= fr  # in place: single precision is kept
-    above += below
-    return above
+    """Return bilinear values at places inside a float32 tile; five times as fast as scipy's."""
+    r, c, flat, width = row.astype(np.intp), column.astype(np.intp), tile.ravel(), tile.shape[1]
+    corners = (r * width + c, (r + 1) * width + c)
+    above, below = ((flat[k] + (flat[k + 1] - flat[k]) * (column - c)).astype("f4") for k in corners)
+    return above + ((below - above) * (row - r)).astype("f4")
 
 
 def ramp(x: np.ndarray, width: float) -> np.ndarray:
-    """0 below -width / 2, 1 above width / 2, straight between: a soft edge."""
-    x = x * (1 / width)
-    x += 0.5
-    np.maximum(x, 0, out=x)  # half the price of np.clip
-    return np.minimum(x, 1, out=x)
+    """Return 0 below -width / 2, 1 above width / 2, straight between: a soft edge."""
+    return np.clip(x * (1 / width) + 0.5, 0, 1)
 
 
 def wave(x: np.ndarray) -> np.ndarray:
@@ -251,10 +236,10 @@ def wave(x: np.ndarray) -> np.ndarray:
 
 
 def length(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of a vector; np.hypot guards against overflow and takes five times as long."""
+    """Return a vector's length; np.hypot guards against overflow and takes five times as long."""
     return np.sqrt(x * x + y * y)
 
 
 def line(distance: np.ndarray, width: float) -> np.ndarray:
-    """1 where a distance is 0, falling to 0 at width."""
+    """Return 1 where a distance is 0, falling to 0 at width."""
     return np.maximum(np.abs(distance) * (-1 / width) + 1, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
@@ -43,33 +43,27 @@ class RemoteFile(Row):
     licence: Text
     citation: Text
 
-    @property
-    def algorithm(self) -> str:
-        """Name of the hash, as hashlib has it."""
-        return self.hash.partition(":")[0]
-
-    @property
-    def digest(self) -> str:
-        """Hex digits of the hash."""
-        return self.hash.partition(":")[2]
+    def hash_of(self, path: Path) -> str:
+        """Return the hash of a file, by the algorithm and in the form of ``hash``."""
+        algorithm = self.hash.partition(":")[0]
+        with open(path, "rb") as file:
+            return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
-def read_registry(path: Path) -> list[RemoteFile]:
-    """Every line of the registry; UserError naming file, line, column and remedy when one is wrong."""
-    return list(read_rows(path, RemoteFile).values())
+def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[RemoteFile]:
+    """Return the files of the registry at ``path``, those of ``dataset`` alone if it is given.
 
-
-def choose(files: Iterable[RemoteFile], dataset: str, only: str = "*") -> list[RemoteFile]:
-    """The files of ``dataset`` whose names match the shell pattern ``only``; UserError when none do."""
-    files = list(files)
-    known = list(dict.fromkeys(file.dataset for file in files))
-    if dataset not in known:
+    Raises UserError with the place of a mistake, or when no name matches the shell pattern ``only``.
+    """
+    files = list(read_rows(path, RemoteFile).values())
+    if dataset is None:
+        return files
+    if dataset not in (known := dict.fromkeys(file.dataset for file in files)):
         raise UserError(
             f"the registry has no dataset '{dataset}'{nearest(dataset, known)} (known: {', '.join(known)})"
         )
-    of_dataset = [file for file in files if file.dataset == dataset]
-    chosen = [file for file in of_dataset if fnmatch(file.name, only)]
-    if not chosen:
-        names = ", ".join(file.name for file in of_dataset)
+    files = [file for file in files if file.dataset == dataset]
+    if not (chosen := [file for file in files if fnmatch(file.name, only)]):
+        names = ", ".join(file.name for file in files)
         raise UserError(f"no file of {dataset} matches '{only}'; its files are {names}")
     return chosen

@@ -1,30 +1,42 @@
-"""What the packer needs from a source of images."""
+"""What a source of images gives the packer: pixels, their rows, findings, and notes for the manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
+from cxrbench.study.cores import cores
+
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 
 
-class Source(Protocol):
-    """Images in a fixed order, their rows, and the manifest's entries about them."""
+class Source(ABC):
+    """Images in a fixed order; the class of source NAME is ``cxrbench.datasets.NAME.Images``."""
 
     findings: ClassVar[tuple[str, ...]]
 
+    def __init__(
+        self, config: Any, workers: int | None = None, say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self.config, self.workers, self.say = config, workers or cores(), say
+
     @staticmethod
+    @abstractmethod
     def present(config: Any) -> bool:
-        """Whether the images can be packed on this machine without a download."""
+        """Return whether the images can be packed on this machine without a download."""
 
+    @abstractmethod
     def chunks(self) -> Chunks:
-        """Names and pixels (n x H x W uint8), in the order to be packed."""
+        """Yield names and pixels (n x H x W uint8), in the order to be packed."""
 
+    @abstractmethod
     def index(self, names: list[str]) -> pd.DataFrame:
         """Return one row per name, in that order."""
 
+    @abstractmethod
     def describe(self) -> dict[str, object]:
         """Return the manifest's entries about the source; call it after `chunks` and `index`."""

@@ -6,11 +6,9 @@ are stored here by patient (``splits/*.csv.gz``, made from the lists named in da
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
 from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -22,7 +20,7 @@ from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
-_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}  # of patients in a seeded split; chexnet's shares
+_BOUNDS = (0.7, 0.7 + 0.1)  # of a seeded split: shares of patients in train, and in train and val
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 
 
@@ -36,10 +34,12 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
     if split in PUBLISHED:
         parts = table["patient"].map(_published(split))
         if split == "official":
-            held_out = (parts == "train_val") & table["patient"].map(_is_validation)
-            parts = parts.replace("train_val", "train").mask(held_out, "val")
+            drawn = table["patient"].map(lambda patient: _uniform(f"official-val-{patient}"))
+            parts = parts.mask((parts == "train_val") & (drawn < _VAL_OF_OFFICIAL), "val")
+            parts = parts.replace("train_val", "train")
     elif match := _SEEDED.fullmatch(split):
-        parts = table["patient"].map(lambda patient: _seeded_part(int(match[1]), patient))
+        drawn = table["patient"].map(lambda patient: _uniform(f"seeded-{int(match[1])}-{patient}"))
+        parts = pd.cut(drawn, (0, *_BOUNDS, 2), right=False, labels=SPLITS).astype(object)
     else:
         parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
     if parts.isna().any():
@@ -68,26 +68,11 @@ def part_hash(images: Iterable[str]) -> str:
 
 
 def _published(name: str) -> pd.Series:
-    text = resources.files("cxrbench.datasets").joinpath(f"splits/{name}.csv.gz").read_bytes()
-    lines = gzip.decompress(text).decode().splitlines()[1:]
-    pairs = (line.split(",") for line in lines)
-    return pd.Series({int(patient): part for patient, part in pairs})
-
-
-def _is_validation(patient: int) -> bool:
-    """A fixed pseudo-random choice of patients that does not depend on which others are present."""
-    return _uniform(f"official-val-{patient}") < _VAL_OF_OFFICIAL
-
-
-def _seeded_part(seed: int, patient: int) -> str:
-    draw = _uniform(f"seeded-{seed}-{patient}")
-    if draw < _SHARES["train"]:
-        return "train"
-    return "val" if draw < _SHARES["train"] + _SHARES["val"] else "test"
+    return pd.read_csv(Path(__file__).with_name("splits") / f"{name}.csv.gz", index_col="patient")["split"]
 
 
 def _uniform(text: str) -> float:
-    """A number from 0 up to 1 that ``text`` decides."""
+    """Return a number from 0 up to 1 that depends on ``text`` only, not on which other patients there are."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 

@@ -10,7 +10,7 @@ from cxrbench.analysis.label_noise import label_noise
 from cxrbench.analysis.splits import splits
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.registry import read_registry
+from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
 from cxrbench.paper.blocks import renew
@@ -78,6 +78,6 @@ def _labels(parts: pd.DataFrame) -> pd.DataFrame:
 def _files(registry: Path) -> pd.DataFrame:
     rows = [
         (file.dataset, file.name, "not stated" if file.size is None else f"{file.size:,}", file.licence)
-        for file in read_registry(registry)
+        for file in read_files(registry)
     ]
     return pd.DataFrame(rows, columns=["Dataset", "File", "Bytes", "Terms"])
