@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench
+from cxrbench.compile.audit import KEY, read_audit, record_audit, row, survey
 from cxrbench.compile.facts import Facts, Setting, facts_of
-from cxrbench.compile.recorded import KEY, read_audit, record_audit
 from cxrbench.compile.rules import PRIOR
-from cxrbench.compile.survey import row, survey
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.errors import UserError
 
@@ -67,7 +66,7 @@ def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
         "import sys; from pathlib import Path; from cxrbench.compile.facts import Setting\n"
-        "from cxrbench.compile.survey import survey\n"
+        "from cxrbench.compile.audit import survey\n"
         f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"
         "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"

@@ -10,6 +10,7 @@ import pytest
 import timm
 import torch
 from timm.models.convnext import ConvNeXtBlock
+from timm.optim import param_groups_weight_decay
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
@@ -20,7 +21,7 @@ from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Graph
 from cxrbench.compile.networks import NETWORKS, family_of
 from cxrbench.study.config import Recipe
-from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.network import build_network
 from cxrbench.training.variants import VARIANTS, register_variants
 
 SMALL = Setting(pixels=64, batch=4)
@@ -95,7 +96,7 @@ class Block(nn.Module):
 def second_step(network: nn.Module, platform) -> Graph:
     """The graph of a loop's second step, after the first was compiled and run."""
     network = platform.network(network.train())
-    optimizer = platform.optimizer(parameter_groups(network, 0.05), 1e-3, 0.05)
+    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
     for step in (1, 2):
         images, labels = platform.to_device(torch.rand(4, 1, 32, 32)), platform.to_device(torch.ones(4, 14))
         for group in optimizer.param_groups:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,9 @@ from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.training import precompile
-from cxrbench.training.job import EVENT
+from cxrbench.training.child import TRIAL
+from cxrbench.training.job import parse_events
+from cxrbench.training.start import trainer_command
 from training.trainers import custom_network
 
 # The end of a run as Neuron's documentation shows it (pytorch-neuron-parallel-compile.rst).
@@ -31,37 +34,22 @@ INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Tot
 """
 
 
-def compiles(module: str, job) -> int:
-    """Graphs that torch_xla compiled in a run of the trainer or of its trial."""
-    write_text(job.work / "job.json", job.model_dump_json())
-    done = subprocess.run(
-        [sys.executable, "-m", f"cxrbench.training.{module}", str(job.work / "job.json")],
-        capture_output=True,
-        text=True,
-    )
+def reported(job, *options: str) -> list[dict[str, Any]]:
+    """The events of the trainer, or of its trial."""
+    done = subprocess.run(trainer_command(job, *options), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    events = [json.loads(line[len(EVENT) :]) for line in done.stdout.splitlines() if line.startswith(EVENT)]
-    return [one["timing"]["compiles"] for one in events if "timing" in one][-1]
+    return [event for line in done.stdout.splitlines() for event in parse_events(line)[0]]
 
 
 @pytest.mark.slow
-def test_a_trial_compiles_every_graph_of_the_whole_run(make_job, monkeypatch) -> None:
+def test_a_trial_is_short_compiles_every_graph_and_leaves_no_predictions(make_job, monkeypatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
-    trial = compiles("trial", make_job("trial", platform="xla_cpu"))
-    assert trial == compiles("child", make_job("whole", platform="xla_cpu"))
-
-
-@pytest.mark.slow
-def test_a_trial_is_short_and_leaves_no_predictions(make_job) -> None:
-    job = make_job()
-    write_text(job.work / "job.json", job.model_dump_json())
-    command = [sys.executable, "-m", "cxrbench.training.trial", str(job.work / "job.json")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    steps = [
-        json.loads(line[len(EVENT) :])["steps"] for line in done.stdout.splitlines() if '"progress"' in line
-    ]
-    assert set(steps) == {10} and not (job.work / "predictions.parquet").exists()
+    job = make_job("trial", platform="xla_cpu")
+    trial, whole = reported(job, TRIAL), reported(make_job("whole", platform="xla_cpu"))
+    compiles = [[one["timing"]["compiles"] for one in some if "timing" in one][-1] for some in (trial, whole)]
+    assert compiles[0] == compiles[1]
+    assert {one["steps"] for one in trial if one["event"] == "progress"} == {10}
+    assert not (job.work / "predictions.parquet").exists()
 
 
 @pytest.fixture
@@ -81,15 +69,8 @@ def test_the_trial_is_started_as_the_trainer_will_be(machine, make_job, tmp_path
     machine()
     job = make_job(platform="neuron", micro_batch=32, limits=Limits(processes=2))
     result = precompile.precompile(job)
-    words = (tmp_path / "words").read_text().split()
-    assert words[:5] == [
-        sys.executable,
-        "-m",
-        "cxrbench.training.torchrun",
-        "--standalone",
-        "--nproc-per-node=2",
-    ]
-    assert words[5:7] == ["-m", "cxrbench.training.trial"]
+    trainer = [sys.executable, "-m", "cxrbench.training.child", str(job.work / "trial/job.json"), "--trial"]
+    assert (tmp_path / "words").read_text().split() == trainer
     told = dict(
         line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line
     )
@@ -119,8 +100,7 @@ NONE_NEW = (
 def tried(job) -> subprocess.CompletedProcess[str]:
     """The trial as Neuron's tool would start it, here on the CPU."""
     trial = job.model_copy(update={"work": job.work / "as it is tried"})
-    write_text(trial.work / "job.json", trial.model_dump_json())
-    return subprocess.run([sys.executable, *precompile.command(trial)[2:]], capture_output=True, text=True)
+    return subprocess.run(trainer_command(trial, TRIAL), capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, a_job
 from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.evidence.record import check_evidence
 from cxrbench.study.cells import Cell
@@ -32,11 +32,8 @@ from .trainers import start, trainer_of, wait_for_checkpoint
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, packed: Path, recipe: Recipe) -> Path:
     """The evidence of one uninterrupted run."""
-    from cxrbench.training.job import Job
-
     folder = tmp_path_factory.mktemp("finished")
-    job = Job.to_measure(TINY, "cpu", recipe, packed).model_copy(update={"work": folder / "work"})
-    run(job, folder / "out")
+    run(a_job(folder, packed, recipe), folder / "out")
     return folder / "out"
 
 

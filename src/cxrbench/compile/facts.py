@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,7 @@ class Facts:
         return max(0, int(left // self.activation_mib_per_image))
 
 
-def facts_of(row: dict[str, Any]) -> Facts:
+def facts_of(row: Mapping[Any, Any]) -> Facts:
     """Read the facts from a row of a table with other columns; ValueError when one is missing or invalid."""
     try:
         values = {name: type(default)(row[name]) for name, default in vars(Facts()).items()}

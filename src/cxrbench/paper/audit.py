@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from cxrbench.compile.audit import KEY, read_audit
 from cxrbench.compile.facts import Setting
-from cxrbench.compile.recorded import KEY, read_audit
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES
 from cxrbench.paper.latex import escape
 from cxrbench.paper.results import Results, Table

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,10 @@ def _chips() -> list[dict[str, Any]]:
     """
     program = tool("neuron-ls") or ""
     for options in (["--json-output"], ["--output-format", "json"]):
-        try:
+        printed: Any = []
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):
             done = subprocess.run([program, *options], capture_output=True, text=True, timeout=30)
             printed = json.loads(done.stdout)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            continue
         lists = printed.values() if isinstance(printed, dict) else [printed]
         entries = [entry for entries in lists if isinstance(entries, list) for entry in entries]
         chips = [chip for chip in entries if isinstance(chip, dict) and isinstance(chip.get("nc_count"), int)]
@@ -81,18 +81,15 @@ def _chips() -> list[dict[str, Any]]:
 
 
 def _driver() -> str | None:
-    try:
+    with suppress(OSError):
         return f"aws-neuronx-dkms {_DRIVER.read_text(encoding='utf-8').strip()}"
-    except OSError:
-        return None
+    return None
 
 
 def _packages() -> str | None:
     """Return the versions of compiler and runtime packages, which identify an SDK release together."""
     found = []
     for name in ("neuronx-cc", "torch-neuronx", "libneuronxla"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
     return ", ".join(found) or None

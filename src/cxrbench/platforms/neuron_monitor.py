@@ -8,14 +8,20 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import os
 import subprocess
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cxrbench.platforms.neuron_devices import tool
-from cxrbench.platforms.neuron_settings import TAG
+from cxrbench.platforms.neuron_devices import describe, tool
+from cxrbench.platforms.neuron_settings import TAG, as_found
+
+if TYPE_CHECKING:
+    from cxrbench.platforms.base import Platform as Base
+else:
+    Base = object
 
 _CONFIG = {
     "period": "1s",
@@ -36,24 +42,23 @@ class Monitor:
         self._process: subprocess.Popen[str] | None = None
         self._absent = "neuron-monitor is not installed"
         if program := tool("neuron-monitor"):
-            self._start(program)
+            try:
+                self._start(program)
+            except OSError as error:
+                self._absent = f"neuron-monitor does not start ({error.strerror})"
 
     def _start(self, program: str) -> None:
-        try:
-            with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as config:
-                json.dump(_CONFIG, config)
-            self._config = Path(config.name)
-            self._process = subprocess.Popen(
-                [program, "-c", config.name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # the trainer's own output must end with the trainer
-                encoding="utf-8",
-                errors="replace",
-            )
-        except OSError as error:
-            self._absent = f"neuron-monitor does not start ({error.strerror})"
-            return
+        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as config:
+            json.dump(_CONFIG, config)
+        self._config = Path(config.name)
+        self._process = subprocess.Popen(
+            [program, "-c", config.name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # the trainer's own output must end with the trainer
+            encoding="utf-8",
+            errors="replace",
+        )
         atexit.register(self.close)
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -112,6 +117,28 @@ class Monitor:
 
 def _number(value: Any) -> float | None:
     """Return a finite number of zero or more, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if real and math.isfinite(value) and value >= 0 else None
+
+
+class Monitored(Base):
+    """A Neuron platform whose first process reads all processes of the machine with neuron-monitor."""
+
+    kind: str  # of the device, for the record
+
+    def __init__(self, threads: int, precision: str) -> None:
+        super().__init__(threads, precision)
+        self._monitor = Monitor() if self.rank == 0 else None
+
+    def peak_memory_mib(self) -> float | None:
+        return self._monitor.peak_memory_mib() if self._monitor else None
+
+    def energy_joules(self) -> tuple[float | None, str | None]:
+        return None, "neuron-monitor reports no energy"
+
+    def describe(self) -> dict[str, Any]:
+        return describe(self.kind)
+
+    def report(self) -> dict[str, Any]:
+        monitor = self._monitor.report() if self._monitor else {}
+        return super().report() | as_found(os.environ) | monitor

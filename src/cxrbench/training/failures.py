@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cxrbench.evidence.record import Phase, Status
 
 
 class Diagnosis(NamedTuple):
-    """What a log says of a failure; without a status it is the machine's trouble and no result."""
+    """The meaning of a log; without a status it is the machine's trouble and no result."""
 
     status: Status | None
     kind: str
@@ -18,8 +17,7 @@ class Diagnosis(NamedTuple):
     remedy: str = ""  # what to do where the machine is the cause: not the network, nor the platform
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(NamedTuple):
     """Lines that ``regex`` matches mean ``status``; what a named group matches is the fingerprint.
 
     A ``weak`` pattern shows that something failed but not what: it counts only when no other does.
@@ -29,8 +27,8 @@ class Pattern:
     kind: str
     regex: str
     source: str
-    weak: bool = False
     remedy: str = ""
+    weak: bool = False
 
 
 _SDK = "github.com/aws-neuron/aws-neuron-sdk"
@@ -115,14 +113,10 @@ PATTERNS = (
         "load_failed",
         "graph does not load (Neuron runtime)",
         r"(?P<code>NRT_RESOURCE|NRT_LOAD_NOT_ENOUGH_NC|NRT_UNSUPPORTED_NEFF_VERSION)\b"
-        r"|(?P<name>NRT_\w+) in nrt_load",
-        f"{_STATUS}; github.com/huggingface/optimum-neuron/pull/668",
-    ),
-    Pattern(
-        "load_failed",
-        "graph does not load (Neuron runtime)",
-        r"(?P<code>nrt_load\w* status=[1-9]\d*)|(?P<cores>nrt_\w+:? status=(?:9|10)\b)",
-        f"{_SDK}/issues/779; github.com/aws-neuron/aws-neuron-samples/issues/96; {_STATUS}",
+        r"|(?P<name>NRT_\w+) in nrt_load"
+        r"|(?P<call>nrt_load\w* status=[1-9]\d*)|(?P<cores>nrt_\w+:? status=(?:9|10)\b)",
+        f"{_STATUS}; github.com/huggingface/optimum-neuron/pull/668; "
+        f"{_SDK}/issues/779; github.com/aws-neuron/aws-neuron-samples/issues/96",
     ),
     Pattern(
         "load_failed",
@@ -242,18 +236,14 @@ PATTERNS = (
 
 
 def classify(log: str) -> Diagnosis | None:
-    """The meaning of the last known pattern in a trainer's log, or None."""
-    lines = log.splitlines()
-    return _last(lines, weak=False) or _last(lines, weak=True)
-
-
-def _last(lines: list[str], weak: bool) -> Diagnosis | None:
-    patterns = [pattern for pattern in PATTERNS if pattern.weak == weak]
-    for line in reversed(lines):
-        for pattern in patterns:
-            if match := re.search(pattern.regex, line):
-                code = next((text for text in match.groupdict().values() if text), None)
-                return Diagnosis(pattern.status, pattern.kind, code or normalise(line), pattern.remedy)
+    """Return the meaning of the last known pattern in a trainer's log, or None."""
+    for weak in (False, True):
+        patterns = [pattern for pattern in PATTERNS if pattern.weak == weak]
+        for line in reversed(log.splitlines()):
+            for pattern in patterns:
+                if match := re.search(pattern.regex, line):
+                    code = next(filter(None, match.groupdict().values()), None)
+                    return Diagnosis(pattern.status, pattern.kind, code or normalise(line), pattern.remedy)
     return None
 
 

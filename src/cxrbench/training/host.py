@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -22,19 +23,15 @@ _DMI = Path("/sys/devices/virtual/dmi/id")
 
 def cpu_name() -> str:
     """The processor's own name, such as 'AMD EPYC 9R14'."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError):
+        if found := re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.M):
+            return found[1].strip()
     return platform.processor() or platform.machine()
 
 
 def folder_name() -> str:
     """A folder name for this machine: processor and cores."""
-    words = re.split(r"[^a-z0-9]+", f"{cpu_name()} {cores()} cores".lower())
-    return "-".join(filter(None, words))
+    return "-".join(re.findall(r"[a-z0-9]+", f"{cpu_name()} {cores()} cores".lower()))
 
 
 def memory_gib() -> float:
@@ -44,11 +41,9 @@ def memory_gib() -> float:
 
 def out_of_memory_kills() -> int:
     """Processes that the kernel has killed for want of memory since it started; 0 where it does not count."""
-    try:
-        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-        return int(counters["oom_kill"])
-    except (OSError, ValueError, KeyError):
-        return 0
+    with suppress(OSError, ValueError, KeyError):
+        return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
+    return 0
 
 
 def operating_system() -> str:
@@ -90,20 +85,17 @@ def instance_type() -> str | None:
     """The EC2 or SageMaker type, from SageMaker's variable or the firmware's tables; None elsewhere."""
     if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
         return given
-    try:
+    with suppress(OSError):
         if "Amazon EC2" in (_DMI / "sys_vendor").read_text(encoding="utf-8"):
             return (_DMI / "product_name").read_text(encoding="utf-8").strip()
-    except OSError:
-        pass
     return None
 
 
 def commit() -> tuple[str, bool]:
-    """(commit, whether the checkout of this code differs from it); ('unknown', True) where there is none.
+    """Return (commit, whether this code's checkout differs from it); ('unknown', True) where there is none.
 
-    An untracked module, such as a new platform, is a difference too.
-
-    In a container without the checkout CXRBENCH_COMMIT holds it, with ``-dirty`` at its end where that is so.
+    An untracked module is a difference too. CXRBENCH_COMMIT names the commit in a container without a
+    checkout, with ``-dirty`` at its end where that is so.
     """
     if given := os.environ.get("CXRBENCH_COMMIT"):
         return given.removesuffix("-dirty"), given.endswith("-dirty")
@@ -128,5 +120,4 @@ def measured_now() -> dict[str, Any]:
 
 def _git(*words: str) -> str:
     command = ("git", "-C", str(Path(__file__).parents[1]), *words)  # the package's, not the caller's
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""What the runner hands to the trainer it starts, and the events it gets back. Imports no torch."""
+"""The job that a runner gives to its trainer, and the events it gets back. Imports no torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CRASHED = "crashed.json"  # in the work folder: its state has led to a record
 
 
 class Job(BaseModel):
-    """One cell to train, with everything the trainer needs to know."""
+    """One cell to train, and how."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,21 +45,6 @@ class Job(BaseModel):
     packed: Path
     work: Path  # checkpoints, and scratch files of the run
     micro_batch: int  # images per forward pass of one process
-
-    @classmethod
-    def to_measure(cls, architecture: str, platform: str, recipe: Recipe, packed: Path) -> Job:
-        """A job with default limits and whole batches, for measurements that save nothing."""
-        return cls(
-            dataset=packed.name,
-            architecture=architecture,
-            platform=platform,
-            seed=0,
-            recipe=recipe,
-            limits=Limits(),
-            packed=packed,
-            work=packed / "no-checkpoints",
-            micro_batch=recipe.batch,
-        )
 
     @property
     def checkpoints(self) -> Path:

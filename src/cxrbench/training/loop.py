@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from timm.optim import param_groups_weight_decay
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -21,7 +22,7 @@ from cxrbench.training.batches import Batch, Batches
 from cxrbench.training.checkpoint import Progress
 from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
-from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
+from cxrbench.training.network import Averaged, build_network, learning_rate
 
 _WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
 _HOW = (
@@ -55,7 +56,7 @@ class Trainer:
         self.parameters = sum(p.numel() for p in network.parameters())
         self.network = platform.network(network)
         self.optimizer = platform.optimizer(
-            parameter_groups(self.network, self.recipe.weight_decay),
+            param_groups_weight_decay(self.network, self.recipe.weight_decay),
             self.recipe.learning_rate,
             self.recipe.weight_decay,
         )
@@ -317,7 +318,7 @@ class Trainer:
                 "averaged": self.averaged.state,
                 "optimizer": self.optimizer.state_dict(),
                 "of_each_process": of_each,
-                "progress": self.progress.state(),
+                "progress": self.progress.model_dump(),
             }
             checkpoint.save(self.job.checkpoints, self.progress.step, state)
         self.saved_at = time.monotonic()
@@ -333,7 +334,7 @@ class Trainer:
         self.platform.restore_optimizer(self.optimizer, state["optimizer"])
         self.platform.restore_generator(own["generators"])
         self.loss_sum = self.platform.to_device(own["loss_sum"])
-        self.progress = Progress.restore(state["progress"])
+        self.progress = Progress(**state["progress"])
         self.resumed = True
         self._log(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
 
