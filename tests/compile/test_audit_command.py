@@ -122,11 +122,6 @@ def test_a_mistake_is_one_message(words: list[str], message: str, tmp_path: Path
     assert "Traceback" not in run.stderr and not any(tmp_path.iterdir())
 
 
-def test_a_size_out_of_range_is_a_usage_error(tmp_path: Path) -> None:
-    run = cxrbench("audit", "test_resnet", "--pixels", "5", "--cache", tmp_path)
-    assert run.returncode == 2 and "--pixels" in run.stderr
-
-
 def rows(setting: Setting, *names: str, **changes: object) -> pd.DataFrame:
     return pd.DataFrame([row(name, setting, Facts(**changes), VERSIONS) for name in names])
 
@@ -140,10 +135,6 @@ def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:
     found = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
     assert list(found) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
     assert verify_recorded(tmp_path).problems == []
-
-
-def test_nothing_recorded_is_an_empty_table(tmp_path: Path) -> None:
-    assert read_audit(tmp_path).empty
 
 
 @pytest.mark.parametrize("text", ["", "architecture\nresnet18\n", "pixels,batch\n1,2\n"])

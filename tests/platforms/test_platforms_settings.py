@@ -107,35 +107,34 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_file_system_is_that_of_the_nearest_mount(mounts: Path, folder: str, kind: str) -> None:
     assert settings.file_system(Path(folder)) == kind
+    (mounts / "link").symlink_to(folder)
+    assert settings.file_system(mounts / "link") == kind
 
 
-def test_a_cache_on_a_network_file_system_is_refused(mounts: Path) -> None:
-    for location in ("/efs/neff", "/efs/fast/neff"):
-        with pytest.raises(UserError, match=r"lies on a network file system .* local folder"):
-            settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
-    with pytest.raises(UserError, match="network file system"):
-        settings.environment("fp32", Compiler(), {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
-    for location in ("/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE):
-        chosen = settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
-        assert chosen["NEURON_COMPILE_CACHE_URL"] == location
+@pytest.mark.parametrize(
+    ("given_there", "message"),
+    [
+        ({"NEURON_COMPILE_CACHE_URL": "/efs/neff"}, r"lies on a network file system .* local folder"),
+        ({"NEURON_COMPILE_CACHE_URL": "/efs/fast/neff"}, r"lies on a network file system .* local folder"),
+        ({"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"}, "network file system"),
+        ({"NEURON_COMPILE_CACHE_URL": "gs://bucket/neff"}, "use a local folder or an s3:// address"),
+    ],
+)
+def test_a_cache_where_neurons_locks_fail_is_refused(mounts: Path, given_there, message) -> None:
+    with pytest.raises(UserError, match=message):
+        settings.environment("fp32", Compiler(), given_there)
 
 
-def test_a_link_into_a_network_file_system_is_followed(mounts: Path, tmp_path: Path) -> None:
-    link = tmp_path / "cache"
-    link.symlink_to("/efs/neff")
-    assert settings.file_system(link) == "nfs4"
+@pytest.mark.parametrize("location", ["/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE])
+def test_a_local_cache_or_one_in_s3_is_taken(mounts: Path, location: str) -> None:
+    chosen = settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
+    assert chosen["NEURON_COMPILE_CACHE_URL"] == location
 
 
 def test_this_machines_file_system_is_that_of_stat(tmp_path: Path) -> None:
     names = {"ext2/ext3": "ext4", "overlayfs": "overlay"}
     kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
-    assert settings.file_system(tmp_path) == names.get(kind, kind)
-    settings.check_cache(str(tmp_path / "not" / "there" / "yet"))
-
-
-def test_an_address_that_neuron_does_not_know_is_refused() -> None:
-    with pytest.raises(UserError, match="use a local folder or an s3:// address"):
-        settings.check_cache("gs://bucket/neff")
+    assert settings.file_system(tmp_path / "not" / "there" / "yet") == names.get(kind, kind)
 
 
 def put_package(folder: Path, version: str) -> None:

@@ -32,12 +32,9 @@ class NeuronPlatform(Monitored, XlaPlatform):
     processes = (1, 2, 8, 16, 32)  # one per NeuronCore; others: "Unsupported topology" (optimum-neuron #619)
     steps_between_votes = 10
 
-    @property
-    def kind(self) -> str:  # type: ignore[override]
-        return f"Trainium NeuronCore ({xm.xla_device_kind()})"
-
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)
+        self.kind = f"Trainium NeuronCore ({xm.xla_device_kind()})"
         # Values of the host travel through gloo: as tensors on the device each size would be a new graph.
         self._host = distributed.new_group(backend="gloo") if self.size > 1 else None
 
