@@ -20,7 +20,6 @@ from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.evidence.record import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
-from cxrbench.training.job import CHECKPOINT
 from cxrbench.training.resources import JobNeeds
 from slurm_cluster import Cluster, until
 from test_graph import copy_of_the_repository
@@ -148,7 +147,7 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
 
     def checkpoints() -> set[str]:
         assert process.poll() is None, process.communicate()[0][-3000:]
-        return {path.name for path in saved.glob("step*") if CHECKPOINT.match(path.name)}
+        return {path.name for _, path in checkpoints(saved)}
 
     try:
         until(lambda: bool(checkpoints()), 180, "no checkpoint after three minutes")

@@ -22,7 +22,7 @@ _DMI = Path("/sys/devices/virtual/dmi/id")
 
 
 def cpu_name() -> str:
-    """The processor's own name, such as 'AMD EPYC 9R14'."""
+    """Return the processor's own name, such as 'AMD EPYC 9R14'."""
     with suppress(OSError):
         if found := re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.M):
             return found[1].strip()
@@ -30,24 +30,24 @@ def cpu_name() -> str:
 
 
 def folder_name() -> str:
-    """A folder name for this machine: processor and cores."""
+    """Return a folder name for this machine: processor and cores."""
     return "-".join(re.findall(r"[a-z0-9]+", f"{cpu_name()} {cores()} cores".lower()))
 
 
 def memory_gib() -> float:
-    """Memory of the machine in GiB."""
+    """Return the memory of the machine in GiB."""
     return round(psutil.virtual_memory().total / 2**30, 1)
 
 
 def out_of_memory_kills() -> int:
-    """Processes that the kernel has killed for want of memory since it started; 0 where it does not count."""
+    """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
     with suppress(OSError, ValueError, KeyError):
         return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
     return 0
 
 
 def operating_system() -> str:
-    """Such as 'Linux 6.1, glibc 2.36'."""
+    """Return a name such as 'Linux 6.1, glibc 2.36'."""
     library, version = platform.libc_ver()
     release = ".".join(platform.release().split(".")[:2])
     return f"{platform.system()} {release}" + (f", {library} {version}" if library else "")
@@ -60,9 +60,9 @@ class CoreUse:
         self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
 
     def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
-        """(core-seconds there were, core-seconds that other processes used).
+        """Return (core-seconds there were, core-seconds that processes other than the trainer's used).
 
-        ``gather`` collects a value from all processes of the trainer: none of them is an other.
+        ``gather`` collects a value from all processes of the trainer.
         """
         there = (time.monotonic() - self._wall) * (psutil.cpu_count() or 1)
         busy = _busy_seconds() - self._busy
@@ -70,7 +70,7 @@ class CoreUse:
 
 
 def _busy_seconds() -> float:
-    """Core-seconds in use on the machine; what a hypervisor takes away counts as use by others."""
+    """Return the core-seconds used on the machine, with those that a hypervisor took away."""
     times = psutil.cpu_times()
     named = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is part of user
     return float(sum(getattr(times, name, 0.0) for name in named))
@@ -82,7 +82,7 @@ def _own_seconds() -> float:
 
 
 def instance_type() -> str | None:
-    """The EC2 or SageMaker type, from SageMaker's variable or the firmware's tables; None elsewhere."""
+    """Return the EC2 type, from SageMaker's variable or the firmware's tables; None elsewhere."""
     if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
         return given
     with suppress(OSError):
@@ -108,7 +108,7 @@ def commit() -> tuple[str, bool]:
 
 
 def measured_now() -> dict[str, Any]:
-    """When a measurement was made, at which commit and with which libraries."""
+    """Return when a measurement is made, at which commit and with which libraries."""
     head, dirty = commit()
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),

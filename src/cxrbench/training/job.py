@@ -82,19 +82,20 @@ class Job(BaseModel):
 @contextmanager
 def _locked(path: Path, cell: Cell) -> Iterator[None]:
     """Hold the lock file ``path``, which names its holder and is removed in the end."""
-    who, deadline = f"process {os.getpid()} on {socket.gethostname()}", time.monotonic() + _LEASE
+    host, deadline = socket.gethostname(), time.monotonic() + _LEASE
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read() or f"another process on {socket.gethostname()} is training it"
+            holder = file.read() or f"another process on {host} is training it"
             file.close()
-            if f" on {socket.gethostname()} " not in holder and time.monotonic() < deadline:
-                time.sleep(1)
-                continue
-            raise UserError(f"{cell}: {holder}; wait for its end or stop it, then run this again") from None
+            if f" on {host} " in holder or time.monotonic() > deadline:
+                message = f"{cell}: {holder}; wait for its end or stop it, then run this again"
+                raise UserError(message) from None
+            time.sleep(1)
+            continue
         except OSError as error:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
         with suppress(FileNotFoundError):
@@ -104,7 +105,8 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
     try:
         with suppress(OSError):  # a full disk: the lock holds without its holder's name
             file.truncate(0)
-            file.write(f"{who} has been training it since {now()} (to stop it: kill {os.getpid()})")
+            who = f"process {os.getpid()} on {host} has been training it since {now()}"
+            file.write(f"{who} (to stop it: kill {os.getpid()})")
             file.flush()
         yield
     finally:
@@ -114,14 +116,14 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
 
 
 def now() -> str:
-    """The time as records have it: UTC, whole seconds."""
+    """Return the time as records have it: UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def event(name: str, **values: Any) -> None:
     """Send an event to the runner, as one line on standard output.
 
-    The first process sends all events; those about its own failure are sent by each process.
+    Of several processes only the first does, but for events about a process's own failure.
     """
     if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
         # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
@@ -130,7 +132,7 @@ def event(name: str, **values: Any) -> None:
 
 
 def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The events in a line of the trainer's output, and the other text before, between and after them.
+    """Return the events in a line of the trainer's output, and the other text around them.
 
     Blank parts are left out; an incomplete event stays in the text.
     """
@@ -151,10 +153,10 @@ def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
     return events, [text.rstrip() for text in texts if text.strip()]
 
 
-CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
+_CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """(optimizer steps, file) of the checkpoints in ``folder``, newest first."""
-    found = ((CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
+    """Return (optimizer steps, file) of the checkpoints in ``folder``, newest first."""
+    found = ((_CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
     return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +41,7 @@ class Diverged(Exception):
 
 
 class Trainer:
-    """Trains one cell and scores its validation and test parts with the averaged weights."""
+    """Train one cell and score its validation and test parts with the averaged weights."""
 
     def __init__(self, job: Job, packed: Packed, platform: Platform, stop: Callable[[], bool]) -> None:
         self.job, self.recipe, self.platform, self.packed = job, job.recipe, platform, packed
@@ -90,7 +89,7 @@ class Trainer:
             )
 
     def run(self) -> dict[str, np.ndarray]:
-        """Train what is left; returns the scores of each evaluated split (images x 14 float32)."""
+        """Train what is left; return the scores of each evaluated split (images x findings, float32)."""
         while self.progress.epoch < self.recipe.epochs:
             self._train_epoch()
             self._end_epoch()
@@ -103,13 +102,13 @@ class Trainer:
     # -- one epoch ---------------------------------------------------------------------------------
 
     def _order(self, epoch: int) -> np.ndarray:
-        """Training rows of an epoch in their shuffled order, whole batches only."""
+        """Return the training rows of an epoch in their shuffled order, whole batches only."""
         key = [self.job.seed, 2**32 + epoch]  # apart from the keys of the augmentation
         rows = np.random.Generator(np.random.Philox(key=key)).permutation(self.rows["train"])
         return rows[: self.steps_per_epoch * self.recipe.batch]
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """This process's micro-batches of an epoch from its step ``first`` on, augmented."""
+        """Yield this process's augmented micro-batches of an epoch from its step ``first`` on."""
         rows = self._order(epoch)[first * self.recipe.batch :]
         # Each process takes its share of every batch, so their number does not change what a batch holds.
         rows = rows.reshape(-1, self.platform.size, self.recipe.batch // self.platform.size)
@@ -120,7 +119,7 @@ class Trainer:
         return self.batches.over(rows, self.job.micro_batch, drawn[rows])
 
     def _train_epoch(self) -> None:
-        """The steps of this epoch that are still to do."""
+        """Take the steps of this epoch that are still to do."""
         progress = self.progress
         first = progress.step - progress.epoch * self.steps_per_epoch
         micro_batches = self.epoch_batches(progress.epoch, first)
@@ -158,7 +157,7 @@ class Trainer:
         self.platform.end_step()
 
     def _after_step(self) -> None:
-        """Between steps: report, save, stop. Processes vote, because saving and stopping involve all."""
+        """Report, save or stop between steps. Processes vote, because saving and stopping involve all."""
         if self.platform.compiles_graphs and self.clock.steps == _COMPILED_STEPS:
             event("phase", phase="train")
         if self.clock.due() or self.clock.steps == 1:  # the first: a sign of progress
@@ -177,11 +176,11 @@ class Trainer:
             raise Interrupted
 
     def fresh_loss(self) -> torch.Tensor:
-        """A fresh sum of losses: one element, no scalar (platforms/xla.py, 5)."""
+        """Return a new sum of losses: one element, no scalar (platforms/xla.py, 5)."""
         return self.platform.to_device(torch.zeros(1))
 
     def _report_progress(self) -> float:
-        """Read the mean loss of this epoch so far, refuse NaN, report both to the runner."""
+        """Return the mean loss of this epoch so far, and report it; raise Diverged when it is not finite."""
         steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
         loss = float(self.loss_sum.cpu()) / max(1, steps)
         if not np.isfinite(loss):
@@ -207,32 +206,29 @@ class Trainer:
         if self.resumed and joules is not None:
             joules, reason = None, "the energy of the attempts before the last one was not kept"
         peak = platform.peak_memory_mib()
+        statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.network.modules())
+        decisions = {
+            "resident_input": self.batches.resident,
+            "processes": platform.size,
+            "batchnorm_statistics": "per process" if statistics else "no BatchNorm",
+        }
         event(
             "facts",
             timing=timing.model_dump(),
             history=[stats.model_dump() for stats in self.progress.history],
             peak_memory_mib=None if peak is None else round(peak, 1),
             energy={"joules": joules, "reason": reason},
-            platform=platform.report() | self._how_it_ran(),
+            platform=platform.report() | decisions,
         )
 
     def _count_compiles(self) -> None:
-        """Compiles of this attempt on top of those of earlier ones."""
+        """Add the compiles of this attempt to those of earlier ones."""
         timing, (number, seconds) = self.progress.timing, self.platform.compiles()
         timing.compiles = self.compiled_before[0] + number
         timing.compile_seconds = self.compiled_before[1] + seconds
 
-    def _how_it_ran(self) -> dict[str, Any]:
-        """Decisions of the loop, for the record."""
-        statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.network.modules())
-        return {
-            "resident_input": self.batches.resident,
-            "processes": self.platform.size,
-            "batchnorm_statistics": "per process" if statistics else "no BatchNorm",
-        }
-
     def _end_epoch(self) -> None:
-        """Validation loss and AUROC of the averaged weights, a line of history, a checkpoint."""
+        """Score the validation part with the averaged weights, add a line of history, save."""
         progress = self.progress
         self.platform.mean([self.loss_sum])
         train_loss = self._report_progress()
@@ -268,7 +264,7 @@ class Trainer:
 
     @torch.no_grad()
     def _logits(self, split: str) -> np.ndarray:
-        """Logits of a split (images x 14 float32) with the averaged weights, in batches of one shape."""
+        """Return the logits of a split (images x findings, float32) with the averaged weights."""
         self.network.eval()
         weights = self._averaged_weights()
         parts = []
@@ -283,7 +279,7 @@ class Trainer:
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
     def _averaged_weights(self) -> dict[str, torch.Tensor]:
-        """The weights to score: averaged, with BatchNorm statistics as the mean over all processes."""
+        """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
         if self.platform.size == 1:
             return self.averaged.state
         means = {name: self.averaged.state[name].clone() for name, _ in self.network.named_buffers()}
@@ -378,7 +374,7 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def _macro_auroc(labels: np.ndarray, logits: np.ndarray) -> float | None:
-    """Mean AUROC over the labels that have both classes, for the learning curve only."""
+    """Return the mean AUROC of the labels that have both classes, for the learning curve only."""
     from sklearn.metrics import roc_auc_score
 
     both = [k for k in range(labels.shape[1]) if 0 < labels[:, k].sum() < len(labels)]
