@@ -1,7 +1,6 @@
 """What each way of running a step gains on a device: added one after the other, measured in pairs.
 
-A way is kept by the platforms when its median gain exceeds 3 %. The table is evidence for that choice; the
-platforms' code is where it is made.
+The table is evidence: a platform keeps a way when its median gain exceeds 3 %.
 """
 
 from __future__ import annotations

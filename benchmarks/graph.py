@@ -27,10 +27,7 @@ _COUNT = re.compile(r"^train\s+(\d+)$", re.M)
 
 
 def bench_graph(cells: int, root: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Seconds of a dry run and of a build with nothing to do, for a study of ``cells`` cells.
-
-    ``root`` is a checkout. Raises UserError when it is not, or when Snakemake fails.
-    """
+    """Return the seconds of a dry run and of an idle build of ``cells`` cells; ``root`` is a checkout."""
     if not (root / "Snakefile").exists():
         raise UserError(
             f"{root}: there is no Snakefile here; run this command in a checkout of the repository"

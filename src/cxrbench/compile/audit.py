@@ -1,7 +1,4 @@
-"""Audits of many networks as rows of one table, captured or recorded. Captures are cached. Imports no torch.
-
-Recorded audits are in data/recorded/audit/audit.csv, from ``cxrbench audit --record``.
-"""
+"""Audits of many networks as rows of one table: captured (and cached), or recorded. Imports no torch."""
 
 from __future__ import annotations
 
@@ -37,10 +34,9 @@ _TEXTS = dict.fromkeys(("kernels", *PACKAGES), str)  # "3" and "2.9" are not num
 def survey(
     architectures: Iterable[str], setting: Setting, cache: Path, say: Callable[[str], None]
 ) -> pd.DataFrame:
-    """Return a row per network: name, family, setting, facts, flagged rules, versions.
+    """Return a row per network, from ``cache`` where it was captured with these versions and setting.
 
-    Facts are kept in ``cache`` under versions and setting. Raises UserError for an unknown name before
-    anything is captured.
+    Raises UserError for an unknown name before anything is captured.
     """
     names, versions = list(dict.fromkeys(architectures)), _versions()
     folder = cache / sha256_json({"format": FORMAT, "versions": versions, "setting": vars(setting)})[:16]
@@ -118,7 +114,7 @@ def explained(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = table.to_dict("records")
     for values in rows:
         setting = Setting(values["pixels"], values["batch"], values["precision"])
-        values["verdicts"] = [verdict._asdict() for verdict in verdicts(facts_of(values), setting)]
+        values["verdicts"] = verdicts(facts_of(values), setting)
     return rows
 
 

@@ -46,10 +46,7 @@ class NotCaptured(Exception):
 
 
 def audit_network(architecture: str, setting: Setting) -> Facts:
-    """Return the facts of a timm network or variant; ``problem`` is set when it cannot be built or traced.
-
-    Raises UserError for an unknown name.
-    """
+    """Return the facts of a timm network, with its ``problem`` if any; UserError for an unknown name."""
     register_variants()
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
@@ -159,13 +156,11 @@ def _fallbacks() -> str:
 
 @contextmanager
 def _one_graph() -> Iterator[None]:
-    """Raise NotCaptured where a step reads a value before its end, instead of compiling what is there.
-
-    torch_xla refuses for one thread only, so backward stays on this one.
-    """
+    """Raise NotCaptured where a step reads a value before its end, instead of compiling what is there."""
     allowed = torch_xla._XLAC._get_allow_execution()
     torch_xla._XLAC._set_allow_execution(False)
     try:
+        # torch_xla refuses for one thread only, so backward stays on this one.
         with torch.autograd.set_multithreading_enabled(False), _no_standard_error():
             yield
     except RuntimeError as error:

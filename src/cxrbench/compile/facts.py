@@ -29,10 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts of one network under one setting, of the training step's graph where nothing else is named.
-
-    With ``problem`` set the network was not captured and all counts are zero.
-    """
+    """Counts of one network's training step; with a ``problem`` it was not captured and all are zero."""
 
     problem: str = ""
     parameters: int = 0

@@ -7,7 +7,7 @@ known only from a run: ResNet-50 is flagged for its 7x7 stem and is AWS's own tr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from cxrbench.compile.facts import Facts, Setting
 
@@ -24,10 +24,7 @@ _CODES = "AWS Neuron SDK docs, compiler/error-codes"
 
 
 class Rule(NamedTuple):
-    """One rule: what its source reports, when a network is flagged, and the counts that decide it.
-
-    ``of``: whether it looks at the network, or only at the setting (alike for all networks).
-    """
+    """What a source reports, when a network (or any, by its setting) is flagged, and the deciding counts."""
 
     name: str
     says: str
@@ -36,18 +33,6 @@ class Rule(NamedTuple):
     flags: Callable[[Facts, Setting], bool]
     found: Callable[[Facts, Setting], str]
     of: Literal["network", "setting"] = "network"
-
-
-class Verdict(NamedTuple):
-    """What a rule finds in a network, with the rule in words."""
-
-    rule: str
-    of: Literal["network", "setting"]
-    flagged: bool
-    found: str
-    says: str
-    ground: str
-    source: str
 
 
 FALLBACKS = Rule(
@@ -172,19 +157,19 @@ def _part(facts: Facts, convolutions: int, mac_share: float) -> str:
     return f"{convolutions} of {facts.forward_convolutions} forward convolutions, {share}"
 
 
-def verdicts(facts: Facts, setting: Setting) -> list[Verdict]:
+def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
     """Return what each rule finds, in order; only fallbacks are known of a network that was not captured."""
     known = RULES if not facts.problem else (FALLBACKS,) if facts.fallbacks else ()
     return [
-        Verdict(
-            rule.name,
-            rule.of,
-            rule.flags(facts, setting),
-            rule.found(facts, setting),
-            rule.says,
-            rule.ground,
-            rule.source,
-        )
+        {
+            "rule": rule.name,
+            "of": rule.of,
+            "flagged": rule.flags(facts, setting),
+            "found": rule.found(facts, setting),
+            "says": rule.says,
+            "ground": rule.ground,
+            "source": rule.source,
+        }
         for rule in known
     ]
 
@@ -192,4 +177,4 @@ def verdicts(facts: Facts, setting: Setting) -> list[Verdict]:
 def flagged(facts: Facts, setting: Setting) -> str:
     """Return the names of the flagged rules that look at the network, such as ``R1 R3``."""
     found = verdicts(facts, setting)
-    return " ".join(verdict.rule for verdict in found if verdict.flagged and verdict.of == "network")
+    return " ".join(verdict["rule"] for verdict in found if verdict["flagged"] and verdict["of"] == "network")

@@ -66,10 +66,7 @@ def _write(state: dict[str, Any], path: Path) -> None:
 
 
 def load(folder: Path, identity: dict[str, str], report: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return the newest intact checkpoint below ``folder``, or None; report damaged ones.
-
-    Raises UserError when the checkpoint was made with another recipe or other data (``identity``).
-    """
+    """Return the newest intact checkpoint, or None; UserError when it is of another ``identity``."""
     for _, path in checkpoints(folder):
         try:
             if not path.stem.endswith(sha256_file(path)[:16]):

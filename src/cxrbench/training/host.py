@@ -60,7 +60,7 @@ class CoreUse:
         self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
 
     def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
-        """Return (core-seconds there were, core-seconds that processes other than the trainer's used).
+        """Return (core-seconds there were, those used by other processes than the trainer's).
 
         ``gather`` collects a value from all processes of the trainer.
         """

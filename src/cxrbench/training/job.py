@@ -67,10 +67,7 @@ class Job(BaseModel):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the work folder, empty of what a recorded crash left; the lock ends with this process.
-
-        Raises UserError that names the process that holds it.
-        """
+        """Hold the work folder, without what a recorded crash left; UserError names another holder."""
         self.work.mkdir(parents=True, exist_ok=True)
         with _locked(self.work.with_name(f"{self.work.name}.lock"), self.cell):
             if (self.work / _CRASHED).exists():
@@ -121,10 +118,7 @@ def now() -> str:
 
 
 def event(name: str, **values: Any) -> None:
-    """Send an event to the runner, as one line on standard output.
-
-    Of several processes only the first does, but for events about a process's own failure.
-    """
+    """Send an event to the runner: from the first process, or from each that reports its own failure."""
     if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
         # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
@@ -132,10 +126,7 @@ def event(name: str, **values: Any) -> None:
 
 
 def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the events in a line of the trainer's output, and the other text around them.
-
-    Blank parts are left out; an incomplete event stays in the text.
-    """
+    """Return the events in a line of output and the texts around them; an incomplete event is text."""
     events: list[dict[str, Any]] = []
     texts, rest, marker = [""], line, EVENT
     while marker:

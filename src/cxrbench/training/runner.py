@@ -1,4 +1,4 @@
-"""Runs a trainer as a child process and records its outcome, whatever that is.
+"""Run a trainer as a child process and record its outcome, whatever that is.
 
 The trainer's failure is a result (status, fingerprint, last lines). An interruption and the machine's trouble
 (no disk, no memory, no permission, a kill from outside) are not: no record is written, the state is kept, and
@@ -68,11 +68,7 @@ class _Attempts:
         return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
 
     def progressed(self, start: Start, saved: int, own_fault: bool) -> bool:
-        """Return whether a killed trainer got further than when it was killed before.
-
-        A crash must be beyond the step of the crash before; a trainer that was killed from outside may only
-        have had less time, so any step counts.
-        """
+        """Return whether a killed trainer got beyond its last crash, or took any step before a kill."""
         before, done = self.reached, max(start.step, saved)
         self.reached = max(done, -1 if before is None else before)
         if before is None:
@@ -117,10 +113,7 @@ def _train(job: Job, target: Path) -> Record:
 
 
 def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failure | None] | None:
-    """Return the status of a finished trainer and why; None when it is to be started again.
-
-    Raises Interrupted and, for the user's mistake and the machine's trouble, UserError.
-    """
+    """Return the status of a finished trainer and why; None when it is to be started again."""
     ending, log = start.ending, _publishable(job, start.log_from)
     attempts.cut_off = ending is Ending.KILLED
     if ending is not Ending.FINISHED:

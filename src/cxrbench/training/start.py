@@ -150,10 +150,7 @@ def _handle(event: dict[str, Any], start: Start, display: _Display) -> None:
 def _killed_in_the_end(
     child: subprocess.Popen[bytes], kill: Callable[[], None], seconds: float, start: Start
 ) -> Iterator[None]:
-    """Kill what ``child`` leaves behind when it ends, and all of it when its ``seconds`` are over.
-
-    What is left behind would hold the output open and cost money.
-    """
+    """Kill ``child`` when its ``seconds`` are over, and what it leaves behind: that holds its output open."""
 
     def follow() -> None:
         try:
@@ -172,10 +169,9 @@ def _killed_in_the_end(
 def _stops(
     child: subprocess.Popen[bytes], kill: Callable[[], None], start: Start
 ) -> Iterator[Callable[[], None]]:
-    """Pass SIGINT, SIGTERM and SIGHUP on to the trainer as a polite SIGTERM; the third one kills it.
+    """Pass signals on to the trainer as SIGTERM; kill it at the third. Yields a function that does the same.
 
-    Ctrl-C in a graph arrives twice (from the terminal and from Snakemake): that must stay polite.
-    Yields a function that asks as well.
+    Ctrl-C in a graph arrives twice, from the terminal and from Snakemake: it must not kill.
     """
 
     def ask(signum: int = 0, frame: FrameType | None = None) -> None:
