@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrbench.platforms import neuron_devices
-from cxrbench.platforms.neuron_monitor import Monitor
+from cxrbench.platforms.neuron_tools import Monitor, describe
 
 from .conftest import NEURON_LS_TRN1, report
 
@@ -109,7 +108,7 @@ TRN2 = [{"nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215
 )
 def test_physical_cores_are_counted(prints, cores, gib, of_a_process, tools: Put) -> None:
     tools("neuron-ls", prints)
-    facts = neuron_devices.describe("Trainium")
+    facts = describe("Trainium")
     assert (facts["device_count"], facts["device_memory_gib"]) == (cores, gib)
     assert facts["devices_per_process"] == of_a_process  # LNC 2: a process holds a pair of cores
 
@@ -119,7 +118,7 @@ def test_physical_cores_are_counted(prints, cores, gib, of_a_process, tools: Put
 )
 def test_other_output_of_neuron_ls_is_no_device(prints: str, tools: Put) -> None:
     tools("neuron-ls", prints)
-    facts = neuron_devices.describe("Trainium")
+    facts = describe("Trainium")
     assert (facts["device_count"], facts["device_memory_gib"]) == (0, None)
 
 
@@ -128,4 +127,4 @@ def test_a_list_inside_an_object_is_found(tools: Put) -> None:
     inside = {"instance": {"instance_type": "trn1.2xlarge"}, "neuron_devices": json.loads(NEURON_LS_TRN1)}
     script = tools("neuron-ls", json.dumps(inside))
     script.write_text(script.read_text().replace("cat", '[ "$1" = --output-format ] || exit 1; cat'))
-    assert neuron_devices.describe("Trainium")["device_count"] == 2
+    assert describe("Trainium")["device_count"] == 2

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrbench import platforms
-from cxrbench.platforms import neuron_devices, torchneuron_settings
 from cxrbench.platforms import neuron_settings as settings
+from cxrbench.platforms import torchneuron_settings
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
@@ -170,7 +170,7 @@ def test_the_two_products_of_one_name_are_distinguished(
     version, neuron, torchneuron, tmp_path, monkeypatch
 ) -> None:
     (tmp_path / "neuron0").touch()
-    monkeypatch.setattr(neuron_devices, "DEVICES", tmp_path)
+    monkeypatch.setattr(settings, "DEVICES", tmp_path)
     if version:
         put_package(tmp_path / "site", version)
         monkeypatch.syspath_prepend(tmp_path / "site")
@@ -183,7 +183,7 @@ def test_asking_which_platforms_can_run_imports_no_torch() -> None:
     code = (
         "import sys; from cxrbench import platforms; "
         "[platforms.unavailable(name) for name in platforms.PLATFORMS]; "
-        "from cxrbench.platforms import neuron_monitor; "
+        "from cxrbench.platforms import neuron_tools; "
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run(["python", "-c", code], env=dict(os.environ))

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, distributed
 
-from cxrbench.platforms.neuron_monitor import Monitored
+from cxrbench.platforms.neuron_tools import Monitored
 
 os.environ["PJRT_DEVICE"] = "NEURON"  # before torch_xla is imported: platforms/xla.py would choose its CPU
 

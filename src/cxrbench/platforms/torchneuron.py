@@ -14,7 +14,7 @@ from torch import nn
 from torch._dynamo import utils as dynamo
 
 from cxrbench.platforms.base import Platform
-from cxrbench.platforms.neuron_monitor import Monitored
+from cxrbench.platforms.neuron_tools import Monitored
 
 
 class TorchNeuronPlatform(Monitored, Platform):

@@ -1,6 +1,7 @@
-"""``neuron-monitor`` as a side process: its readings are kept, and its death changes nothing. No torch.
+"""Neuron's command line tools and what they report: ``neuron-ls`` and ``neuron-monitor``. No torch.
 
-It prints one JSON object a period (Neuron SDK, neuron-monitor-user-guide.rst).
+The monitor is a side process that prints a JSON object a period (Neuron SDK, neuron-monitor-user-guide.rst);
+its readings are kept, and its death changes nothing.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import atexit
 import json
 import math
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrbench.platforms.neuron_devices import describe, tool
 from cxrbench.platforms.neuron_settings import TAG, as_found
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 else:
     Base = object
 
+_TOOLS = "/opt/aws/neuron/bin"  # where Neuron's packages put them; not on every PATH
+_DRIVER = Path("/sys/module/neuron/version")
 _CONFIG = {
     "period": "1s",
     "neuron_runtimes": [
@@ -30,6 +35,64 @@ _CONFIG = {
     ],
     "system_metrics": [{"type": "memory_info"}],
 }
+
+
+def tool(name: str) -> str | None:
+    """Return the path of one of Neuron's command line tools, or None."""
+    return shutil.which(name) or shutil.which(name, path=_TOOLS)
+
+
+def describe(kind: str) -> dict[str, Any]:
+    """Return device facts for the record. A device is a physical NeuronCore, as in data/prices.csv."""
+    chips = _chips()
+    joined = chips[0].get("logical_neuroncore_config", 1) if chips else 1  # what one process holds
+    per_chip = [chip["nc_count"] * joined for chip in chips]
+    memory = chips[0].get("memory_size") if chips else None
+    return {
+        "device": kind,
+        "device_count": sum(per_chip),
+        "devices_per_process": joined,
+        "device_memory_gib": round(memory / per_chip[0] / 2**30, 1) if memory and per_chip[0] else None,
+        "driver": _driver(),
+        "sdk": _packages(),
+    }
+
+
+def _chips() -> list[dict[str, Any]]:
+    """Return an entry per chip as ``neuron-ls`` prints them; empty when it is missing or prints others.
+
+    Keys: ``nc_count`` (logical NeuronCores), ``logical_neuroncore_config`` (physical cores in a logical one;
+    absent means 1), ``memory_size`` (bytes per chip). Source: Neuron SDK, neuron-ls.rst. SDK 2.34 is to
+    replace ``--json-output`` by ``--output-format json``, with fields of the machine around the list
+    (announce-intent-eos-neuron-ls-json.rst, 2026-10-16).
+    """
+    program = tool("neuron-ls") or ""
+    for options in (["--json-output"], ["--output-format", "json"]):
+        printed: Any = []
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+            done = subprocess.run([program, *options], capture_output=True, text=True, timeout=30)
+            printed = json.loads(done.stdout)
+        lists = printed.values() if isinstance(printed, dict) else [printed]
+        entries = [entry for entries in lists if isinstance(entries, list) for entry in entries]
+        chips = [chip for chip in entries if isinstance(chip, dict) and isinstance(chip.get("nc_count"), int)]
+        if chips:
+            return chips
+    return []
+
+
+def _driver() -> str | None:
+    with suppress(OSError):
+        return f"aws-neuronx-dkms {_DRIVER.read_text(encoding='utf-8').strip()}"
+    return None
+
+
+def _packages() -> str | None:
+    """Return the versions of compiler and runtime packages, which identify an SDK release together."""
+    found = []
+    for name in ("neuronx-cc", "torch-neuronx", "libneuronxla"):
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
+    return ", ".join(found) or None
 
 
 class Monitor:
