@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from io import FileIO
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -109,25 +110,41 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
             env=os.environ | trainer_environment(job) | {"PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C must reach the trainer only through us
         ) as child,
-        _killed_in_the_end(child, kill, job.limits.hours * 3600 - seconds_before, start),
         _stops(child, kill, start) as stop,
         watching(job.limits.spot_notice, stop),
+        ThreadPoolExecutor(1) as thread,
     ):
-        assert child.stdout is not None
         start.log_from = log.seek(0, os.SEEK_END)
-        for line in child.stdout:
-            events, texts = parse_events(line.decode(errors="backslashreplace"))
-            for event in events:
-                _handle(event, start, display)
-            try:
-                log.write("".join(f"{text}\n" for text in texts).encode())
-            except OSError as error:  # a full disk: the trainer may still save
-                if start.log_error is None:
-                    stop()
-                start.log_error = error
+        reading = thread.submit(_read, child, start, display, log, stop)
+        try:
+            child.wait(max(0.0, job.limits.hours * 3600 - seconds_before))
+        except subprocess.TimeoutExpired:
+            start.timed_out = True
+        kill()  # what the trainer leaves behind too: it would hold the output open and cost money
+        reading.result()
     start.returncode = child.returncode
     start.out_of_memory_kills = host.out_of_memory_kills() > kills_before
     return start
+
+
+def _read(
+    child: subprocess.Popen[bytes], start: Start, display: _Display, log: FileIO, stop: Callable[[], None]
+) -> None:
+    """Take in the trainer's events and append its other output to the log, on a thread of its own.
+
+    The main thread must not block here: a signal that another thread receives would not be handled.
+    """
+    assert child.stdout is not None
+    for line in child.stdout:
+        events, texts = parse_events(line.decode(errors="backslashreplace"))
+        for event in events:
+            _handle(event, start, display)
+        try:
+            log.write("".join(f"{text}\n" for text in texts).encode())
+        except OSError as error:  # a full disk: the trainer may still save
+            if start.log_error is None:
+                stop()
+            start.log_error = error
 
 
 def _handle(event: dict[str, Any], start: Start, display: _Display) -> None:
@@ -144,25 +161,6 @@ def _handle(event: dict[str, Any], start: Start, display: _Display) -> None:
     elif start.reported is None:  # one process's failure makes others fail: the first one counts
         start.reported = Ending(kind)
         start.message = event.get("message", "").encode(errors="backslashreplace").decode()
-
-
-@contextmanager
-def _killed_in_the_end(
-    child: subprocess.Popen[bytes], kill: Callable[[], None], seconds: float, start: Start
-) -> Iterator[None]:
-    """Kill ``child`` when its ``seconds`` are over, and what it leaves behind: that holds its output open."""
-
-    def follow() -> None:
-        try:
-            child.wait(max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            start.timed_out = True
-        kill()
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    yield
-    thread.join()  # it must not go on to kill what is started next
 
 
 @contextmanager
