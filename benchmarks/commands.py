@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +13,7 @@ from cxrbench.study.files import write_json
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
+IMAGES = {"train": 900, "val": 500, "test": 520}  # phantoms of `bench steps` and `bench xla`
 Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
 Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
@@ -92,9 +90,10 @@ def bench_steps(
 ) -> None:
     """The same steps on several platforms: how far loss, gradients and weights drift apart."""
     from benchmarks.steps import compare_steps
+    from benchmarks.train import packed_phantoms
 
     rows: list[dict[str, object]] = []
-    with _phantoms() as packed:
+    with packed_phantoms(32, IMAGES) as packed:
         for architecture in architectures or ("resnet18", "convnext_atto"):
             rows += compare_steps(architecture, platforms.split(","), packed, steps, precision, say)
             write_json(out, rows)
@@ -107,23 +106,11 @@ def bench_xla(
     out: Out = BENCH / "xla_ways.json",
 ) -> None:
     """What each XLA change is worth: compiles, seconds and fallbacks with one of them left out."""
+    from benchmarks.train import packed_phantoms
     from benchmarks.xla import measure_ways
 
-    with _phantoms() as packed:
+    with packed_phantoms(32, IMAGES) as packed:
         write_json(out, measure_ways(architecture, packed, steps, say))
-
-
-@contextmanager
-def _phantoms(pixels: int = 32) -> Iterator[Path]:
-    """Pack phantoms in a temporary folder."""
-    from cxrbench.datasets.packed import pack
-    from cxrbench.study.config import PhantomSource
-
-    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as folder:
-        images = {"train": 900, "val": 500, "test": 520}
-        source = PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=images)
-        pack(f"phantom-{pixels}px", source, Path(folder))
-        yield Path(folder) / f"phantom-{pixels}px"
 
 
 @app.command("graph")

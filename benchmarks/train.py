@@ -12,8 +12,8 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,22 @@ class Contender:
         return setting.steps * setting.batch / seconds
 
 
+@contextmanager
+def packed_phantoms(pixels: int, images: dict[str, int]) -> Iterator[Path]:
+    """Pack so many phantoms per split in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as folder:
+        name = f"phantom-{pixels}px"
+        pack(
+            name, PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=images), Path(folder)
+        )
+        yield Path(folder) / name
+
+
 def measure(setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
     """Return a row of train.json: images per second of each contender and their paired ratios."""
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
-    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as name:
-        source = PhantomSource(source="phantom", pixels=setting.pixels, recipe="bench", images=_IMAGES)
-        pack("bench", source, Path(name))
-        packed = read_packed(Path(name) / "bench")
+    with packed_phantoms(setting.pixels, _IMAGES) as folder:
+        packed = read_packed(folder)
         recipe = Recipe(
             epochs=1000, batch=setting.batch, precision=setting.precision, threads=setting.threads
         )

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -172,10 +173,9 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
 def _versions() -> dict[str, str | None]:
     versions: dict[str, str | None] = {"python": python_platform.python_version()}
     for name in _VERSIONS:
-        try:
+        versions[name] = None
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
     return versions
 
 
