@@ -20,10 +20,9 @@ from cxrbench.study.errors import UserError
 ALWAYS = ["--auto-cast=none", "--model-type=generic", "--optlevel=2", "--retry_failed_compilation"]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_recipe_decides_the_flags(precision: str) -> None:
-    assert settings.compiler_flags(precision, Compiler(), "") == ALWAYS
-    chosen = settings.compiler_flags(precision, Compiler(model_type="transformer", optlevel=1), "")
+def test_the_recipe_decides_the_flags() -> None:
+    assert settings.compiler_flags("fp32", Compiler(), "") == ALWAYS
+    chosen = settings.compiler_flags("bf16", Compiler(model_type="transformer", optlevel=1), "")
     assert chosen[1:3] == ["--model-type=transformer", "--optlevel=1"]
 
 
@@ -42,11 +41,23 @@ def test_other_flags_may_be_added_and_are_kept(given_flags: str, there: str) -> 
     assert len(flags) == len({flag.partition("=")[0] for flag in flags})
 
 
-@pytest.mark.parametrize("flags", ["-O1", "--optlevel 1", "--optlevel=3", "--model-type=cnn-training"])
-def test_what_the_recipe_names_is_not_changed_from_outside(flags: str) -> None:
-    with pytest.raises(
-        UserError, match=r"is not what the recipe names .*set `compiler: \{(optlevel|model_type): "
-    ):
+OTHER = r"is not what the recipe names .*set `compiler: \{(optlevel|model_type): "
+PRECISION = "choose the precision in the recipe"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        *((flags, OTHER) for flags in ("-O1", "--optlevel 1", "--optlevel=3", "--model-type=cnn-training")),
+        *(
+            (flags, PRECISION)
+            for flags in ("--auto-cast=all", "--auto-cast matmult", "--auto-cast-type=bf16")
+        ),
+        ("--verbose=1 generic", "'generic' belongs to no flag"),
+    ],
+)
+def test_flags_that_contradict_the_recipe_are_refused(flags: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         settings.compiler_flags("fp32", Compiler(), flags)
 
 
@@ -55,17 +66,6 @@ def test_flags_that_were_set_once_stay_as_they_are(words: list[str]) -> None:
     compiler = Compiler(model_type="transformer", optlevel=1)
     once = settings.compiler_flags("bf16", compiler, " ".join(words))
     assert settings.compiler_flags("bf16", compiler, " ".join(once)) == once
-
-
-@pytest.mark.parametrize("flags", ["--auto-cast=all", "--auto-cast matmult", "--auto-cast-type=bf16"])
-def test_precision_belongs_to_the_recipe(flags: str) -> None:
-    with pytest.raises(UserError, match="choose the precision in the recipe"):
-        settings.compiler_flags("fp32", Compiler(), flags)
-
-
-def test_a_word_without_a_flag_is_named() -> None:
-    with pytest.raises(UserError, match="'generic' belongs to no flag"):
-        settings.compiler_flags("fp32", Compiler(), "--verbose=1 generic")
 
 
 def test_rounding_and_its_seed_are_explicit() -> None:
