@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,33 +9,39 @@ import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_json
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
+IMAGES = {"train": 900, "val": 500, "test": 520}  # phantoms of `bench steps` and `bench xla`
+Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
+Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
+Blocks = Annotated[int, typer.Option(min=1, help="Paired blocks.")]
+Out = Annotated[Path, typer.Option(help="JSON to write.")]
 
 
 @app.command("train")
 def bench_train(
-    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    architectures: Names = None,
     platform: Annotated[str, typer.Option(help="cpu, cuda or xla_cpu.")] = "cpu",
-    pixels: Annotated[int, typer.Option(min=16, help="Side of the images.")] = 64,
-    batch: Annotated[int, typer.Option(min=1, help="Images per step.")] = 32,
+    pixels: Pixels = 64,
+    batch: Batch = 32,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2,
-    blocks: Annotated[int, typer.Option(min=1, help="Paired blocks.")] = 15,
+    threads: Threads = 2,
+    blocks: Blocks = 15,
     steps: Annotated[int, typer.Option(min=1, help="Timed steps per block.")] = 3,
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "train.json",
+    out: Out = BENCH / "train.json",
 ) -> None:
     """Our loop, timm's with its defaults and with channels last, and the device's limit, interleaved."""
     from benchmarks import train
-    from cxrbench.study.files import write_json
 
     rows = []
     for architecture in architectures or train.NETWORKS:
         setting = train.Setting(platform, architecture, pixels, batch, precision, threads, blocks, steps)
-        rows.append(train.measure(setting, say))
+        rows.append(row := train.measure(setting, say))
         write_json(out, rows)
-        row = rows[-1]
         print(
             f"{architecture}: ours {row['ours']:.0f} images/s, "
             f"{row['ratio_to_timm']:.2f} of timm's defaults, "
@@ -49,32 +52,28 @@ def bench_train(
 
 @app.command("gains")
 def bench_gains(
-    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    architectures: Names = None,
     platform: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    pixels: Annotated[int, typer.Option(min=16, help="Side of the images.")] = 64,
-    batch: Annotated[int, typer.Option(min=1, help="Images per step.")] = 32,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2,
-    blocks: Annotated[int, typer.Option(min=1, help="Paired blocks.")] = 15,
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "gains.json",
+    pixels: Pixels = 64,
+    batch: Batch = 32,
+    threads: Threads = 2,
+    blocks: Blocks = 15,
+    out: Out = BENCH / "gains.json",
 ) -> None:
     """What channels_last, fused AdamW and torch.compile gain, added one after the other."""
     from benchmarks import gains, train
-    from cxrbench.study.files import write_json
 
     rows = []
     for architecture in architectures or train.NETWORKS:
-        setting = train.Setting(platform, architecture, pixels, batch, "fp32", threads, blocks, 3)
+        setting = train.Setting(platform, architecture, pixels, batch, "fp32", threads, blocks)
         rows += gains.measure_gains(setting, say)
         write_json(out, rows)
 
 
 @app.command("metrics")
-def bench_statistics(
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "metrics.json",
-) -> None:
+def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
     """All metrics of a set of the official size, against scikit-learn called in a loop."""
     from benchmarks.statistics import bench_metrics
-    from cxrbench.study.files import write_json
 
     write_json(out, measured := bench_metrics())
     for name, value in measured.items():
@@ -83,18 +82,18 @@ def bench_statistics(
 
 @app.command("steps")
 def bench_steps(
-    architectures: Annotated[list[str] | None, typer.Argument(help="timm names.")] = None,
+    architectures: Names = None,
     platforms: Annotated[str, typer.Option(help="Platforms held against the CPU, with commas.")] = "xla_cpu",
     precision: Annotated[str, typer.Option(help="fp32 or bf16, on those platforms.")] = "fp32",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 20,
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "steps.json",
+    out: Out = BENCH / "steps.json",
 ) -> None:
     """The same steps on several platforms: how far loss, gradients and weights drift apart."""
     from benchmarks.steps import compare_steps
-    from cxrbench.study.files import write_json
+    from benchmarks.train import packed_phantoms
 
     rows: list[dict[str, object]] = []
-    with _phantoms() as packed:
+    with packed_phantoms(32, IMAGES) as packed:
         for architecture in architectures or ("resnet18", "convnext_atto"):
             rows += compare_steps(architecture, platforms.split(","), packed, steps, precision, say)
             write_json(out, rows)
@@ -104,37 +103,23 @@ def bench_steps(
 def bench_xla(
     architecture: Annotated[str, typer.Argument(help="A timm name.")] = "test_resnet",
     steps: Annotated[int, typer.Option(help="Training steps of each way.")] = 8,
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "xla_ways.json",
+    out: Out = BENCH / "xla_ways.json",
 ) -> None:
     """What each XLA change is worth: compiles, seconds and fallbacks with one of them left out."""
+    from benchmarks.train import packed_phantoms
     from benchmarks.xla import measure_ways
-    from cxrbench.study.files import write_json
 
-    with _phantoms() as packed:
+    with packed_phantoms(32, IMAGES) as packed:
         write_json(out, measure_ways(architecture, packed, steps, say))
-
-
-@contextmanager
-def _phantoms(pixels: int = 32) -> Iterator[Path]:
-    """A packed phantom dataset in a folder of its own."""
-    from cxrbench.datasets.packed import pack
-    from cxrbench.study.config import PhantomSource
-
-    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as folder:
-        images = {"train": 900, "val": 500, "test": 520}
-        source = PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=images)
-        pack(f"phantom-{pixels}px", source, Path(folder))
-        yield Path(folder) / f"phantom-{pixels}px"
 
 
 @app.command("graph")
 def bench_of_the_graph(
     cells: Annotated[int, typer.Option(min=1, help="Cells of the study.")] = 1000,
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "graph.json",
+    out: Out = BENCH / "graph.json",
 ) -> None:
     """Seconds of a dry run, and of a build with nothing to do, of a study of many cells."""
     from benchmarks.graph import bench_graph
-    from cxrbench.study.files import write_json
 
     write_json(out, [row := bench_graph(cells, Path.cwd(), say)])
     print(f"{row['cells']} cells, {row['train_jobs']} of them to be trained")
@@ -149,12 +134,11 @@ def bench_packing(
     drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
     pixels: Annotated[int, typer.Option(min=16, help="Side of the result.")] = 64,
     workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
-    blocks: Annotated[int, typer.Option(min=1, help="Paired blocks.")] = 7,
-    out: Annotated[Path, typer.Option(help="JSON to write.")] = BENCH / "pack.json",
+    blocks: Blocks = 7,
+    out: Out = BENCH / "pack.json",
 ) -> None:
     """Packing against decoding alone and against torchvision's ImageFolder, in turns."""
     from benchmarks.packing import Setting, bench_pack
-    from cxrbench.study.files import write_json
 
     write_json(out, row := bench_pack(Setting(drawn, images, pixels, workers, blocks), say))
     for name, value in row.items():

@@ -1,17 +1,16 @@
-"""How long Snakemake takes to think about a large study: a dry run, and a build with nothing to do.
+"""How long Snakemake takes to plan a large study: a dry run, and a build with nothing to do.
 
-What is timed is the graph and not the work, so the trainer is a stand-in: the files of all rules are empty
-ones, made here. The graph itself is this checkout's, read in a temporary folder.
+The graph is timed and not the work: it is this checkout's, read in a temporary folder where the outputs of
+all rules are empty files.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,36 +27,22 @@ _COUNT = re.compile(r"^train\s+(\d+)$", re.M)
 
 
 def bench_graph(cells: int, root: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Seconds of a dry run and of a build with nothing to do, for a study of ``cells`` cells.
-
-    ``root`` is a checkout. Raises UserError when it is not, or when Snakemake fails.
-    """
+    """Return the seconds of a dry run and of an idle build of ``cells`` cells; ``root`` is a checkout."""
     if not (root / "Snakefile").exists():
         raise UserError(
             f"{root}: there is no Snakefile here; run this command in a checkout of the repository"
         )
+    row: dict[str, Any] = {**measured_now(), "cells": cells}
     with study_of(cells, root) as folder:
         say(f"dry run of {cells} cells")
-        dry, dry_cpu, text = _timed(folder, "--dry-run")
-        found = _COUNT.search(text)
-        trained = int(found[1]) if found else 0
+        found = _COUNT.search(_timed(row, "dry_run", folder, "--dry-run"))
+        row["train_jobs"] = int(found[1]) if found else 0
         say("making the files of a finished build")
         _finish(folder)
         say("a build with nothing to do")
-        idle, idle_cpu, text = _timed(folder)
-        if _COUNT.search(text):
+        if _COUNT.search(text := _timed(row, "nothing_to_do", folder)):
             raise UserError(f"the graph trains again although nothing changed:\n{text[-2000:]}")
-    return {
-        **measured_now(),
-        "cells": cells,
-        "train_jobs": trained,
-        "dry_run_seconds": dry,
-        "nothing_to_do_seconds": idle,
-        "dry_run_cpu_seconds": dry_cpu,
-        "nothing_to_do_cpu_seconds": idle_cpu,
-        "dry_run_ms_per_cell": 1000 * dry / cells,
-        "nothing_to_do_ms_per_cell": 1000 * idle / cells,
-    }
+    return row
 
 
 @contextmanager
@@ -73,11 +58,14 @@ def study_of(cells: int, root: Path) -> Iterator[Path]:
         for made in ("config", "paper"):  # the graph looks for its sources there
             (folder / made).mkdir()
         (folder / "paper/main.tex").write_text("", encoding="utf-8")
-        networks = known[: -(-cells // SEEDS)]
-        block = {"dataset": "phantom", "platforms": ["cpu"], "seeds": list(range(SEEDS))}
-        blocks = [{**block, "architectures": networks[: cells // SEEDS]}] if cells >= SEEDS else []
-        if cells % SEEDS:
-            blocks.append({**block, "architectures": networks[-1:], "seeds": list(range(cells % SEEDS))})
+        whole, rest = divmod(cells, SEEDS)
+        shares = ((known[:whole], SEEDS), (known[whole : whole + 1], rest))
+        block = {"dataset": "phantom", "platforms": ["cpu"]}
+        blocks = [
+            {**block, "architectures": names, "seeds": list(range(seeds))}
+            for names, seeds in shares
+            if names and seeds
+        ]
         study = {
             "pathvars": {"packed": "packed"},
             "datasets": {"phantom": {"source": "phantom", "pixels": 32, "recipe": "any"}},
@@ -92,7 +80,7 @@ def study_of(cells: int, root: Path) -> Iterator[Path]:
 
 
 def _snakemake(folder: Path, *words: str) -> str:
-    """What Snakemake says, called as the Makefile calls it."""
+    """Return the output of Snakemake, called as the Makefile calls it."""
     checkout = (folder / "checkout").resolve()
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(checkout / "Snakefile"), *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -101,16 +89,20 @@ def _snakemake(folder: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def _timed(folder: Path, *words: str) -> tuple[float, float, str]:
-    """Wall seconds, processor seconds (which a busy machine changes less), and what Snakemake said."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+def _timed(row: dict[str, Any], name: str, folder: Path, *words: str) -> str:
+    """Run Snakemake; add wall and processor seconds (which a busy machine changes less) to ``row``."""
+    before = os.times()
     text = _snakemake(folder, *words)
-    seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, text
+    after = os.times()
+    seconds = after.elapsed - before.elapsed
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    row |= {f"{name}_seconds": seconds, f"{name}_cpu_seconds": cpu}
+    row[f"{name}_ms_per_cell"] = 1000 * seconds / row["cells"]
+    return text
 
 
 def _finish(folder: Path) -> None:
-    """Make every output of the graph as an empty file, and let Snakemake take it for its own work."""
+    """Make every output of the graph as an empty file that Snakemake takes for its own."""
     rows = [line.split("\t") for line in _snakemake(folder, "--summary").splitlines()]
     header = next(number for number, row in enumerate(rows) if row[0] == "output_file")
     for name, *_ in rows[header + 1 :]:

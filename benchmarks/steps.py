@@ -6,13 +6,11 @@ the CPU with the recipe's threads; the CPU with one thread, which sums in anothe
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,19 +19,23 @@ from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
 from cxrbench.training import host
-from cxrbench.training.job import Job
-from cxrbench.training.loop import Trainer
+from cxrbench.training.steps import Steps
 
-REFERENCE, FLOOR = "cpu", "cpu, one thread"
+FLOOR = "cpu, one thread"
 
 
-@dataclass(frozen=True)
-class Step:
-    """Loss, gradient and weights after an optimizer step."""
+class Trace(NamedTuple):
+    """What one optimizer step left behind."""
 
     loss: float
     gradient_norm: float
     weights: np.ndarray  # all parameters, concatenated, float64
+
+
+def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what ``work`` returns in a new process: devices and compiled graphs live as long as theirs."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(work, *arguments).result()
 
 
 def compare_steps(
@@ -44,51 +46,47 @@ def compare_steps(
     precision: str,
     report: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """One row per platform and step: relative differences from the reference's step.
+    """Return a row per platform and step: relative differences from the CPU's step.
 
     ``others`` are platform names; the noise floor is always added. Columns: loss, loss_difference,
     gradient_norm_difference, weights_difference (L2 of the difference over L2 of the reference's weights).
     """
-    runs = [(REFERENCE, REFERENCE, 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)]
     traces = {}
-    for label, name, threads in runs:
+    for label, name, threads in (("cpu", "cpu", 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)):
         recipe = Recipe(
             epochs=100, batch=64, precision=precision if name != "cpu" else "fp32", threads=threads
         )
-        # Each in a process of its own: autograd must see a device before its first backward pass.
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            traces[label] = process.submit(trace, architecture, name, recipe, packed, steps).result()
+        traces[label] = in_own_process(trace, architecture, name, recipe, packed, steps)
         report(f"{architecture} on {label}: {steps} steps")
-    rows = []
-    for label, _, _ in runs[1:]:
-        for number, (a, b) in enumerate(zip(traces[REFERENCE], traces[label], strict=True), start=1):
-            apart = np.linalg.norm(b.weights - a.weights) / np.linalg.norm(a.weights)
-            rows.append(
-                {"architecture": architecture, "platform": label, "precision": precision, "step": number}
-                | {"loss": b.loss, "loss_difference": abs(b.loss / a.loss - 1)}
-                | {"gradient_norm_difference": abs(b.gradient_norm / a.gradient_norm - 1)}
-                | {"weights_difference": float(apart)}
-                | host.measured_now()
-            )
-    return rows
+    reference = traces.pop("cpu")
+    return [
+        {
+            "architecture": architecture,
+            "platform": label,
+            "precision": precision,
+            "step": number,
+            "loss": b.loss,
+            "loss_difference": abs(b.loss / a.loss - 1),
+            "gradient_norm_difference": abs(b.gradient_norm / a.gradient_norm - 1),
+            "weights_difference": float(np.linalg.norm(b.weights - a.weights) / np.linalg.norm(a.weights)),
+            **host.measured_now(),
+        }
+        for label, found in traces.items()
+        for number, (a, b) in enumerate(zip(reference, found, strict=True), start=1)
+    ]
 
 
-def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps: int) -> list[Step]:
+def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps: int) -> list[Trace]:
     """Train ``steps`` optimizer steps of a packed dataset and read what each left behind."""
     device = platforms.load(platform, recipe.threads, recipe.precision)
-    job = Job.to_measure(architecture, platform, recipe, packed)
-    trainer = Trainer(job, read_packed(packed), device, stop=lambda: False)
-    trainer.network.train()
-    batches = itertools.chain.from_iterable(trainer.epoch_batches(epoch) for epoch in itertools.count())
-    done = []
+    trained = Steps(architecture, device, recipe, read_packed(packed))
+    batches, found = trained.batches(), []
     for _ in range(steps):
-        trainer.loss_sum = trainer.fresh_loss()
-        trainer.step(batches)
-        trainer.progress.step += 1
-        parameters = list(trainer.network.parameters())
+        trained.take(batches)
+        parameters = list(trained.network.parameters())
         gradients = _flat([p.grad for p in parameters if p.grad is not None])
-        done.append(Step(float(trainer.loss_sum.cpu()), float(np.linalg.norm(gradients)), _flat(parameters)))
-    return done
+        found.append(Trace(trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
+    return found
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> np.ndarray:

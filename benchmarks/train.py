@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,11 @@ from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import PhantomSource, Recipe
 from cxrbench.training import host
-from cxrbench.training.batches import Batch
-from cxrbench.training.job import Job
-from cxrbench.training.loop import Trainer
 from cxrbench.training.network import build_network
+from cxrbench.training.steps import Steps
 
 NETWORKS = ("resnet18", "resnet50", "convnext_pico")
+PRIORS = np.full(len(FINDINGS), 0.1)
 _IMAGES = {"train": 1200, "val": 640, "test": 640}  # the phantoms' rare findings need that many
 
 
@@ -53,58 +53,66 @@ class Setting:
     precision: str
     threads: int
     blocks: int
-    steps: int  # timed per block and contender
+    steps: int = 3  # timed per block and contender
 
 
+@dataclass(frozen=True)
 class Contender:
-    """Something that trains: ``step`` does one optimizer step; ``spare`` steps empty its queue."""
+    """A trainer: ``step`` takes one optimizer step; ``spare`` steps empty its queue."""
 
-    def __init__(self, step: Callable[[], None], spare: int = 1) -> None:
-        self.step, self.spare = step, spare
+    step: Callable[[], object]
+    spare: int = 1
 
     def images_per_second(self, setting: Setting, platform: Platform) -> float:
-        """One timed block, after the queue is empty and before the workers rest again."""
+        """Time one block, after the queue is empty and before the workers rest again."""
         for _ in range(self.spare):
             self.step()
-        platform.synchronise()
-        started = time.perf_counter()
-        for _ in range(setting.steps):
-            self.step()
-        platform.synchronise()
-        seconds = time.perf_counter() - started
+        seconds = _seconds(platform, lambda: [self.step() for _ in range(setting.steps)])
         _wait_for_workers()
         return setting.steps * setting.batch / seconds
 
 
+@contextmanager
+def packed_phantoms(pixels: int, images: dict[str, int]) -> Iterator[Path]:
+    """Pack so many phantoms per split in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as folder:
+        name = f"phantom-{pixels}px"
+        pack(
+            name, PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=images), Path(folder)
+        )
+        yield Path(folder) / name
+
+
 def measure(setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
-    """One row of train.json: images per second of each contender and their paired ratios."""
+    """Return a row of train.json: images per second of each contender and their paired ratios."""
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
-    with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as name:
-        source = PhantomSource(source="phantom", pixels=setting.pixels, recipe="bench", images=_IMAGES)
-        pack("bench", source, Path(name))
-        packed = read_packed(Path(name) / "bench")
+    with packed_phantoms(setting.pixels, _IMAGES) as folder:
+        packed = read_packed(folder)
         recipe = Recipe(
             epochs=1000, batch=setting.batch, precision=setting.precision, threads=setting.threads
         )
-        job = Job.to_measure(setting.architecture, setting.platform, recipe, packed.folder)
-        trainer = Trainer(job, packed, platform, stop=lambda: False)
-        trainer.network.train()
-        ours, limit = _ours(trainer), _limit(trainer)
-        # timm's users choose workers by trying: so do we, once, before the paired blocks.
+        trained = Steps(setting.architecture, platform, recipe, packed)
+        batches, resident = trained.batches(), itertools.repeat(next(trained.batches()))
+        # timm's users choose workers by trying, and so does this: once, before the paired blocks.
         flags = {workers: _timm(setting, packed, platform, workers, channels_last=True) for workers in (2, 4)}
         speed = {workers: timm.images_per_second(setting, platform) for workers, timm in flags.items()}
         best = max(speed, key=lambda workers: speed[workers])
-        defaults = _timm(setting, packed, platform, workers=4, channels_last=False)
-        contenders = {"ours": ours, "timm": defaults, "timm_best": flags[best], "limit": limit}
+        contenders = {
+            "ours": Contender(lambda: trained.take(batches)),
+            "timm": _timm(setting, packed, platform, workers=4, channels_last=False),
+            "timm_best": flags[best],
+            "limit": Contender(lambda: trained.take(resident)),  # the device's speed without input work
+        }
         blocks = paired_blocks(contenders, setting, platform, report)
-        flops = _flops(trainer)
+        with FlopCounterMode(display=False) as counter:
+            trained.take(resident)
     row = _row(setting, blocks, f"channels_last, {best} workers")
     joules, reason = platform.energy_joules()
-    peak = _matmul_flops_per_second(platform)
+    flops, peak = counter.get_total_flops() / setting.batch, _matmul_flops_per_second(platform)
     return row | {
         **host.measured_now(),
-        "model_flops_per_image": flops / setting.batch,
-        "share_of_matmul_peak": row["ours"] * flops / setting.batch / peak,
+        "model_flops_per_image": flops,
+        "share_of_matmul_peak": row["ours"] * flops / peak,
         "matmul_flops_per_second": peak,
         "peak_memory_mib": platform.peak_memory_mib(),
         "joules": joules,
@@ -115,7 +123,7 @@ def measure(setting: Setting, report: Callable[[str], None]) -> dict[str, Any]:
 def paired_blocks(
     contenders: dict[str, Contender], setting: Setting, platform: Platform, report: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Images per second of each contender in each block, in turns whose order rotates."""
+    """Return the images per second of each contender in each block, in turns whose order rotates."""
     names = list(contenders)
     blocks: dict[str, list[float]] = {name: [] for name in names}
     for block in range(-1, setting.blocks):  # the first block only warms up
@@ -130,37 +138,26 @@ def paired_blocks(
     return blocks
 
 
+def quartile_spread(values: list[float]) -> float:
+    """Return the distance between the quartiles."""
+    ordered, quarter = sorted(values), len(values) // 4
+    return ordered[-1 - quarter] - ordered[quarter]
+
+
 def _row(setting: Setting, blocks: dict[str, list[float]], best_flags: str) -> dict[str, Any]:
     def ratio(other: str) -> list[float]:
         return [a / b for a, b in zip(blocks["ours"], blocks[other], strict=True)]
 
-    shares = sorted(ratio("limit"))
-    quarter = len(shares) // 4
     return {
         **vars(setting),
         **{name: statistics.median(values) for name, values in blocks.items()},
         "ratio_to_timm": statistics.median(ratio("timm")),
         "ratio_to_timm_best": statistics.median(ratio("timm_best")),
-        "share_of_limit": statistics.median(shares),
-        "spread": shares[-1 - quarter] - shares[quarter],
+        "share_of_limit": statistics.median(ratio("limit")),
+        "spread": quartile_spread(ratio("limit")),
         "timm_best_flags": best_flags,
         "blocks_of_each": blocks,
     }
-
-
-# -- contenders ------------------------------------------------------------------------------------
-
-
-def _ours(trainer: Trainer) -> Contender:
-    """Our loop with its input: gather, augment, normalise, step."""
-    batches = itertools.chain.from_iterable(trainer.epoch_batches(epoch) for epoch in itertools.count())
-    return Contender(lambda: trainer.step(batches))
-
-
-def _limit(trainer: Trainer) -> Contender:
-    """The same step on one resident batch: the device's speed without input work."""
-    again: Iterator[Batch] = itertools.repeat(next(trainer.epoch_batches(0)))
-    return Contender(lambda: trainer.step(again))
 
 
 class _PngImages(torch.utils.data.Dataset[tuple[Any, torch.Tensor]]):
@@ -169,35 +166,27 @@ class _PngImages(torch.utils.data.Dataset[tuple[Any, torch.Tensor]]):
     def __init__(self, packed: Packed) -> None:
         rows = packed.rows("train")
         self.labels = torch.from_numpy(packed.labels()[rows])
-        self.files = [self._png(packed.images[row]) for row in rows]
+        self.files = [io.BytesIO() for _ in rows]
+        for file, row in zip(self.files, rows, strict=True):
+            Image.fromarray(packed.images[row]).save(file, "PNG")
         self.transform: Callable[[Image.Image], Any] | None = None  # set by create_loader
-
-    @staticmethod
-    def _png(pixels: np.ndarray) -> bytes:
-        data = io.BytesIO()
-        Image.fromarray(pixels).save(data, "PNG")
-        return data.getvalue()
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, torch.Tensor]:
-        image = Image.open(io.BytesIO(self.files[index])).convert("L")
+        image = Image.open(self.files[index]).convert("L")
         return (self.transform(image) if self.transform else image), self.labels[index]
 
 
 def _timm(
     setting: Setting, packed: Packed, platform: Platform, workers: int, channels_last: bool
 ) -> Contender:
-    """timm's loader and training step, as its train.py does them with --model-ema, at equal precision."""
-    device = platform.device
+    """timm's loader and training step, as its train.py has them with --model-ema, at equal precision."""
+    layout = torch.channels_last if channels_last else torch.preserve_format
     recipe = Recipe(epochs=1, batch=setting.batch)
-    network = build_network(setting.architecture, setting.pixels, recipe, np.full(len(FINDINGS), 0.1)).to(
-        device
-    )
-    if channels_last:
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    network.train()
+    network = build_network(setting.architecture, setting.pixels, recipe, PRIORS)
+    network = network.to(platform.device, memory_format=layout).train()  # type: ignore[call-overload]
     optimizer = create_optimizer_v2(
         network, "adamw", lr=recipe.learning_rate, weight_decay=recipe.weight_decay
     )
@@ -210,7 +199,7 @@ def _timm(
         num_workers=workers,
         mean=(packed.manifest["pixel_mean"],),
         std=(packed.manifest["pixel_std"],),
-        device=device,
+        device=platform.device,
     )
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     done = itertools.count()
@@ -230,48 +219,27 @@ def _timm(
 
 
 def _wait_for_workers(limit: float = 10.0) -> None:
-    """Until this process's children use no processor time any more."""
+    """Wait until this process's children use no processor time; at most ``limit`` seconds."""
     children = psutil.Process().children(recursive=True)
-    deadline = time.monotonic() + limit
-    before = _cpu_seconds(children)
-    while children and time.monotonic() < deadline:
-        time.sleep(0.1)
-        now = _cpu_seconds(children)
-        if now - before < 0.01:
-            return
-        before = now
+    deadline, busy = time.monotonic() + limit, 100.0
+    while children and busy > 10 and time.monotonic() < deadline:
+        busy = 0.0
+        for child in children:
+            with suppress(psutil.Error):
+                busy += child.cpu_percent(interval=0.1 / len(children))
 
 
-def _cpu_seconds(processes: list[psutil.Process]) -> float:
-    total = 0.0
-    for process in processes:
-        try:
-            times = process.cpu_times()
-            total += times.user + times.system
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
-# -- the device ------------------------------------------------------------------------------------
-
-
-def _flops(trainer: Trainer) -> float:
-    """Floating-point operations of one training step, forward and backward, counted by PyTorch."""
-    with FlopCounterMode(display=False) as counter:
-        trainer.step(itertools.repeat(next(trainer.epoch_batches(0))))
-    return float(counter.get_total_flops())
+def _seconds(platform: Platform, work: Callable[[], object]) -> float:
+    """Return the wall seconds of ``work``, with the device's own."""
+    platform.synchronise()
+    started = time.perf_counter()
+    work()
+    platform.synchronise()
+    return time.perf_counter() - started
 
 
 def _matmul_flops_per_second(platform: Platform, side: int = 2048) -> float:
-    """What a square matrix product reaches here at this precision: a peak that was measured, not quoted."""
+    """Return what a square matrix product reaches here at this precision: a peak measured, not quoted."""
     kind = torch.bfloat16 if platform.precision == "bf16" else torch.float32
     a = torch.ones(side, side, dtype=kind, device=platform.device)
-    seconds = []
-    for _ in range(8):
-        platform.synchronise()
-        started = time.perf_counter()
-        a @ a
-        platform.synchronise()
-        seconds.append(time.perf_counter() - started)
-    return 2 * side**3 / min(seconds)
+    return 2 * side**3 / min(_seconds(platform, lambda: a @ a) for _ in range(8))

@@ -1,15 +1,8 @@
-"""What each XLA change is worth: the same few steps with one of them left out, counted by torch_xla.
-
-Each way runs in a process of its own, because compiled graphs are kept for the life of a process:
-``python benchmarks/xla.py WAY ARCHITECTURE PACKED STEPS`` prints one row as JSON.
-"""
+"""What each XLA change is worth: the same few steps with one of them left out, counted by torch_xla."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.functional import affine_grid, grid_sample
 
+from benchmarks.steps import in_own_process
+from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training import host
 from cxrbench.training.batches import Batch
-from cxrbench.training.job import Job
+from cxrbench.training.steps import Steps
 
 WAYS = {
     "as it is": "all changes of platforms/xla.py",
@@ -40,59 +36,34 @@ _STEPS_PER_EPOCH = 4  # of the study, so that epochs end within a few steps
 def measure_ways(
     architecture: str, packed: Path, steps: int, report: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """One row per way: compiles, compile_seconds, seconds of all steps, fallback operators."""
+    """Return a row per way: compiles, compile_seconds, seconds of all steps, fallback operators."""
     rows = []
     for way, meaning in WAYS.items():
-        words = [way, architecture, str(packed), str(steps)]
-        command = [sys.executable, __file__, *words]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise UserError(f"'{way}' failed: {done.stderr.strip().splitlines()[-1:]}")
-        row: dict[str, Any] = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
-        row |= json.loads(done.stdout.splitlines()[-1]) | host.measured_now()
-        report(
-            f"{way}: {row['compiles']} compiles, {row['seconds']:.1f} s, {len(row['fallbacks'])} fallbacks"
-        )
-        rows.append(row)
+        try:
+            found = in_own_process(_run, way, architecture, packed, steps)
+        except Exception as error:
+            raise UserError(f"'{way}' failed: {error}") from error
+        named = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
+        rows.append(named | found | host.measured_now())
+        compiles, fallbacks = found["compiles"], len(found["fallbacks"])
+        report(f"{way}: {compiles} compiles, {found['seconds']:.1f} s, {fallbacks} fallbacks")
     return rows
 
 
 def _run(way: str, architecture: str, packed: Path, steps: int) -> dict[str, Any]:
-    """``steps`` training steps one way, in this process."""
-    from cxrbench.datasets.packed import read_packed
-    from cxrbench.platforms.base import Platform
+    """Take ``steps`` training steps one way, in this process."""
     from cxrbench.platforms.xla import XlaPlatform
-    from cxrbench.training.loop import Trainer
 
-    class NoBarrier(XlaPlatform):
-        def end_step(self) -> None:
-            pass
-
-    class HostRead(XlaPlatform):
-        def mean(self, tensors: list[torch.Tensor]) -> None:  # called between backward and optimizer step
-            torch.stack([tensor.norm() for tensor in tensors]).norm().item()
-
-    class Scalars(XlaPlatform):
-        number, optimizer = Platform.number, _adamw
-
-    platforms = {
-        "no step barrier": NoBarrier,
-        "numbers as scalars": Scalars,
-        "host read in the step": HostRead,
-    }
-    platform = platforms.get(way, XlaPlatform)(2, "fp32")
-    recipe = Recipe(epochs=100, batch=32)
-    job = Job.to_measure(architecture, "xla_cpu", recipe, packed)
-    trainer = Trainer(job, read_packed(packed), platform, stop=lambda: False)
-    trainer.network.train()
-    trainer.progress.step = _FIRST_STEP
-    batches = map(_CHANGES.get(way, _same), itertools.count(), trainer.epoch_batches(0))
+    platform = XlaPlatform(2, "fp32")
+    for name, answer in _ANSWERS.get(way, {}).items():
+        setattr(platform, name, answer)
+    trained = Steps(architecture, platform, Recipe(epochs=100, batch=32), read_packed(packed), _FIRST_STEP)
+    change = _BATCHES.get(way, lambda number, batch: batch)
+    batches = map(change, itertools.count(), trained.batches())
     started = time.monotonic()
-    for _ in range(steps):
-        trainer.step(batches)
-        trainer.progress.step += 1
+    trained.take(batches, steps)
     platform.synchronise()
-    loss = float(trainer.loss_sum.cpu())
+    loss = trained.loss()
     compiles, compile_seconds = platform.compiles()
     fallbacks = platform.report()["fallback_operators"]
     return {
@@ -104,22 +75,21 @@ def _run(way: str, architecture: str, packed: Path, steps: int) -> dict[str, Any
     }
 
 
-def _adamw(
-    platform: object, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
+def _plain_adamw(
+    groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """AdamW as platforms/xla.py has it, but for its numbers."""
     return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, foreach=False)
 
 
-def _same(number: int, batch: Batch) -> Batch:
-    return batch
+def _read_norm(tensors: list[torch.Tensor]) -> None:
+    """Stand in for the mean over processes, which comes between backward and the optimizer's step."""
+    torch.stack([tensor.norm() for tensor in tensors]).norm().item()
 
 
 def _ragged(number: int, batch: Batch) -> Batch:
-    """Every fourth batch, the last of a short epoch, is smaller."""
-    keep = (
-        len(batch.labels) // 2 + 1 if number % _STEPS_PER_EPOCH == _STEPS_PER_EPOCH - 1 else len(batch.labels)
-    )
+    """Make every fourth batch smaller: the last of a short epoch."""
+    last = number % _STEPS_PER_EPOCH == _STEPS_PER_EPOCH - 1
+    keep = len(batch.labels) // 2 + 1 if last else len(batch.labels)
     return replace(batch, images=batch.images[:keep], labels=batch.labels[:keep])
 
 
@@ -131,11 +101,13 @@ def _resized(number: int, batch: Batch) -> Batch:
 def _grid_sampled(number: int, batch: Batch) -> Batch:
     turn = torch.tensor([[1.0, 0.05, 0.0], [-0.05, 1.0, 0.0]], device=batch.images.device)
     size = list(batch.images.shape)
-    grid = torch.nn.functional.affine_grid(turn.expand(size[0], 2, 3), size, align_corners=False)
-    return replace(batch, images=torch.nn.functional.grid_sample(batch.images, grid, align_corners=False))
+    grid = affine_grid(turn.expand(size[0], 2, 3), size, align_corners=False)
+    return replace(batch, images=grid_sample(batch.images, grid, align_corners=False))
 
 
-_CHANGES = {"ragged last batch": _ragged, "changing shapes": _resized, "grid_sample": _grid_sampled}
-
-if __name__ == "__main__":
-    print(json.dumps(_run(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))))
+_ANSWERS: dict[str, dict[str, Callable[..., Any]]] = {  # of the platform, in place of its own
+    "no step barrier": {"end_step": lambda: None},
+    "numbers as scalars": {"number": float, "optimizer": _plain_adamw},
+    "host read in the step": {"mean": _read_norm},
+}
+_BATCHES = {"ragged last batch": _ragged, "changing shapes": _resized, "grid_sample": _grid_sampled}

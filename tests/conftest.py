@@ -151,26 +151,28 @@ def recipe() -> Recipe:
     return Recipe(epochs=2, batch=64, averaging=0.9, augmentation=Augmentation(), threads=2)
 
 
+def a_job(work: Path, packed: Path, recipe: Recipe, **changes: object) -> Job:
+    """A job with its folder below ``work``, as `cxrbench train` has it; ``changes`` are other fields."""
+    values = {
+        "dataset": "phantom-32px",
+        "architecture": TINY,
+        "platform": "cpu",
+        "seed": 0,
+        "recipe": recipe,
+        "limits": Limits(),
+        "packed": packed,
+        "work": work,
+        "micro_batch": recipe.batch,
+    }
+    job = Job(**values | changes)
+    return job.model_copy(update={"work": job.cell.folder(job.work)})
+
+
 @pytest.fixture
 def make_job(packed: Path, recipe: Recipe, tmp_path: Path):
     """A function that makes a job in a folder of its own; keywords change it."""
-
-    def make(name: str = "a", **changes: object) -> Job:
-        values = {
-            "dataset": "phantom-32px",
-            "architecture": TINY,
-            "platform": "cpu",
-            "seed": 0,
-            "recipe": recipe,
-            "limits": Limits(),
-            "packed": packed,
-            "work": tmp_path / name,
-            "micro_batch": recipe.batch,
-        }
-        job = Job(**values | changes)
-        return job.model_copy(update={"work": job.cell.folder(job.work)})  # as `cxrbench train` has it
-
-    return make
+    shared = {"packed": packed, "recipe": recipe}
+    return lambda name="a", **changes: a_job(tmp_path / name, **shared | changes)
 
 
 @pytest.fixture(scope="session")

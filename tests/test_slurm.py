@@ -20,7 +20,7 @@ from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
-from cxrbench.training.job import CHECKPOINT
+from cxrbench.training.job import checkpoints
 from cxrbench.training.resources import JobNeeds
 from slurm_cluster import Cluster, until
 from test_graph import copy_of_the_repository
@@ -146,16 +146,16 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
         jobs = [job for job in cluster.jobs() if job["WorkDir"] == str(again)]
         return sorted(jobs, key=lambda job: int(job["JobId"]))
 
-    def checkpoints() -> set[str]:
+    def kept() -> set[str]:
         assert process.poll() is None, process.communicate()[0][-3000:]
-        return {path.name for path in saved.glob("step*") if CHECKPOINT.match(path.name)}
+        return {path.name for _, path in checkpoints(saved)}
 
     try:
-        until(lambda: bool(checkpoints()), 180, "no checkpoint after three minutes")
+        until(lambda: bool(kept()), 180, "no checkpoint after three minutes")
         subprocess.run(["scancel", ours()[0]["JobId"]], check=True)  # asks with SIGTERM, as a time limit does
         until(lambda: ours()[0]["JobState"] == "CANCELLED", 60, "the job was not cancelled")
-        before = checkpoints()
-        until(lambda: bool(checkpoints() - before), 180, "the retry saved nothing")
+        before = kept()
+        until(lambda: bool(kept() - before), 180, "the retry saved nothing")
         node = ours()[1]["NodeList"]
         cluster.kill_node(node)
         said, _ = process.communicate(timeout=600)

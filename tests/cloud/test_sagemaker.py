@@ -39,29 +39,23 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("spot", [False, True])
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_every_instance_gives_a_request_that_the_service_takes(order: Order, spot: bool) -> None:
-    request = training_job(replace(order, spot=spot, cache="s3://bucket/neff"))
-    check(request)
-    assert json.loads(json.dumps(request)) == request
-    assert request["HyperParameters"]["cell"] == json.dumps(str(order.cell))
-    assert request["HyperParameters"]["sagemaker_torch_distributed_enabled"] == "true"
-    (channel,) = request["InputDataConfig"]
-    assert channel["ChannelName"] == "training"
-
-
 @pytest.mark.parametrize(
     ("instance", "processes", "precompile"),
     [("ml.trn1.2xlarge", 2, "yes"), ("ml.trn1.32xlarge", 32, "yes"), ("ml.g5.xlarge", 1, None)],
 )
-def test_a_job_uses_every_device_compiles_ahead_on_neuron_and_stops_before_sagemaker(
-    instance, processes, precompile
+def test_a_request_that_the_service_takes_uses_every_device_and_compiles_ahead_on_neuron(
+    instance, processes, precompile, spot
 ) -> None:
-    request = training_job(replace(ORDERS[instance], hours=4))
+    order = replace(ORDERS[instance], hours=4, spot=spot, cache="s3://bucket/neff")
+    request = training_job(order)
+    check(request)
+    assert json.loads(json.dumps(request)) == request
     parameters = {name: json.loads(value) for name, value in request["HyperParameters"].items()}
-    assert (parameters["processes"], parameters["hours"]) == (processes, 4)
-    assert parameters.get("precompile") == precompile
-    assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 4.5 * 3600
+    assert (parameters["cell"], parameters["processes"]) == (str(order.cell), processes)
+    assert (parameters["hours"], parameters.get("precompile")) == (4, precompile)
+    assert parameters["sagemaker_torch_distributed_enabled"] is True
+    assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 4.5 * 3600  # after the trainer's own end
+    assert [channel["ChannelName"] for channel in request["InputDataConfig"]] == ["training"]
 
 
 def test_a_second_try_has_a_name_of_its_own() -> None:
@@ -178,12 +172,9 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_bundle_has_what_a_container_needs(bundled: Path) -> None:
-    assert {"train.py", "study.json", "requirements.txt", "commit.txt", "cxrbench"} == {
-        path.name for path in bundled.iterdir()
-    }
-    lines = (bundled / "requirements.txt").read_text().split()
-    assert [line.partition("==")[0] for line in lines] == list(NEEDED)
-    assert lines == pins(ROOT / "requirements/base.lock")
+    names = {"train.py", "study.json", "requirements.txt", "commit.txt", "cxrbench"}
+    assert {path.name for path in bundled.iterdir()} == names
+    assert (bundled / "requirements.txt").read_text().split() == pins(ROOT / "requirements/base.lock")
     assert not {"torch", "torchvision", "numpy"} & set(NEEDED)  # the container's own
     assert sum(path.stat().st_size for path in bundled.rglob("*") if path.is_file()) < 2_000_000
 
@@ -192,19 +183,13 @@ def test_the_bundle_has_what_a_container_needs(bundled: Path) -> None:
 def test_the_entry_script_trains_under_torchrun_and_leaves_a_record(bundled, packed, tmp_path) -> None:
     """As in a container: torchrun around it, packed data in the channel, the record in the model folder."""
     cell = Cell("phantom-32px", TINY, "cpu", 0)
+    words = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_WAIT_POLICY") if name in os.environ}
+    places = {"SM_CHANNEL_TRAINING": str(packed), "SM_MODEL_DIR": str(tmp_path / "model")}
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", "2"),
-            *("train.py", "--cell", str(cell), "--processes", "2"),
-        ],
+        [sys.executable, *words, "--cell", str(cell), "--processes", "2"],
         cwd=bundled,
-        env=inherited
-        | {
-            "SM_CHANNEL_TRAINING": str(packed),
-            "SM_MODEL_DIR": str(tmp_path / "model"),
-            "SM_CURRENT_INSTANCE_TYPE": "ml.c5.large",
-        },
+        env=inherited | places | {"SM_CURRENT_INSTANCE_TYPE": "ml.c5.large"},
         capture_output=True,
         text=True,
     )
@@ -226,13 +211,14 @@ def entry(bundled: Path, *words: str, **environment: str) -> subprocess.Complete
 
 @pytest.mark.slow
 def test_the_entry_script_says_what_is_missing(bundled: Path, tmp_path: Path) -> None:
-    done = entry(bundled, "--cell", "a/b/cpu/seed0", SM_MODEL_DIR=str(tmp_path))
-    assert done.returncode == 1 and done.stderr.startswith("SM_CHANNEL_TRAINING is not set")
-    places = {"SM_CHANNEL_TRAINING": str(tmp_path / "channel"), "SM_MODEL_DIR": str(tmp_path)}
-    done = entry(bundled, "--cell", "phantom-32px/b/cpu/seed0", **places)
-    assert done.returncode == 1 and "not packed yet" in done.stderr and "Traceback" not in done.stderr
-    done = entry(bundled, "--cell", "other/b/cpu/seed0", **places)
-    assert done.returncode == 1 and "unknown dataset 'other'" in done.stderr
+    channel, kept = {"SM_CHANNEL_TRAINING": str(tmp_path / "channel")}, {"SM_MODEL_DIR": str(tmp_path)}
+    for cell, places, message in (
+        ("a/b/cpu/seed0", kept, "SM_CHANNEL_TRAINING is not set"),
+        ("phantom-32px/b/cpu/seed0", channel | kept, "not packed yet"),
+        ("other/b/cpu/seed0", channel | kept, "unknown dataset 'other'"),
+    ):
+        done = entry(bundled, "--cell", cell, **places)
+        assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.fixture
@@ -262,22 +248,22 @@ def arguments(order: Order) -> list[str]:
     return [word for part in parts for word in part]
 
 
+PLACES = {"SM_CHANNEL_TRAINING": "/channel", "SM_MODEL_DIR": "/model"}
+
+
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_entry_script_does_what_the_order_says(instance: str, stub: Path) -> None:
     order = replace(ORDERS[instance], hours=4.0)
-    places = {"SM_CHANNEL_TRAINING": "/channel", "SM_MODEL_DIR": "/model"}
-    done = entry(stub, *arguments(order), **places)
+    done = entry(stub, *arguments(order), **PLACES)
     assert done.returncode == 0, done.stderr
     train = json.loads((stub / "train").read_text())
     assert train["cell"] == str(order.cell) and train["options"]["--packed"] == "/channel/manifest.json"
     assert train["options"]["--out"] == f"/model/{order.cell}/record.json"
     assert train["limits"]["processes"] == INSTANCES[instance].processes
-    ahead = stub / "precompile"
-    assert ahead.exists() == (order.cell.platform == "neuron")
-    if not ahead.exists():
-        assert train["limits"]["hours"] == 4
+    if order.cell.platform != "neuron":
+        assert train["limits"]["hours"] == 4 and not (stub / "precompile").exists()
         return
-    precompile = json.loads(ahead.read_text())
+    precompile = json.loads((stub / "precompile").read_text())
     assert precompile["limits"] == train["limits"] | {"hours": 4}
     assert precompile["options"]["--work"] == train["options"]["--work"]
     assert 3.9 < train["limits"]["hours"] < 4  # what compiling ahead took is taken off
@@ -285,8 +271,7 @@ def test_the_entry_script_does_what_the_order_says(instance: str, stub: Path) ->
 
 def test_compiling_ahead_without_end_is_stopped_and_its_seconds_are_kept(stub: Path) -> None:
     order = replace(ORDERS["ml.trn1.2xlarge"], hours=0.0005)
-    places = {"SM_CHANNEL_TRAINING": "/channel", "SM_MODEL_DIR": "/model", "SLOW": "60"}
-    done = entry(stub, *arguments(order), **places)
+    done = entry(stub, *arguments(order), **PLACES, SLOW="60")
     assert done.returncode == 0 and "compiling ahead took all 0.0005 h" in done.stderr
     train = json.loads((stub / "train").read_text())
     assert train["limits"]["hours"] == 1 / 60  # time for a record

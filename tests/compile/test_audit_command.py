@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench
+from cxrbench.compile.audit import KEY, read_audit, record_audit, row, survey
 from cxrbench.compile.facts import Facts, Setting, facts_of
-from cxrbench.compile.recorded import KEY, read_audit, record_audit
 from cxrbench.compile.rules import PRIOR
-from cxrbench.compile.survey import row, survey
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.errors import UserError
 
@@ -67,7 +66,7 @@ def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
         "import sys; from pathlib import Path; from cxrbench.compile.facts import Setting\n"
-        "from cxrbench.compile.survey import survey\n"
+        "from cxrbench.compile.audit import survey\n"
         f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"
         "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"
@@ -123,11 +122,6 @@ def test_a_mistake_is_one_message(words: list[str], message: str, tmp_path: Path
     assert "Traceback" not in run.stderr and not any(tmp_path.iterdir())
 
 
-def test_a_size_out_of_range_is_a_usage_error(tmp_path: Path) -> None:
-    run = cxrbench("audit", "test_resnet", "--pixels", "5", "--cache", tmp_path)
-    assert run.returncode == 2 and "--pixels" in run.stderr
-
-
 def rows(setting: Setting, *names: str, **changes: object) -> pd.DataFrame:
     return pd.DataFrame([row(name, setting, Facts(**changes), VERSIONS) for name in names])
 
@@ -141,10 +135,6 @@ def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:
     found = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
     assert list(found) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
     assert verify_recorded(tmp_path).problems == []
-
-
-def test_nothing_recorded_is_an_empty_table(tmp_path: Path) -> None:
-    assert read_audit(tmp_path).empty
 
 
 @pytest.mark.parametrize("text", ["", "architecture\nresnet18\n", "pixels,batch\n1,2\n"])

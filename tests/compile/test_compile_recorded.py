@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.compile.audit import read_audit
 from cxrbench.compile.facts import Setting, facts_of
 from cxrbench.compile.networks import NETWORKS
-from cxrbench.compile.recorded import read_audit
 from cxrbench.compile.rules import flagged
 from cxrbench.paper import measurements as report
 

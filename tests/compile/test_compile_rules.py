@@ -43,8 +43,8 @@ def test_every_rule_is_tried_here_and_has_a_source() -> None:
 
 def test_a_network_with_nothing_of_the_kind_is_clear() -> None:
     assert flagged(CLEAR, SETTING) == ""
-    assert not any(verdict.flagged for verdict in verdicts(CLEAR, SETTING))
-    assert all(verdict.found for verdict in verdicts(CLEAR, SETTING))
+    assert not any(verdict["flagged"] for verdict in verdicts(CLEAR, SETTING))
+    assert all(verdict["found"] for verdict in verdicts(CLEAR, SETTING))
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -54,7 +54,7 @@ def test_a_rule_about_networks_flags_only_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_rule_about_settings_is_no_mark_of_a_network(name: str) -> None:
-    found = [verdict.rule.name for verdict in verdicts(CLEAR, SETTINGS[name]) if verdict.flagged]
+    found = [verdict["rule"] for verdict in verdicts(CLEAR, SETTINGS[name]) if verdict["flagged"]]
     assert found == [name] and flagged(CLEAR, SETTINGS[name]) == ""
 
 
@@ -64,14 +64,14 @@ def test_memory_counts_weights_gradients_moments_and_activations() -> None:
     assert facts.largest_batch(16) == 15 * 8
     assert facts.largest_batch(0.5) == 0
     assert "largest batch 120" in next(
-        verdict.found for verdict in verdicts(facts, SETTING) if verdict.rule.name == "R7"
+        verdict["found"] for verdict in verdicts(facts, SETTING) if verdict["rule"] == "R7"
     )
 
 
 def test_of_a_network_that_was_not_captured_only_fallbacks_are_known() -> None:
     assert verdicts(Facts(problem="cannot be built"), SETTING) == []
     fell = Facts(problem="a step is not one graph", fallbacks="aten::im2col")
-    assert [verdict.rule.name for verdict in verdicts(fell, SETTING)] == ["R8"] and flagged(
+    assert [verdict["rule"] for verdict in verdicts(fell, SETTING)] == ["R8"] and flagged(
         fell, SETTING
     ) == "R8"
 

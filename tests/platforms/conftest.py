@@ -15,17 +15,8 @@ from conftest import QUICK_XLA, ROOT, pack_phantoms
 # github.com/lablup/all-smi (its Neuron reader's tests), github.com/lablup/backend.ai (accelerator/neuron).
 NEURON_LS_TRN1 = """[
     {
-        "neuron_device": 0,
-        "bdf": "0000:00:1e.0",
-        "cpu_affinity": "0-7",
-        "numa_node": "-1",
-        "connected_to": null,
-        "nc_count": 2,
-        "memory_size": 34359738368,
-        "neuroncore_ids": [
-            0,
-            1
-        ],
+        "neuron_device": 0, "bdf": "0000:00:1e.0", "cpu_affinity": "0-7", "numa_node": "-1",
+        "connected_to": null, "nc_count": 2, "memory_size": 34359738368, "neuroncore_ids": [0, 1],
         "neuron_processes": []
     }
 ]"""

@@ -46,27 +46,29 @@ def test_two_neuroncores_leave_a_whole_record(neuron_machine: Path, make_job, tm
     assert len(predictions) == 280 + 280 and predictions["image"].is_unique
 
 
+def output(code: str, **environment: str) -> str:
+    """What a Python process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_three_processes_are_refused_with_a_reason(neuron_machine: Path) -> None:
     code = "from cxrbench import platforms; platforms.load('neuron', 1, 'fp32')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"WORLD_SIZE": "3", "RANK": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert "UserError: platform neuron cannot run in 3 processes" in done.stderr
-    assert "change limits.processes" in done.stderr
+    refused = output(code, WORLD_SIZE="3", RANK="0")
+    assert "UserError: platform neuron cannot run in 3 processes" in refused
+    assert "change limits.processes" in refused
 
 
 @pytest.mark.slow
-def test_torch_xla_on_its_cpu_is_not_taken_for_neuron(tmp_path: Path, monkeypatch) -> None:
+def test_torch_xla_on_its_cpu_is_not_taken_for_neuron() -> None:
     code = (
         "import os; from cxrbench.platforms import neuron; os.environ['PJRT_DEVICE'] = 'CPU'\n"
         "neuron.NeuronPlatform(1, 'fp32')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "platform neuron cannot run here: torch_xla found CPU, not NEURON" in done.stderr
+    assert "platform neuron cannot run here: torch_xla found CPU, not NEURON" in output(code)
 
 
 @pytest.mark.slow
@@ -79,9 +81,7 @@ def test_gradients_become_their_mean_in_place() -> None:
         "parts = [torch.ones(3, device=platform.device), torch.full((2, 2), 6.0, device=platform.device)]\n"
         "platform.mean(parts); print([part.sum().item() for part in parts])"
     )
-    environment = os.environ | {"XLA_ALWAYS_ALLREDUCE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1:] == ["[1.5, 12.0]"], done.stderr
+    assert "[1.5, 12.0]" in output(code, XLA_ALWAYS_ALLREDUCE="1").splitlines()
 
 
 @pytest.mark.slow

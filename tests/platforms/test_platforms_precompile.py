@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,53 +16,35 @@ from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.training import precompile
-from cxrbench.training.job import EVENT
+from cxrbench.training.child import TRIAL
+from cxrbench.training.job import parse_events
+from cxrbench.training.start import trainer_command
 from training.trainers import custom_network
 
 # The end of a run as Neuron's documentation shows it (pytorch-neuron-parallel-compile.rst).
 SUMMARY = """\
-INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: {
-INFO:     "compilation_summary": {
-INFO:         "true": 2
-INFO:     },
-INFO: }
 INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Total graphs: 2
 INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Total successful compilations: 2
 INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||: Total failed compilations: 0
 """
 
 
-def compiles(module: str, job) -> int:
-    """Graphs that torch_xla compiled in a run of the trainer or of its trial."""
-    write_text(job.work / "job.json", job.model_dump_json())
-    done = subprocess.run(
-        [sys.executable, "-m", f"cxrbench.training.{module}", str(job.work / "job.json")],
-        capture_output=True,
-        text=True,
-    )
+def reported(job, *options: str) -> list[dict[str, Any]]:
+    """The events of the trainer, or of its trial."""
+    done = subprocess.run(trainer_command(job, *options), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    events = [json.loads(line[len(EVENT) :]) for line in done.stdout.splitlines() if line.startswith(EVENT)]
-    return [one["timing"]["compiles"] for one in events if "timing" in one][-1]
+    return [event for line in done.stdout.splitlines() for event in parse_events(line)[0]]
 
 
 @pytest.mark.slow
-def test_a_trial_compiles_every_graph_of_the_whole_run(make_job, monkeypatch) -> None:
+def test_a_trial_is_short_compiles_every_graph_and_leaves_no_predictions(make_job, monkeypatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
-    trial = compiles("trial", make_job("trial", platform="xla_cpu"))
-    assert trial == compiles("child", make_job("whole", platform="xla_cpu"))
-
-
-@pytest.mark.slow
-def test_a_trial_is_short_and_leaves_no_predictions(make_job) -> None:
-    job = make_job()
-    write_text(job.work / "job.json", job.model_dump_json())
-    command = [sys.executable, "-m", "cxrbench.training.trial", str(job.work / "job.json")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    steps = [
-        json.loads(line[len(EVENT) :])["steps"] for line in done.stdout.splitlines() if '"progress"' in line
-    ]
-    assert set(steps) == {10} and not (job.work / "predictions.parquet").exists()
+    job = make_job("trial", platform="xla_cpu")
+    trial, whole = reported(job, TRIAL), reported(make_job("whole", platform="xla_cpu"))
+    compiles = [[one["timing"]["compiles"] for one in some if "timing" in one][-1] for some in (trial, whole)]
+    assert compiles[0] == compiles[1]
+    assert {one["steps"] for one in trial if one["event"] == "progress"} == {10}
+    assert not (job.work / "predictions.parquet").exists()
 
 
 @pytest.fixture
@@ -81,21 +64,12 @@ def test_the_trial_is_started_as_the_trainer_will_be(machine, make_job, tmp_path
     machine()
     job = make_job(platform="neuron", micro_batch=32, limits=Limits(processes=2))
     result = precompile.precompile(job)
-    words = (tmp_path / "words").read_text().split()
-    assert words[:5] == [
-        sys.executable,
-        "-m",
-        "cxrbench.training.torchrun",
-        "--standalone",
-        "--nproc-per-node=2",
-    ]
-    assert words[5:7] == ["-m", "cxrbench.training.trial"]
-    told = dict(
-        line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line
-    )
-    assert told["NEURON_CC_FLAGS"].startswith("--auto-cast=none --model-type=generic --optlevel=2")
-    assert told["NEURON_COMPILE_CACHE_URL"] == str(tmp_path / "cache")
-    assert told["NEURON_PARALLEL_COMPILE_MAX_RETRIES"] == "1"
+    trainer = [sys.executable, "-m", "cxrbench.training.child", str(job.work / "trial/job.json"), "--trial"]
+    assert (tmp_path / "words").read_text().split() == trainer
+    variables = (tmp_path / "environment").read_text()
+    assert "NEURON_CC_FLAGS=--auto-cast=none --model-type=generic --optlevel=2" in variables
+    assert f"NEURON_COMPILE_CACHE_URL={tmp_path / 'cache'}\n" in variables
+    assert "NEURON_PARALLEL_COMPILE_MAX_RETRIES=1\n" in variables
     assert (result["graphs"], result["succeeded"], result["failed"]) == (2, 2, 0)
     assert json.loads((job.work / "precompile.json").read_text()) == result
     assert not (job.work / "trial").exists()
@@ -119,8 +93,7 @@ NONE_NEW = (
 def tried(job) -> subprocess.CompletedProcess[str]:
     """The trial as Neuron's tool would start it, here on the CPU."""
     trial = job.model_copy(update={"work": job.work / "as it is tried"})
-    write_text(trial.work / "job.json", trial.model_dump_json())
-    return subprocess.run([sys.executable, *precompile.command(trial)[2:]], capture_output=True, text=True)
+    return subprocess.run(trainer_command(trial, TRIAL), capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -149,16 +122,27 @@ def test_the_error_of_one_process_is_told_not_what_it_does_to_the_other(
         precompile.precompile(job.model_copy(update={"platform": "neuron"}))
 
 
-def test_graphs_that_were_found_and_not_tried_are_an_error(machine, make_job) -> None:
-    machine(SUMMARY.replace("graphs: 2", "graphs: 0").replace("compilations: 2", "compilations: 0"))
-    with pytest.raises(UserError, match=r"compiled none: .* --command clear-locks`, .*precompile\.log"):
+NOT_TRIED = SUMMARY.replace("graphs: 2", "graphs: 0").replace("compilations: 2", "compilations: 0")
+NO_LIBRARY = "something\nModuleNotFoundError: No module named 'libneuronxla'\n"
+
+
+@pytest.mark.parametrize(
+    ("prints", "code", "message"),
+    [
+        (NOT_TRIED, 0, r"compiled none: .* --command clear-locks`, .*precompile\.log"),
+        (NO_LIBRARY, 1, r"exit code 1: ModuleNotFoundError: .*precompile\.log"),
+    ],
+)
+def test_a_tool_that_compiles_nothing_is_one_message(prints, code, message, machine, make_job) -> None:
+    machine(prints, code)
+    with pytest.raises(UserError, match=message):
         precompile.precompile(make_job(platform="neuron"))
 
 
 def test_what_earlier_tries_took_is_kept(machine, make_job) -> None:
     job = make_job(platform="neuron")
     write_text(job.work / "precompile.json", '{"seconds": 3600.0, "graphs": 2, "succeeded": 0, "failed": 0}')
-    machine(SUMMARY.replace("graphs: 2", "graphs: 0").replace("compilations: 2", "compilations: 0"))
+    machine(NOT_TRIED)
     with pytest.raises(UserError, match="compiled none"):
         precompile.precompile(job)
     failed = json.loads((job.work / "precompile.json").read_text())["seconds"]
@@ -171,13 +155,7 @@ def test_no_new_graph_is_no_error(machine, make_job) -> None:
     assert precompile.precompile(make_job(platform="neuron"))["graphs"] is None
 
 
-def test_a_tool_that_fails_is_one_message_with_its_last_words(machine, make_job) -> None:
-    machine("something\nModuleNotFoundError: No module named 'libneuronxla'\n", code=1)
-    with pytest.raises(UserError, match=r"exit code 1: ModuleNotFoundError: .*precompile\.log"):
-        precompile.precompile(make_job(platform="neuron"))
-
-
-def test_mistakes_are_one_sentence(machine, make_job, monkeypatch) -> None:
+def test_mistakes_are_one_sentence(machine, make_job) -> None:
     with pytest.raises(UserError, match="only platform neuron compiles ahead; cpu does as it runs"):
         precompile.precompile(make_job())
     with pytest.raises(UserError, match="neuron_parallel_compile is not on the PATH"):

@@ -12,18 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrbench import platforms
-from cxrbench.platforms import neuron_devices, torchneuron_settings
 from cxrbench.platforms import neuron_settings as settings
+from cxrbench.platforms import torchneuron_settings
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
 ALWAYS = ["--auto-cast=none", "--model-type=generic", "--optlevel=2", "--retry_failed_compilation"]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_recipe_decides_the_flags(precision: str) -> None:
-    assert settings.compiler_flags(precision, Compiler(), "") == ALWAYS
-    chosen = settings.compiler_flags(precision, Compiler(model_type="transformer", optlevel=1), "")
+def test_the_recipe_decides_the_flags() -> None:
+    assert settings.compiler_flags("fp32", Compiler(), "") == ALWAYS
+    chosen = settings.compiler_flags("bf16", Compiler(model_type="transformer", optlevel=1), "")
     assert chosen[1:3] == ["--model-type=transformer", "--optlevel=1"]
 
 
@@ -42,11 +41,23 @@ def test_other_flags_may_be_added_and_are_kept(given_flags: str, there: str) -> 
     assert len(flags) == len({flag.partition("=")[0] for flag in flags})
 
 
-@pytest.mark.parametrize("flags", ["-O1", "--optlevel 1", "--optlevel=3", "--model-type=cnn-training"])
-def test_what_the_recipe_names_is_not_changed_from_outside(flags: str) -> None:
-    with pytest.raises(
-        UserError, match=r"is not what the recipe names .*set `compiler: \{(optlevel|model_type): "
-    ):
+OTHER = r"is not what the recipe names .*set `compiler: \{(optlevel|model_type): "
+PRECISION = "choose the precision in the recipe"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        *((flags, OTHER) for flags in ("-O1", "--optlevel 1", "--optlevel=3", "--model-type=cnn-training")),
+        *(
+            (flags, PRECISION)
+            for flags in ("--auto-cast=all", "--auto-cast matmult", "--auto-cast-type=bf16")
+        ),
+        ("--verbose=1 generic", "'generic' belongs to no flag"),
+    ],
+)
+def test_flags_that_contradict_the_recipe_are_refused(flags: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         settings.compiler_flags("fp32", Compiler(), flags)
 
 
@@ -55,17 +66,6 @@ def test_flags_that_were_set_once_stay_as_they_are(words: list[str]) -> None:
     compiler = Compiler(model_type="transformer", optlevel=1)
     once = settings.compiler_flags("bf16", compiler, " ".join(words))
     assert settings.compiler_flags("bf16", compiler, " ".join(once)) == once
-
-
-@pytest.mark.parametrize("flags", ["--auto-cast=all", "--auto-cast matmult", "--auto-cast-type=bf16"])
-def test_precision_belongs_to_the_recipe(flags: str) -> None:
-    with pytest.raises(UserError, match="choose the precision in the recipe"):
-        settings.compiler_flags("fp32", Compiler(), flags)
-
-
-def test_a_word_without_a_flag_is_named() -> None:
-    with pytest.raises(UserError, match="'generic' belongs to no flag"):
-        settings.compiler_flags("fp32", Compiler(), "--verbose=1 generic")
 
 
 def test_rounding_and_its_seed_are_explicit() -> None:
@@ -107,35 +107,34 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_file_system_is_that_of_the_nearest_mount(mounts: Path, folder: str, kind: str) -> None:
     assert settings.file_system(Path(folder)) == kind
+    (mounts / "link").symlink_to(folder)
+    assert settings.file_system(mounts / "link") == kind
 
 
-def test_a_cache_on_a_network_file_system_is_refused(mounts: Path) -> None:
-    for location in ("/efs/neff", "/efs/fast/neff"):
-        with pytest.raises(UserError, match=r"lies on a network file system .* local folder"):
-            settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
-    with pytest.raises(UserError, match="network file system"):
-        settings.environment("fp32", Compiler(), {"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"})
-    for location in ("/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE):
-        chosen = settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
-        assert chosen["NEURON_COMPILE_CACHE_URL"] == location
+@pytest.mark.parametrize(
+    ("given_there", "message"),
+    [
+        ({"NEURON_COMPILE_CACHE_URL": "/efs/neff"}, r"lies on a network file system .* local folder"),
+        ({"NEURON_COMPILE_CACHE_URL": "/efs/fast/neff"}, r"lies on a network file system .* local folder"),
+        ({"NEURON_CC_FLAGS": "--cache_dir=/efs/neff"}, "network file system"),
+        ({"NEURON_COMPILE_CACHE_URL": "gs://bucket/neff"}, "use a local folder or an s3:// address"),
+    ],
+)
+def test_a_cache_where_neurons_locks_fail_is_refused(mounts: Path, given_there, message) -> None:
+    with pytest.raises(UserError, match=message):
+        settings.environment("fp32", Compiler(), given_there)
 
 
-def test_a_link_into_a_network_file_system_is_followed(mounts: Path, tmp_path: Path) -> None:
-    link = tmp_path / "cache"
-    link.symlink_to("/efs/neff")
-    assert settings.file_system(link) == "nfs4"
+@pytest.mark.parametrize("location", ["/efs/fast/disk/neff", "s3://bucket/neff", settings.DEFAULT_CACHE])
+def test_a_local_cache_or_one_in_s3_is_taken(mounts: Path, location: str) -> None:
+    chosen = settings.environment("fp32", Compiler(), {"NEURON_COMPILE_CACHE_URL": location})
+    assert chosen["NEURON_COMPILE_CACHE_URL"] == location
 
 
 def test_this_machines_file_system_is_that_of_stat(tmp_path: Path) -> None:
     names = {"ext2/ext3": "ext4", "overlayfs": "overlay"}
     kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
-    assert settings.file_system(tmp_path) == names.get(kind, kind)
-    settings.check_cache(str(tmp_path / "not" / "there" / "yet"))
-
-
-def test_an_address_that_neuron_does_not_know_is_refused() -> None:
-    with pytest.raises(UserError, match="use a local folder or an s3:// address"):
-        settings.check_cache("gs://bucket/neff")
+    assert settings.file_system(tmp_path / "not" / "there" / "yet") == names.get(kind, kind)
 
 
 def put_package(folder: Path, version: str) -> None:
@@ -171,7 +170,7 @@ def test_the_two_products_of_one_name_are_distinguished(
     version, neuron, torchneuron, tmp_path, monkeypatch
 ) -> None:
     (tmp_path / "neuron0").touch()
-    monkeypatch.setattr(neuron_devices, "DEVICES", tmp_path)
+    monkeypatch.setattr(settings, "DEVICES", tmp_path)
     if version:
         put_package(tmp_path / "site", version)
         monkeypatch.syspath_prepend(tmp_path / "site")
@@ -184,7 +183,7 @@ def test_asking_which_platforms_can_run_imports_no_torch() -> None:
     code = (
         "import sys; from cxrbench import platforms; "
         "[platforms.unavailable(name) for name in platforms.PLATFORMS]; "
-        "from cxrbench.platforms import neuron_monitor; "
+        "from cxrbench.platforms import neuron_tools; "
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run(["python", "-c", code], env=dict(os.environ))

@@ -19,9 +19,7 @@ HALF = TOLD[:18]
 @pytest.mark.parametrize(
     ("line", "events", "texts"),
     [
-        ("epoch 1/2: train loss 0.2\n", [], ["epoch 1/2: train loss 0.2"]),
         ("\n", [], []),
-        (f"{TOLD}\n", [PHASE], []),
         (f"{TOLD}2026-01-02 INFO another process\n", [PHASE], ["2026-01-02 INFO another process"]),
         (f"......{TOLD}\n", [PHASE], ["......"]),
         (f"......{TOLD}{TOLD}......{TOLD}", [PHASE] * 3, ["......", "......"]),

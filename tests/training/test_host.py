@@ -10,33 +10,29 @@ from pathlib import Path
 from conftest import clone_of_the_tree
 
 
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
-    return subprocess.run(
-        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
-def commit(clone: Path, asked_in: Path) -> str:
-    """What a process that works in ``asked_in`` says of the code in ``clone``."""
-    environment = os.environ | {"PYTHONPATH": str(clone / "src")}
-    environment.pop("CXRBENCH_COMMIT", None)
-    ask = "from cxrbench.training import host; print(*host.commit())"
-    return subprocess.run(
-        [sys.executable, "-c", ask], cwd=asked_in, env=environment, check=True, capture_output=True, text=True
-    ).stdout.strip()
+def printed(*words: object, **how: object) -> str:
+    """What a command prints."""
+    done = subprocess.run([*map(str, words)], check=True, capture_output=True, text=True, **how)
+    return done.stdout.strip()
 
 
 def test_the_commit_is_the_codes_and_a_module_that_git_does_not_know_makes_it_dirty(tmp_path: Path) -> None:
     clone, elsewhere = clone_of_the_tree(tmp_path / "clone"), tmp_path / "elsewhere"
     elsewhere.mkdir()
+    who = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
     for folder in (clone, elsewhere):
-        git(folder, "init", "-q")
-        git(folder, "add", "-A")
-        git(folder, "commit", "-q", "--allow-empty", "-m", "first")
-    head = git(clone, "rev-parse", "HEAD")
-    assert commit(clone, elsewhere) == f"{head} False"
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+            printed("git", "-C", folder, *who, *words)
+    environment = {name: value for name, value in os.environ.items() if name != "CXRBENCH_COMMIT"}
+
+    def commit() -> str:
+        ask = "from cxrbench.training import host; print(*host.commit())"
+        path = {"PYTHONPATH": str(clone / "src")}
+        return printed(sys.executable, "-c", ask, cwd=elsewhere, env=environment | path)
+
+    head = printed("git", "-C", clone, "rev-parse", "HEAD")
+    assert commit() == f"{head} False"
     (clone / "notes.txt").write_text("mine, and no code")
-    assert commit(clone, elsewhere) == f"{head} False"
+    assert commit() == f"{head} False"
     (clone / "src/cxrbench/platforms/mine.py").write_text("# a new platform")
-    assert commit(clone, elsewhere) == f"{head} True"
+    assert commit() == f"{head} True"

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.evidence.predictions import SCORES, read_predictions
-from cxrbench.study.config import Limits
+from cxrbench.study.config import Limits, Recipe
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
 
@@ -18,10 +18,8 @@ from .trainers import children, custom_network, start, trainer_of, wait_for_chec
 
 
 @pytest.fixture(scope="module")
-def recipe():
+def recipe() -> Recipe:
     """28 steps without stochastic depth, one thread a process."""
-    from cxrbench.study.config import Recipe
-
     return Recipe(epochs=2, batch=64, averaging=0.9, threads=1)
 
 

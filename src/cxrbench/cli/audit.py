@@ -45,10 +45,10 @@ def audit(
     cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
 ) -> None:
     """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
+    from cxrbench.compile.audit import explained, survey
     from cxrbench.compile.facts import Setting
     from cxrbench.compile.networks import NETWORKS
     from cxrbench.compile.rules import PRIOR
-    from cxrbench.compile.survey import explained, survey
     from cxrbench.study.errors import UserError
 
     if precision not in ("fp32", "bf16"):
@@ -60,7 +60,7 @@ def audit(
 
         write_csv(out, table)
     if record:
-        from cxrbench.compile.recorded import record_audit
+        from cxrbench.compile.audit import record_audit
 
         say(f"recorded {len(table)} networks in {record_audit(table, recorded)}")
     if as_json:

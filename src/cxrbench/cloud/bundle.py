@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 ENTRY = "train.py"
 # Installed in the container on top of its own PyTorch; NumPy is the container's (Neuron's compiler pins it).
 NEEDED = ("timm", "pandas", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "scikit-learn", "typer")
-_KEPT = (".py", ".gz")
+_KEPT = (".py", ".gz", ".toml")
 
 
 def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.lock")) -> list[str]:

@@ -1,8 +1,7 @@
 """A cell as a SageMaker training job: its request, the SDK's arguments for the same job, and a check.
 
-The check is botocore's: the service model that every AWS SDK is generated from, with the patterns and
-enumerations that botocore itself leaves to the service. The SageMaker SDK is not needed to run: it is large,
-and its version 3 has ModelTrainer instead of estimators. Where SDK 2 is installed, a test compares both.
+The check reads botocore's service model, with the patterns and enumerations that botocore leaves to the
+service. The SageMaker SDK is not needed; where version 2 is installed, a test compares both.
 """
 
 from __future__ import annotations
@@ -70,13 +69,9 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The job's name: as called, else made from the cell (letters, digits and dashes, at most 63).
-
-        An account may use a name once in a region: a second try of a cell needs another name.
-        """
-        if self.called is not None:
-            return self.called
-        return re.sub(r"[^A-Za-z0-9]+", "-", f"cxr-{self.cell}")[:63].strip("-")
+        """The job's name, which an account may use once in a region; made from the cell unless ``called``."""
+        made = re.sub(r"[^A-Za-z0-9]+", "-", f"cxr-{self.cell}")[:63].strip("-")
+        return made if self.called is None else self.called
 
     @property
     def seconds(self) -> int:
@@ -102,12 +97,9 @@ class Order:
 
 
 def estimator_arguments(order: Order) -> dict[str, Any]:
-    """Keyword arguments of ``sagemaker.pytorch.PyTorch`` (SageMaker SDK 2); fit({"training": order.data})."""
-    spot = {
-        "use_spot_instances": True,
-        "max_wait": 2 * order.seconds,
-        "checkpoint_s3_uri": order.checkpoints,
-    }
+    """Return the arguments of ``sagemaker.pytorch.PyTorch`` (SDK 2), for fit({"training": order.data})."""
+    wait, checkpoints = 2 * order.seconds, order.checkpoints
+    spot = {"use_spot_instances": True, "max_wait": wait, "checkpoint_s3_uri": checkpoints}
     return {
         "entry_point": ENTRY,
         "source_dir": order.code,

@@ -12,11 +12,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from timm.optim import param_groups_weight_decay
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -28,7 +28,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.network import build_network
 from cxrbench.training.variants import register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
@@ -46,10 +46,7 @@ class NotCaptured(Exception):
 
 
 def audit_network(architecture: str, setting: Setting) -> Facts:
-    """Return the facts of a timm network or variant; ``problem`` is set when it cannot be built or traced.
-
-    Raises UserError for an unknown name.
-    """
+    """Return the facts of a timm network, with its ``problem`` if any; UserError for an unknown name."""
     register_variants()
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
@@ -70,7 +67,7 @@ def capture(
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()
     network = platform.network(network.train())
-    optimizer = platform.optimizer(parameter_groups(network, 0.05), 1e-3, 0.05)
+    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
     for group in optimizer.param_groups:
         group["lr"] = platform.number(1e-3)
     _as_after_a_step(network, optimizer)
@@ -87,8 +84,8 @@ def capture(
         loss.backward()
         optimizer.step()
     step = Graph.parse(_hlo(_results(network, optimizer, loss)))
-    return replace(
-        _graph_counts(step, forward, tuple(images.shape), setting),
+    return Facts(
+        **_graph_counts(step, forward, tuple(images.shape), setting),
         **_layer_counts(network),
         linears_on_maps=len(maps),
         activation_mib_per_image=round(sum(kept.values()) / setting.batch / 2**20, 4),
@@ -159,13 +156,11 @@ def _fallbacks() -> str:
 
 @contextmanager
 def _one_graph() -> Iterator[None]:
-    """Raise NotCaptured where a step reads a value before its end, instead of compiling what is there.
-
-    torch_xla refuses for one thread only, so backward stays on this one.
-    """
+    """Raise NotCaptured where a step reads a value before its end, instead of compiling what is there."""
     allowed = torch_xla._XLAC._get_allow_execution()
     torch_xla._XLAC._set_allow_execution(False)
     try:
+        # torch_xla refuses for one thread only, so backward stays on this one.
         with torch.autograd.set_multithreading_enabled(False), _no_standard_error():
             yield
     except RuntimeError as error:
@@ -183,14 +178,14 @@ def _one_graph() -> Iterator[None]:
 def _no_standard_error() -> Iterator[None]:
     """Drop what C++ code writes to the standard error stream: torch_xla prints a trace when it refuses."""
     sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+        os.close(nowhere)
 
 
 def _saved_for_backward(sizes: dict[int, int], owned: list[torch.Tensor]) -> AbstractContextManager[None]:
@@ -232,7 +227,7 @@ def _layer_counts(network: nn.Module) -> dict[str, Any]:
     }
 
 
-def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting: Setting) -> Facts:
+def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting: Setting) -> dict[str, Any]:
     """Return the counts of a step's graph and of its forward part on ``images`` of this shape."""
     convolutions, ahead = step.convolutions, forward.convolutions
     macs = sum(product.macs for product in forward.products)
@@ -240,29 +235,30 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
     depthwise = [conv for conv in ahead if conv.depthwise]
     large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
     dilated = [conv for conv in convolutions if max(conv.input_dilation) > 1]
-    return Facts(
-        gmac=round(macs / setting.batch / 1e9, 4),
-        instructions=len(step.instructions),
-        convolutions=len(convolutions),
-        grouped_convolutions=sum(conv.feature_groups > 1 for conv in convolutions),
-        batch_grouped_convolutions=sum(conv.batch_groups > 1 for conv in convolutions),
-        dots=step.counts["dot"],
-        transposes=step.counts["transpose"],
-        permutes=_permutes(forward, images),
-        forward_convolutions=len(ahead),
-        depthwise_convolutions=len(depthwise),
-        narrow_convolutions=len(narrow),
-        depthwise_mac_share=_share(depthwise, macs),
-        narrow_mac_share=_share(narrow, macs),
-        kernels=" ".join(map(str, sorted({max(conv.kernel) for conv in ahead}))),
-        largest_kernel=max((max(conv.kernel) for conv in ahead), default=0),
-        large_kernels=sum(max(conv.kernel) >= LARGE_KERNEL for conv in ahead),
-        large_kernel_input_gradients=sum(conv.name in step.needed for conv in large),
-        doubly_dilated=sum(max(conv.kernel_dilation) > 1 for conv in dilated),
-        strided_on_dilated=sum(max(conv.stride) > 1 for conv in dilated),
-        tiles=sum(product.tiles for product in step.products),
-        traffic_unfused_mib_per_image=round(step.unfused_bytes / setting.batch / 2**20, 1),
-    )
+    sides = sorted(max(conv.kernel) for conv in ahead)
+    return {
+        "gmac": round(macs / setting.batch / 1e9, 4),
+        "instructions": len(step.instructions),
+        "convolutions": len(convolutions),
+        "grouped_convolutions": sum(conv.feature_groups > 1 for conv in convolutions),
+        "batch_grouped_convolutions": sum(conv.batch_groups > 1 for conv in convolutions),
+        "dots": step.counts["dot"],
+        "transposes": step.counts["transpose"],
+        "permutes": _permutes(forward, images),
+        "forward_convolutions": len(ahead),
+        "depthwise_convolutions": len(depthwise),
+        "narrow_convolutions": len(narrow),
+        "depthwise_mac_share": _share(depthwise, macs),
+        "narrow_mac_share": _share(narrow, macs),
+        "kernels": " ".join(map(str, dict.fromkeys(sides))),
+        "largest_kernel": max(sides, default=0),
+        "large_kernels": sum(side >= LARGE_KERNEL for side in sides),
+        "large_kernel_input_gradients": sum(conv.name in step.needed for conv in large),
+        "doubly_dilated": sum(max(conv.kernel_dilation) > 1 for conv in dilated),
+        "strided_on_dilated": sum(max(conv.stride) > 1 for conv in dilated),
+        "tiles": sum(product.tiles for product in step.products),
+        "traffic_unfused_mib_per_image": round(step.unfused_bytes / setting.batch / 2**20, 1),
+    }
 
 
 def _share(convolutions: list[Convolution], macs: int) -> float:

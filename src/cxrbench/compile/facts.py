@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts of one network under one setting, of the training step's graph where nothing else is named.
-
-    With ``problem`` set the network was not captured and all counts are zero.
-    """
+    """Counts of one network's training step; with a ``problem`` it was not captured and all are zero."""
 
     problem: str = ""
     parameters: int = 0
@@ -82,7 +80,7 @@ class Facts:
         return max(0, int(left // self.activation_mib_per_image))
 
 
-def facts_of(row: dict[str, Any]) -> Facts:
+def facts_of(row: Mapping[Any, Any]) -> Facts:
     """Read the facts from a row of a table with other columns; ValueError when one is missing or invalid."""
     try:
         values = {name: type(default)(row[name]) for name, default in vars(Facts()).items()}

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 _LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([a-z][\w\-]*)\((.*)$")
 _SHAPE = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\]")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
+_LABELS = re.compile(r"dim_labels=\w+_(\w+)->(\w+)")
+_WINDOW = ("size", "stride", "lhs_dilate", "rhs_dilate")
 # Moves no data, or only renames it.
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast"})
 
@@ -27,10 +27,10 @@ _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "resha
 TILE_CONTRACTION, TILE_STATIONARY, TILE_MOVING = 128, 128, 512
 
 Sizes = tuple[int, ...]
+Role = Literal["forward", "input gradient", "weight gradient"]
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One line of a computation."""
 
     name: str
@@ -55,8 +55,7 @@ class Instruction:
         return tuple(map(int, re.split("[x,]", match[1]))) if match else default
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A convolution or dot as ``groups`` matrix products: (M x K) times (K x N).
 
     M: output features, N: all other output elements, K: what one output element sums over (padding included,
@@ -71,7 +70,7 @@ class Product:
     @property
     def macs(self) -> int:
         """Multiply-accumulates."""
-        return self.groups * self.m * self.k * self.n
+        return math.prod(self)
 
     @property
     def tiles(self) -> int:
@@ -81,12 +80,11 @@ class Product:
         return self.groups * math.ceil(self.k / TILE_CONTRACTION) * min(areas)
 
 
-@dataclass(frozen=True)
-class Convolution:
+class Convolution(NamedTuple):
     """A convolution of the graph."""
 
     name: str
-    role: Literal["forward", "input gradient", "weight gradient"]
+    role: Role
     kernel: Sizes
     stride: Sizes
     input_dilation: Sizes
@@ -112,16 +110,13 @@ class Graph:
     @classmethod
     def parse(cls, text: str) -> Graph:
         """Read HLO text; ValueError when it has no complete entry computation, or a line that is not HLO."""
+        entry = re.search(r"^ENTRY .*\n((?:.*\n)*?)\}", text, re.M)
+        if entry is None:
+            raise ValueError("not a complete HLO module: its entry computation has no end")
         graph = cls()
-        inside = False
-        for line in text.splitlines():
-            if line.startswith("ENTRY "):
-                inside = True
-            elif inside and line.startswith("}"):
-                return graph
-            elif inside and line.strip():
-                graph._add(line)
-        raise ValueError("not a complete HLO module: its entry computation has no end")
+        for line in filter(str.strip, entry[1].splitlines()):
+            graph._add(line)
+        return graph
 
     def _add(self, line: str) -> None:
         match = _LINE.match(line)
@@ -142,9 +137,9 @@ class Graph:
         """Instructions by opcode."""
         return Counter(node.opcode for node in self.instructions.values())
 
-    def of(self, opcode: str) -> Iterator[Instruction]:
-        """Yield the instructions with an opcode."""
-        return (node for node in self.instructions.values() if node.opcode == opcode)
+    def of(self, opcode: str) -> list[Instruction]:
+        """Return the instructions with an opcode."""
+        return [node for node in self.instructions.values() if node.opcode == opcode]
 
     @cached_property
     def needed(self) -> frozenset[str]:
@@ -188,35 +183,21 @@ class Graph:
         labels = _LABELS.search(node.attributes)
         if labels is None:
             raise ValueError(f"convolution {node.name} has no dimension labels")
-        _, right, out = labels.groups()
+        right, out = labels.groups()
         ones = (1,) * (len(out) - 2)
-        size, stride, input_dilation, kernel_dilation = (
-            node.numbers(key, ones) for key in ("size", "stride", "lhs_dilate", "rhs_dilate")
-        )
+        size, stride, input_dilation, kernel_dilation = (node.numbers(key, ones) for key in _WINDOW)
         (feature_groups,) = node.numbers("feature_group_count", (1,))
         (batch_groups,) = node.numbers("batch_group_count", (1,))
         groups = max(feature_groups, batch_groups)
         channels = self.instructions[node.operands[1]].dims[right.index("i")]
         features = node.dims[out.index("f")]
-        product = Product(
-            groups,
-            m=features // groups,
-            k=math.ceil(channels * math.prod(size) / math.prod(input_dilation)),
-            n=math.prod(node.dims) // features,
-        )
-        return Convolution(
-            node.name,
-            # torch_xla writes gradients with the kernel's spatial dimensions first; forward never.
-            "weight gradient" if out[0].isdigit() else "input gradient" if right[0].isdigit() else "forward",
-            size,
-            stride,
-            input_dilation,
-            kernel_dilation,
-            feature_groups,
-            batch_groups,
-            channels,
-            product,
-        )
+        k = math.ceil(channels * math.prod(size) / math.prod(input_dilation))
+        product = Product(groups, m=features // groups, k=k, n=math.prod(node.dims) // features)
+        # torch_xla writes gradients with the kernel's spatial dimensions first; forward never.
+        backward: Role = "weight gradient" if out[0].isdigit() else "input gradient"
+        role: Role = backward if out[0].isdigit() or right[0].isdigit() else "forward"
+        sizes = size, stride, input_dilation, kernel_dilation
+        return Convolution(node.name, role, *sizes, feature_groups, batch_groups, channels, product)
 
     def _dot(self, node: Instruction) -> Product:
         left, right = (self.instructions[name].dims for name in node.operands[:2])

@@ -7,8 +7,7 @@ known only from a run: ResNet-50 is flagged for its 7x7 stem and is AWS's own tr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from cxrbench.compile.facts import Facts, Setting
 
@@ -24,12 +23,8 @@ _NKI = "AWS Neuron SDK docs, nki/guides/architecture/trainium_inferentia2_arch"
 _CODES = "AWS Neuron SDK docs, compiler/error-codes"
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule: what its source reports, when a network is flagged, and the counts that decide it.
-
-    ``of``: whether it looks at the network, or only at the setting (alike for all networks).
-    """
+class Rule(NamedTuple):
+    """What a source reports, when a network (or any, by its setting) is flagged, and the deciding counts."""
 
     name: str
     says: str
@@ -38,15 +33,6 @@ class Rule:
     flags: Callable[[Facts, Setting], bool]
     found: Callable[[Facts, Setting], str]
     of: Literal["network", "setting"] = "network"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a rule finds in a network."""
-
-    rule: Rule
-    flagged: bool
-    found: str
 
 
 FALLBACKS = Rule(
@@ -171,13 +157,24 @@ def _part(facts: Facts, convolutions: int, mac_share: float) -> str:
     return f"{convolutions} of {facts.forward_convolutions} forward convolutions, {share}"
 
 
-def verdicts(facts: Facts, setting: Setting) -> list[Verdict]:
+def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
     """Return what each rule finds, in order; only fallbacks are known of a network that was not captured."""
     known = RULES if not facts.problem else (FALLBACKS,) if facts.fallbacks else ()
-    return [Verdict(rule, rule.flags(facts, setting), rule.found(facts, setting)) for rule in known]
+    return [
+        {
+            "rule": rule.name,
+            "of": rule.of,
+            "flagged": rule.flags(facts, setting),
+            "found": rule.found(facts, setting),
+            "says": rule.says,
+            "ground": rule.ground,
+            "source": rule.source,
+        }
+        for rule in known
+    ]
 
 
 def flagged(facts: Facts, setting: Setting) -> str:
     """Return the names of the flagged rules that look at the network, such as ``R1 R3``."""
-    found = [verdict.rule for verdict in verdicts(facts, setting) if verdict.flagged]
-    return " ".join(rule.name for rule in found if rule.of == "network")
+    found = verdicts(facts, setting)
+    return " ".join(verdict["rule"] for verdict in found if verdict["flagged"] and verdict["of"] == "network")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.compile.audit import KEY, read_audit
 from cxrbench.compile.facts import Setting
-from cxrbench.compile.recorded import KEY, read_audit
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import fmt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -77,8 +78,6 @@ class CudaPlatform(Platform):
 
 
 def _driver_version() -> str | None:
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-            return file.readline().strip()
-    except OSError:
-        return None
+    with suppress(OSError), open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+        return file.readline().strip()
+    return None

@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import Tensor, distributed
 
-from cxrbench.platforms import neuron_devices, neuron_settings
-from cxrbench.platforms.neuron_monitor import Monitor
+from cxrbench.platforms.neuron_tools import Monitored
 
 os.environ["PJRT_DEVICE"] = "NEURON"  # before torch_xla is imported: platforms/xla.py would choose its CPU
 
@@ -24,7 +23,7 @@ from cxrbench.platforms.xla import XlaPlatform
 _BUCKET_MB = 50  # gradients per message: the default of Neuron's own optimizer step
 
 
-class NeuronPlatform(XlaPlatform):
+class NeuronPlatform(Monitored, XlaPlatform):
     """One process per NeuronCore. ``platforms.load`` sets the environment of neuron_settings first."""
 
     name = "neuron"
@@ -35,9 +34,9 @@ class NeuronPlatform(XlaPlatform):
 
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)
+        self.kind = f"Trainium NeuronCore ({xm.xla_device_kind()})"
         # Values of the host travel through gloo: as tensors on the device each size would be a new graph.
         self._host = distributed.new_group(backend="gloo") if self.size > 1 else None
-        self._monitor = Monitor() if self.rank == 0 else None  # it reads all processes of the machine
 
     def mean(self, tensors: list[Tensor]) -> None:
         if self.size > 1 and tensors:
@@ -49,16 +48,3 @@ class NeuronPlatform(XlaPlatform):
         values: list[Any] = [None] * self.size
         distributed.all_gather_object(values, value, group=self._host)
         return values
-
-    def peak_memory_mib(self) -> float | None:
-        return self._monitor.peak_memory_mib() if self._monitor else None
-
-    def energy_joules(self) -> tuple[float | None, str | None]:
-        return None, "neuron-monitor reports no energy"
-
-    def describe(self) -> dict[str, Any]:
-        return neuron_devices.describe(f"Trainium NeuronCore ({xm.xla_device_kind()})")
-
-    def report(self) -> dict[str, Any]:
-        monitor = self._monitor.report() if self._monitor else {}
-        return super().report() | neuron_settings.as_found(os.environ) | monitor

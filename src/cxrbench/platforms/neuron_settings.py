@@ -8,17 +8,19 @@ torch-neuron-envvars.rst (variables). Imports no torch.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from cxrbench.platforms import neuron_devices
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
+DEVICES = Path("/dev")
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own
 TAG = "cxrbench"  # by which neuron-monitor finds the processes of a cell
 RUNTIME = {
@@ -38,9 +40,30 @@ _RETRY = "--retry_failed_compilation"
 _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.sshfs", "9p")
 
 
+def why_not(platform: str, native: bool) -> str | None:
+    """Return why a Neuron platform cannot run on this machine; None when it can.
+
+    The package torch-neuronx is two products: TorchNeuron (``native``) from version 2.13 on, before it an
+    addition to torch_xla.
+    """
+    if not any(DEVICES.glob("neuron[0-9]*")):
+        return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
+    wanted = f"requirements/{platform}.txt, see docs/neuron.md"
+    try:
+        version = metadata.version("torch-neuronx")
+    except metadata.PackageNotFoundError:
+        return f"torch-neuronx is not installed here (install {wanted})"
+    found = re.match(r"(\d+)\.(\d+)", version)
+    installed = found is not None and (int(found[1]), int(found[2])) >= (2, 13)
+    if installed != native:
+        which = "TorchNeuron, for trn2 and trn3" if installed else "the torch_xla one, for trn1"
+        return f"torch-neuronx {version} is {which}; platform {platform} needs the versions in {wanted}"
+    return None
+
+
 def unavailable() -> str | None:
     """Return why platform neuron cannot run on this machine; None when it can."""
-    return neuron_devices.unavailable("neuron", native=False)
+    return why_not("neuron", native=False)
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:

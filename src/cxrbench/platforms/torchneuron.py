@@ -7,22 +7,21 @@ torch/compile/reference-torch-compile, torch/guides/torch-distributed, torch/ref
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 import torch
 from torch import nn
 from torch._dynamo import utils as dynamo
 
-from cxrbench.platforms import neuron_devices, neuron_settings
 from cxrbench.platforms.base import Platform
-from cxrbench.platforms.neuron_monitor import Monitor
+from cxrbench.platforms.neuron_tools import Monitored
 
 
-class TorchNeuronPlatform(Platform):
+class TorchNeuronPlatform(Monitored, Platform):
     """One process per logical NeuronCore; the network is compiled, the rest runs eagerly."""
 
     name = "torchneuron"
+    kind = "Trainium NeuronCore (TorchNeuron)"
     compiles_graphs = True
     device_type = "neuron"
     backend = "cpu:gloo,neuron:neuron"  # gradients on the device, values of the host through gloo
@@ -33,7 +32,6 @@ class TorchNeuronPlatform(Platform):
         importlib.import_module("torch_neuronx")  # registers the device and the backend
         self.device = torch.device(self.device_type)
         super().__init__(threads, precision)
-        self._monitor = Monitor() if self.rank == 0 else None
 
     def network(self, network: nn.Module) -> nn.Module:
         network.to(self.device)
@@ -58,16 +56,5 @@ class TorchNeuronPlatform(Platform):
         seconds = dynamo.compilation_time_metrics.get("_compile.compile_inner", [])
         return int(dynamo.counters["stats"]["unique_graphs"]), float(sum(seconds))
 
-    def peak_memory_mib(self) -> float | None:
-        return self._monitor.peak_memory_mib() if self._monitor else None
-
-    def energy_joules(self) -> tuple[float | None, str | None]:
-        return None, "neuron-monitor reports no energy"
-
-    def describe(self) -> dict[str, Any]:
-        return neuron_devices.describe("Trainium NeuronCore (TorchNeuron)")
-
     def report(self) -> dict[str, Any]:
-        graphs = {"compiler": f"torch.compile(backend='{self.compiler}', dynamic=False)"}
-        monitor = self._monitor.report() if self._monitor else {}
-        return graphs | neuron_settings.as_found(os.environ) | monitor
+        return {"compiler": f"torch.compile(backend='{self.compiler}', dynamic=False)"} | super().report()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cxrbench.platforms import neuron_devices
-from cxrbench.platforms.neuron_settings import RUNTIME
+from cxrbench.platforms.neuron_settings import RUNTIME, why_not
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
 
 def unavailable() -> str | None:
     """Return why platform torchneuron cannot run on this machine; None when it can."""
-    return neuron_devices.unavailable("torchneuron", native=True)
+    return why_not("torchneuron", native=True)
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:

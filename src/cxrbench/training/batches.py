@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from cxrbench.platforms.base import Platform
 from cxrbench.training import augment
 
 _READ_AHEAD = 4  # streamed batches that may wait for the device
-_END = object()
 
 
 @dataclass(frozen=True)
@@ -70,30 +69,11 @@ class Batches:
 
 def _read_ahead(make: Callable[[int], Any], starts: Iterable[int]) -> Iterator[Any]:
     """``map(make, starts)`` on a thread that stays a few items ahead; its errors are raised here."""
-    ready: queue.Queue[Any] = queue.Queue(maxsize=_READ_AHEAD)
-    closed = threading.Event()
-
-    def work() -> None:
-        try:
-            for start in starts:
-                item = make(start)
-                while not closed.is_set():
-                    try:
-                        ready.put(item, timeout=0.1)
-                        break
-                    except queue.Full:
-                        continue
-                if closed.is_set():
-                    return
-            ready.put(_END)
-        except Exception as error:  # handed over, not swallowed
-            ready.put(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        while (item := ready.get()) is not _END:
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        closed.set()
+    waiting: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1) as thread:
+        for start in starts:
+            waiting.append(thread.submit(make, start))
+            if len(waiting) > _READ_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

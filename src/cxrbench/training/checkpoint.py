@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from cxrbench.evidence.record import EpochStats, Timing
 from cxrbench.study.errors import UserError
@@ -19,14 +19,13 @@ from cxrbench.training.job import checkpoints
 _KEEP = 2
 
 
-@dataclass
-class Progress:
+class Progress(BaseModel):
     """The position and counters of a run. Saved with every checkpoint, so they survive interruptions."""
 
     epoch: int = 0
     step: int = 0  # optimizer steps, over all epochs
-    timing: Timing = field(default_factory=lambda: Timing())
-    history: list[EpochStats] = field(default_factory=list)
+    timing: Timing = Timing()
+    history: list[EpochStats] = []
     epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
     steady_images: int = 0
     steady_seconds: float = 0.0
@@ -38,17 +37,6 @@ class Progress:
         """Training speed after the first steps of each attempt; None during these."""
         return self.steady_images / self.steady_seconds if self.steady_seconds else None
 
-    def state(self) -> dict[str, Any]:
-        """As plain values for a checkpoint."""
-        timing, history = self.timing.model_dump(), [stats.model_dump() for stats in self.history]
-        return vars(self) | {"timing": timing, "history": history}
-
-    @classmethod
-    def restore(cls, state: dict[str, Any]) -> Progress:
-        """The inverse of :meth:`state`."""
-        timing, history = Timing(**state["timing"]), [EpochStats(**stats) for stats in state["history"]]
-        return cls(**state | {"timing": timing, "history": history})
-
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write ``state`` as the checkpoint after ``step`` optimizer steps and drop all but the last two."""
@@ -58,7 +46,9 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
         digest = sha256_file(aside)[:16]
     final = folder / f"step{step:09d}-{digest}.pt"
     (folder / "new.pt").rename(final)
-    _sync(folder)  # before the older ones go
+    handle = os.open(folder, os.O_RDONLY)
+    os.fsync(handle)  # the name must survive a power cut before the older ones go
+    os.close(handle)
     for _, old in checkpoints(folder)[_KEEP:]:
         old.unlink()
     return final
@@ -75,20 +65,8 @@ def _write(state: dict[str, Any], path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
-    """Make the names in ``folder`` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def load(folder: Path, identity: dict[str, str], report: Callable[[str], None]) -> dict[str, Any] | None:
-    """The newest intact checkpoint below ``folder``, or None; damaged ones are named and passed over.
-
-    Raises UserError when the checkpoint was made with another recipe or other data (``identity``).
-    """
+    """Return the newest intact checkpoint, or None; UserError when it is of another ``identity``."""
     for _, path in checkpoints(folder):
         try:
             if not path.stem.endswith(sha256_file(path)[:16]):

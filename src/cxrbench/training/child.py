@@ -1,5 +1,8 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``. Its runner survives its death.
 
+A job of several processes runs this module again under torchrun, and ends as the first of them did: with the
+same exit code or by the same signal. So a runner treats one process and many alike.
+
 Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
 78 the user's mistake or the machine's trouble; 1 a failure that the last lines of its output explain.
 """
@@ -7,6 +10,7 @@ Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and sa
 from __future__ import annotations
 
 import errno
+import os
 import platform as python_platform
 import resource
 import signal
@@ -14,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -21,6 +26,7 @@ from typing import TYPE_CHECKING
 
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
+from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.training.family import die_with_parent  # noqa: E402
@@ -30,22 +36,49 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cxrbench.datasets.packed import Packed
+    from cxrbench.platforms.base import Platform
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
+TRIAL, WORKER = "--trial", "--worker"
 _stop = False
 
 
-def main(path: str) -> int:
-    """Train the job in ``path``; see the module's exit codes."""
+def main(path: str, *options: str) -> int:
+    """Train the job in ``path`` and return the exit code.
+
+    ``--trial``: only run every graph of the cell, in a few steps. ``--worker``: be one of several processes.
+    """
+    job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    if job.limits.processes > 1 and WORKER not in options:
+        return _torchrun(job.limits.processes, path, *options, WORKER)
+    if TRIAL in options:
+        return report_failures(lambda: try_graphs(job))
     die_with_parent()
     signal.signal(signal.SIGTERM, _ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
-    job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     if job.limits.memory_gib is not None:
         limit = int(job.limits.memory_gib * 2**30)
         # Data, not address space: libraries map far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     return report_failures(lambda: train(job))
+
+
+def _torchrun(processes: int, *words: str) -> int:
+    """Run this module in several processes; return an exit code, or minus the signal that ended one."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    die_with_parent()
+    try:
+        run.main(["--standalone", f"--nproc-per-node={processes}", "-m", "cxrbench.training.child", *words])
+    except SignalException as error:  # torchrun was asked to stop, and has stopped its processes
+        return 128 + error.sigval
+    except ChildFailedError as error:
+        # A process killed by a signal makes others fail. Those that torchrun stopped are not among these.
+        codes = [failure.exitcode for failure in error.failures.values()]
+        return min(codes) if min(codes) < 0 else error.get_first_failure()[1].exitcode
+    return 0
 
 
 def report_failures(work: Callable[[], None]) -> int:
@@ -78,18 +111,14 @@ def report_failures(work: Callable[[], None]) -> int:
 
 
 def train(job: Job) -> None:
-    """Set up and train; leaves predictions.parquet in the work folder and reports the facts."""
-    from cxrbench import platforms
-    from cxrbench.datasets.packed import read_packed
+    """Set up and train; leave predictions.parquet in the work folder and report the facts."""
     from cxrbench.training.loop import Trainer
 
-    event("phase", phase="setup")
-    packed = read_packed(job.packed)
+    packed, platform = _load(job)
     dataset = {
         "manifest": sha256_file(job.packed / "manifest.json"),
         **{key: packed.manifest[key] for key in ("packed", "images", "patients", "positive_images")},
     }
-    platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision, job.recipe.compiler)
     if platform.rank == 0:
         packed.check_sums()
     event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
@@ -104,6 +133,26 @@ def train(job: Job) -> None:
     trainer.report_facts()
 
 
+def try_graphs(job: Job) -> None:
+    """Run every graph of the cell once; keep nothing."""
+    from cxrbench.training.steps import run_trial
+
+    packed, platform = _load(job)
+    event("phase", phase="compile")
+    run_trial(job, packed, platform)
+
+
+def _load(job: Job) -> tuple[Packed, Platform]:
+    from cxrbench import platforms
+    from cxrbench.datasets.packed import read_packed
+
+    event("phase", phase="setup")
+    recipe = job.recipe
+    return read_packed(job.packed), platforms.load(
+        job.platform, recipe.threads, recipe.precision, recipe.compiler
+    )
+
+
 def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
     import pandas as pd
 
@@ -116,19 +165,17 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
     for split, values in scores.items():
         rows = packed.rows(split)
         part = packed.index.iloc[rows][identity].reset_index(drop=True)
-        part[LABELS] = packed.labels()[rows]
-        part[SCORES] = values
+        part[LABELS], part[SCORES] = packed.labels()[rows], values
         parts.append(part)
-    write_predictions(job.work / "predictions.parquet", pd.concat(parts, ignore_index=True))
+    write_predictions(job.work / PREDICTIONS, pd.concat(parts, ignore_index=True))
 
 
 def _versions() -> dict[str, str | None]:
     versions: dict[str, str | None] = {"python": python_platform.python_version()}
     for name in _VERSIONS:
-        try:
+        versions[name] = None
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
     return versions
 
 
@@ -138,4 +185,9 @@ def _ask_to_stop(signum: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if (code := main(*sys.argv[1:])) < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)

@@ -33,8 +33,7 @@ def adopted() -> Iterator[Callable[[], None]]:
 
     def kill() -> None:
         for _ in range(_ROUNDS):
-            started = [child for child in runner.children() if child not in others]
-            if not [process for process in started if _killed(process)]:
+            if not [process for process in runner.children() if process not in others and _killed(process)]:
                 return
             time.sleep(_PAUSE)  # not psutil.wait_procs: it takes the exit code that subprocess waits for
 
@@ -47,15 +46,13 @@ def adopted() -> Iterator[Callable[[], None]]:
 
 def _killed(process: psutil.Process) -> bool:
     """Kill a process and its descendants; False when it has ended already."""
-    try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        for member in [*process.children(recursive=True), process]:
-            with suppress(psutil.Error):
-                member.kill()
-    except psutil.Error:
-        return False
-    return True
+    with suppress(psutil.Error):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            for member in [*process.children(recursive=True), process]:
+                with suppress(psutil.Error):
+                    member.kill()
+            return True
+    return False
 
 
 def _prctl(option: int, value: int) -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -21,38 +22,32 @@ _DMI = Path("/sys/devices/virtual/dmi/id")
 
 
 def cpu_name() -> str:
-    """The processor's own name, such as 'AMD EPYC 9R14'."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    """Return the processor's own name, such as 'AMD EPYC 9R14'."""
+    with suppress(OSError):
+        if found := re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.M):
+            return found[1].strip()
     return platform.processor() or platform.machine()
 
 
 def folder_name() -> str:
-    """A folder name for this machine: processor and cores."""
-    words = re.split(r"[^a-z0-9]+", f"{cpu_name()} {cores()} cores".lower())
-    return "-".join(filter(None, words))
+    """Return a folder name for this machine: processor and cores."""
+    return "-".join(re.findall(r"[a-z0-9]+", f"{cpu_name()} {cores()} cores".lower()))
 
 
 def memory_gib() -> float:
-    """Memory of the machine in GiB."""
+    """Return the memory of the machine in GiB."""
     return round(psutil.virtual_memory().total / 2**30, 1)
 
 
 def out_of_memory_kills() -> int:
-    """Processes that the kernel has killed for want of memory since it started; 0 where it does not count."""
-    try:
-        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-        return int(counters["oom_kill"])
-    except (OSError, ValueError, KeyError):
-        return 0
+    """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
+    with suppress(OSError, ValueError, KeyError):
+        return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
+    return 0
 
 
 def operating_system() -> str:
-    """Such as 'Linux 6.1, glibc 2.36'."""
+    """Return a name such as 'Linux 6.1, glibc 2.36'."""
     library, version = platform.libc_ver()
     release = ".".join(platform.release().split(".")[:2])
     return f"{platform.system()} {release}" + (f", {library} {version}" if library else "")
@@ -65,9 +60,9 @@ class CoreUse:
         self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
 
     def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
-        """(core-seconds there were, core-seconds that other processes used).
+        """Return (core-seconds there were, those used by other processes than the trainer's).
 
-        ``gather`` collects a value from all processes of the trainer: none of them is an other.
+        ``gather`` collects a value from all processes of the trainer.
         """
         there = (time.monotonic() - self._wall) * (psutil.cpu_count() or 1)
         busy = _busy_seconds() - self._busy
@@ -75,7 +70,7 @@ class CoreUse:
 
 
 def _busy_seconds() -> float:
-    """Core-seconds in use on the machine; what a hypervisor takes away counts as use by others."""
+    """Return the core-seconds used on the machine, with those that a hypervisor took away."""
     times = psutil.cpu_times()
     named = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is part of user
     return float(sum(getattr(times, name, 0.0) for name in named))
@@ -87,23 +82,20 @@ def _own_seconds() -> float:
 
 
 def instance_type() -> str | None:
-    """The EC2 or SageMaker type, from SageMaker's variable or the firmware's tables; None elsewhere."""
+    """Return the EC2 type, from SageMaker's variable or the firmware's tables; None elsewhere."""
     if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
         return given
-    try:
+    with suppress(OSError):
         if "Amazon EC2" in (_DMI / "sys_vendor").read_text(encoding="utf-8"):
             return (_DMI / "product_name").read_text(encoding="utf-8").strip()
-    except OSError:
-        pass
     return None
 
 
 def commit() -> tuple[str, bool]:
-    """(commit, whether the checkout of this code differs from it); ('unknown', True) where there is none.
+    """Return (commit, whether this code's checkout differs from it); ('unknown', True) where there is none.
 
-    An untracked module, such as a new platform, is a difference too.
-
-    In a container without the checkout CXRBENCH_COMMIT holds it, with ``-dirty`` at its end where that is so.
+    An untracked module is a difference too. CXRBENCH_COMMIT names the commit in a container without a
+    checkout, with ``-dirty`` at its end where that is so.
     """
     if given := os.environ.get("CXRBENCH_COMMIT"):
         return given.removesuffix("-dirty"), given.endswith("-dirty")
@@ -116,7 +108,7 @@ def commit() -> tuple[str, bool]:
 
 
 def measured_now() -> dict[str, Any]:
-    """When a measurement was made, at which commit and with which libraries."""
+    """Return when a measurement is made, at which commit and with which libraries."""
     head, dirty = commit()
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,5 +120,4 @@ def measured_now() -> dict[str, Any]:
 
 def _git(*words: str) -> str:
     command = ("git", "-C", str(Path(__file__).parents[1]), *words)  # the package's, not the caller's
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""What the runner hands to the trainer it starts, and the events it gets back. Imports no torch."""
+"""The job that a runner gives to its trainer, and the events it gets back. Imports no torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CRASHED = "crashed.json"  # in the work folder: its state has led to a record
 
 
 class Job(BaseModel):
-    """One cell to train, with everything the trainer needs to know."""
+    """One cell to train, and how."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,21 +45,6 @@ class Job(BaseModel):
     packed: Path
     work: Path  # checkpoints, and scratch files of the run
     micro_batch: int  # images per forward pass of one process
-
-    @classmethod
-    def to_measure(cls, architecture: str, platform: str, recipe: Recipe, packed: Path) -> Job:
-        """A job with default limits and whole batches, for measurements that save nothing."""
-        return cls(
-            dataset=packed.name,
-            architecture=architecture,
-            platform=platform,
-            seed=0,
-            recipe=recipe,
-            limits=Limits(),
-            packed=packed,
-            work=packed / "no-checkpoints",
-            micro_batch=recipe.batch,
-        )
 
     @property
     def checkpoints(self) -> Path:
@@ -82,10 +67,7 @@ class Job(BaseModel):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the work folder, empty of what a recorded crash left; the lock ends with this process.
-
-        Raises UserError that names the process that holds it.
-        """
+        """Hold the work folder, without what a recorded crash left; UserError names another holder."""
         self.work.mkdir(parents=True, exist_ok=True)
         with _locked(self.work.with_name(f"{self.work.name}.lock"), self.cell):
             if (self.work / _CRASHED).exists():
@@ -97,19 +79,20 @@ class Job(BaseModel):
 @contextmanager
 def _locked(path: Path, cell: Cell) -> Iterator[None]:
     """Hold the lock file ``path``, which names its holder and is removed in the end."""
-    who, deadline = f"process {os.getpid()} on {socket.gethostname()}", time.monotonic() + _LEASE
+    host, deadline = socket.gethostname(), time.monotonic() + _LEASE
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read() or f"another process on {socket.gethostname()} is training it"
+            holder = file.read() or f"another process on {host} is training it"
             file.close()
-            if f" on {socket.gethostname()} " not in holder and time.monotonic() < deadline:
-                time.sleep(1)
-                continue
-            raise UserError(f"{cell}: {holder}; wait for its end or stop it, then run this again") from None
+            if f" on {host} " in holder or time.monotonic() > deadline:
+                message = f"{cell}: {holder}; wait for its end or stop it, then run this again"
+                raise UserError(message) from None
+            time.sleep(1)
+            continue
         except OSError as error:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
         with suppress(FileNotFoundError):
@@ -119,7 +102,8 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
     try:
         with suppress(OSError):  # a full disk: the lock holds without its holder's name
             file.truncate(0)
-            file.write(f"{who} has been training it since {now()} (to stop it: kill {os.getpid()})")
+            who = f"process {os.getpid()} on {host} has been training it since {now()}"
+            file.write(f"{who} (to stop it: kill {os.getpid()})")
             file.flush()
         yield
     finally:
@@ -129,15 +113,12 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
 
 
 def now() -> str:
-    """The time as records have it: UTC, whole seconds."""
+    """Return the time as records have it: UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def event(name: str, **values: Any) -> None:
-    """Send an event to the runner, as one line on standard output.
-
-    The first process sends all events; those about its own failure are sent by each process.
-    """
+    """Send an event to the runner: from the first process, or from each that reports its own failure."""
     if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
         # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
@@ -145,10 +126,7 @@ def event(name: str, **values: Any) -> None:
 
 
 def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The events in a line of the trainer's output, and the other text before, between and after them.
-
-    Blank parts are left out; an incomplete event stays in the text.
-    """
+    """Return the events in a line of output and the texts around them; an incomplete event is text."""
     events: list[dict[str, Any]] = []
     texts, rest, marker = [""], line, EVENT
     while marker:
@@ -166,10 +144,10 @@ def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
     return events, [text.rstrip() for text in texts if text.strip()]
 
 
-CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
+_CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """(optimizer steps, file) of the checkpoints in ``folder``, newest first."""
-    found = ((CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
+    """Return (optimizer steps, file) of the checkpoints in ``folder``, newest first."""
+    found = ((_CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
     return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
+from timm.optim import param_groups_weight_decay
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -21,7 +21,7 @@ from cxrbench.training.batches import Batch, Batches
 from cxrbench.training.checkpoint import Progress
 from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
-from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
+from cxrbench.training.network import Averaged, build_network, learning_rate
 
 _WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
 _HOW = (
@@ -41,7 +41,7 @@ class Diverged(Exception):
 
 
 class Trainer:
-    """Trains one cell and scores its validation and test parts with the averaged weights."""
+    """Train one cell and score its validation and test parts with the averaged weights."""
 
     def __init__(self, job: Job, packed: Packed, platform: Platform, stop: Callable[[], bool]) -> None:
         self.job, self.recipe, self.platform, self.packed = job, job.recipe, platform, packed
@@ -55,7 +55,7 @@ class Trainer:
         self.parameters = sum(p.numel() for p in network.parameters())
         self.network = platform.network(network)
         self.optimizer = platform.optimizer(
-            parameter_groups(self.network, self.recipe.weight_decay),
+            param_groups_weight_decay(self.network, self.recipe.weight_decay),
             self.recipe.learning_rate,
             self.recipe.weight_decay,
         )
@@ -89,7 +89,7 @@ class Trainer:
             )
 
     def run(self) -> dict[str, np.ndarray]:
-        """Train what is left; returns the scores of each evaluated split (images x 14 float32)."""
+        """Train what is left; return the scores of each evaluated split (images x findings, float32)."""
         while self.progress.epoch < self.recipe.epochs:
             self._train_epoch()
             self._end_epoch()
@@ -102,13 +102,13 @@ class Trainer:
     # -- one epoch ---------------------------------------------------------------------------------
 
     def _order(self, epoch: int) -> np.ndarray:
-        """Training rows of an epoch in their shuffled order, whole batches only."""
+        """Return the training rows of an epoch in their shuffled order, whole batches only."""
         key = [self.job.seed, 2**32 + epoch]  # apart from the keys of the augmentation
         rows = np.random.Generator(np.random.Philox(key=key)).permutation(self.rows["train"])
         return rows[: self.steps_per_epoch * self.recipe.batch]
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """This process's micro-batches of an epoch from its step ``first`` on, augmented."""
+        """Yield this process's augmented micro-batches of an epoch from its step ``first`` on."""
         rows = self._order(epoch)[first * self.recipe.batch :]
         # Each process takes its share of every batch, so their number does not change what a batch holds.
         rows = rows.reshape(-1, self.platform.size, self.recipe.batch // self.platform.size)
@@ -119,7 +119,7 @@ class Trainer:
         return self.batches.over(rows, self.job.micro_batch, drawn[rows])
 
     def _train_epoch(self) -> None:
-        """The steps of this epoch that are still to do."""
+        """Take the steps of this epoch that are still to do."""
         progress = self.progress
         first = progress.step - progress.epoch * self.steps_per_epoch
         micro_batches = self.epoch_batches(progress.epoch, first)
@@ -157,7 +157,7 @@ class Trainer:
         self.platform.end_step()
 
     def _after_step(self) -> None:
-        """Between steps: report, save, stop. Processes vote, because saving and stopping involve all."""
+        """Report, save or stop between steps. Processes vote, because saving and stopping involve all."""
         if self.platform.compiles_graphs and self.clock.steps == _COMPILED_STEPS:
             event("phase", phase="train")
         if self.clock.due() or self.clock.steps == 1:  # the first: a sign of progress
@@ -176,11 +176,11 @@ class Trainer:
             raise Interrupted
 
     def fresh_loss(self) -> torch.Tensor:
-        """A fresh sum of losses: one element, no scalar (platforms/xla.py, 5)."""
+        """Return a new sum of losses: one element, no scalar (platforms/xla.py, 5)."""
         return self.platform.to_device(torch.zeros(1))
 
     def _report_progress(self) -> float:
-        """Read the mean loss of this epoch so far, refuse NaN, report both to the runner."""
+        """Return the mean loss of this epoch so far, and report it; raise Diverged when it is not finite."""
         steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
         loss = float(self.loss_sum.cpu()) / max(1, steps)
         if not np.isfinite(loss):
@@ -206,32 +206,29 @@ class Trainer:
         if self.resumed and joules is not None:
             joules, reason = None, "the energy of the attempts before the last one was not kept"
         peak = platform.peak_memory_mib()
+        statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.network.modules())
+        decisions = {
+            "resident_input": self.batches.resident,
+            "processes": platform.size,
+            "batchnorm_statistics": NormStatistics.PER_PROCESS if statistics else NormStatistics.NONE,
+        }
         event(
             "facts",
             timing=timing.model_dump(),
             history=[stats.model_dump() for stats in self.progress.history],
             peak_memory_mib=None if peak is None else round(peak, 1),
             energy={"joules": joules, "reason": reason},
-            platform=platform.report() | self._how_it_ran(),
+            platform=platform.report() | decisions,
         )
 
     def _count_compiles(self) -> None:
-        """Compiles of this attempt on top of those of earlier ones."""
+        """Add the compiles of this attempt to those of earlier ones."""
         timing, (number, seconds) = self.progress.timing, self.platform.compiles()
         timing.compiles = self.compiled_before[0] + number
         timing.compile_seconds = self.compiled_before[1] + seconds
 
-    def _how_it_ran(self) -> dict[str, Any]:
-        """Decisions of the loop, for the record."""
-        statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.network.modules())
-        return {
-            "resident_input": self.batches.resident,
-            "processes": self.platform.size,
-            "batchnorm_statistics": NormStatistics.PER_PROCESS if statistics else NormStatistics.NONE,
-        }
-
     def _end_epoch(self) -> None:
-        """Validation loss and AUROC of the averaged weights, a line of history, a checkpoint."""
+        """Score the validation part with the averaged weights, add a line of history, save."""
         progress = self.progress
         self.platform.mean([self.loss_sum])
         train_loss = self._report_progress()
@@ -267,7 +264,7 @@ class Trainer:
 
     @torch.no_grad()
     def _logits(self, split: str) -> np.ndarray:
-        """Logits of a split (images x 14 float32) with the averaged weights, in batches of one shape."""
+        """Return the logits of a split (images x findings, float32) with the averaged weights."""
         self.network.eval()
         weights = self._averaged_weights()
         parts = []
@@ -282,7 +279,7 @@ class Trainer:
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
     def _averaged_weights(self) -> dict[str, torch.Tensor]:
-        """The weights to score: averaged, with BatchNorm statistics as the mean over all processes."""
+        """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
         if self.platform.size == 1:
             return self.averaged.state
         means = {name: self.averaged.state[name].clone() for name, _ in self.network.named_buffers()}
@@ -317,7 +314,7 @@ class Trainer:
                 "averaged": self.averaged.state,
                 "optimizer": self.optimizer.state_dict(),
                 "of_each_process": of_each,
-                "progress": self.progress.state(),
+                "progress": self.progress.model_dump(),
             }
             checkpoint.save(self.job.checkpoints, self.progress.step, state)
         self.saved_at = time.monotonic()
@@ -333,7 +330,7 @@ class Trainer:
         self.platform.restore_optimizer(self.optimizer, state["optimizer"])
         self.platform.restore_generator(own["generators"])
         self.loss_sum = self.platform.to_device(own["loss_sum"])
-        self.progress = Progress.restore(state["progress"])
+        self.progress = Progress(**state["progress"])
         self.resumed = True
         self._log(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
 
@@ -377,7 +374,7 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def _macro_auroc(labels: np.ndarray, logits: np.ndarray) -> float | None:
-    """Mean AUROC over the labels that have both classes, for the learning curve only."""
+    """Return the mean AUROC of the labels that have both classes, for the learning curve only."""
     from sklearn.metrics import roc_auc_score
 
     both = [k for k in range(labels.shape[1]) if 0 < labels[:, k].sum() < len(labels)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from timm.optim import param_groups_weight_decay
 from torch import nn
 
 from cxrbench.study.config import Recipe
@@ -44,8 +43,7 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
         network.set_grad_checkpointing(True)
     if recipe.prior_bias:
         _set_prior_bias(network, priors)
-    built: nn.Module = network
-    return built
+    return network  # type: ignore[no-any-return]
 
 
 def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
@@ -59,12 +57,6 @@ def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
         clipped = np.clip(priors, 1e-4, 1 - 1e-4)
         with torch.no_grad():
             biases[-1].copy_(torch.from_numpy(np.log(clipped / (1 - clipped))))
-
-
-def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: weights with decay, biases and norms without."""
-    groups: list[dict[str, Any]] = param_groups_weight_decay(network, weight_decay)
-    return groups
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

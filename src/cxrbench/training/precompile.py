@@ -11,29 +11,24 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from typing import Any
 
 from cxrbench import platforms
 from cxrbench.platforms import neuron_settings
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import write_json, write_text
+from cxrbench.study.files import write_json
 from cxrbench.training import failures
+from cxrbench.training.child import TRIAL
 from cxrbench.training.job import PRECOMPILED, Job, parse_events
-from cxrbench.training.torchrun import environment as surroundings
-from cxrbench.training.torchrun import launcher
+from cxrbench.training.start import trainer_command, trainer_environment
 
 TOOL = "neuron_parallel_compile"
-_TOTALS = {
-    "graphs": re.compile(r"Total graphs: (\d+)"),
-    "succeeded": re.compile(r"Total successful compilations: (\d+)"),
-    "failed": re.compile(r"Total failed compilations: (\d+)"),
-}
+_TOTALS = {"graphs": "graphs", "succeeded": "successful compilations", "failed": "failed compilations"}
 
 
 def precompile(job: Job) -> dict[str, Any]:
-    """Compile the graphs of ``job``'s cell; writes and returns work/precompile.json.
+    """Compile the graphs of ``job``'s cell; write and return work/precompile.json.
 
     Keys: ``seconds`` (wall time, of earlier tries too: all are paid), ``graphs``, ``succeeded``, ``failed``
     (of the last try that had new graphs; None when none had). A graph that does not compile is no error
@@ -44,7 +39,10 @@ def precompile(job: Job) -> dict[str, Any]:
         raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
     if reason := platforms.unavailable(job.platform):
         raise UserError(f"platform neuron cannot run here: {reason}")
-    environment = _environment(job)
+    # The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory.
+    settings = neuron_settings.environment(job.recipe.precision, job.recipe.compiler, os.environ)
+    retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
+    environment = retries | os.environ | settings | trainer_environment(job)
     if shutil.which(TOOL, path=environment["PATH"]) is None:
         raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
     with job.locked():
@@ -55,36 +53,35 @@ def _compile(job: Job, environment: dict[str, str]) -> dict[str, Any]:
     """Run Neuron's tool on a trial of ``job`` and keep its counts."""
     trial = job.model_copy(update={"work": job.work / "trial"})
     shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
-    write_text(trial.work / "job.json", trial.model_dump_json(indent=1))
-    log = job.work / "precompile.log"
-    started = time.monotonic()
+    log, kept, started = job.work / "precompile.log", job.work / PRECOMPILED, time.monotonic()
+    command = [TOOL, *trainer_command(trial, TRIAL)]
     with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(
-            command(trial), env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
-        )
+        done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False)
     output = log.read_text(encoding="utf-8", errors="replace")
-    kept = job.work / PRECOMPILED
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
-    found = {name: count if count is not None else before.get(name) for name, count in totals(output).items()}
-    result = {"seconds": round(before["seconds"] + time.monotonic() - started, 1), **found}
+    printed = _totals(output)
+    result = {
+        "seconds": round(before["seconds"] + time.monotonic() - started, 1),
+        **{name: before.get(name) if count is None else count for name, count in printed.items()},
+    }
     write_json(kept, result)
     shutil.rmtree(trial.work)
-    if reason := _reason(done.returncode, output):
+    if reason := _reason(done.returncode, output, printed["graphs"]):
         raise UserError(f"{job.cell}: {reason} (see {log})")
     return result
 
 
-def _reason(returncode: int, output: str) -> str | None:
-    """Why the cell's graphs are not in the cache, from the tool's output; None when they may be."""
+def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
+    """Return why the cell's graphs are not in the cache, from the tool's output; None when they may be."""
     # The tool's own exit code is 1 whatever the trial's was, and 0 when none of its compilers lived.
-    events = [event for line in output.splitlines() for event in parse_events(line)[0]]
-    if refused := next((event for event in events if event["event"] == "refused"), None):
-        return str(refused["message"])
-    graphs = totals(output)["graphs"]
+    messages: dict[str, str] = {}
+    for line in output.splitlines():
+        for event in parse_events(line)[0]:  # one process's failure makes others fail: the first one counts
+            messages.setdefault(event["event"], event.get("message", ""))
+    if "refused" in messages:
+        return messages["refused"]
     if returncode and graphs is None:
-        # One process's failure makes others fail: the first one counts.
-        failed = next((str(event["message"]) for event in events if event["event"] == "failed"), None)
-        error = failures.error_line(failed or output)
+        error = failures.error_line(messages.get("failed") or output)
         return f"{TOOL} ended with exit code {returncode}: {error}"
     if graphs == 0:
         return (
@@ -94,20 +91,7 @@ def _reason(returncode: int, output: str) -> str | None:
     return None
 
 
-def command(trial: Job) -> list[str]:
-    """The trial under Neuron's tool: started exactly as the runner starts the trainer."""
-    return [TOOL, sys.executable, *launcher(trial), "cxrbench.training.trial", str(trial.work / "job.json")]
-
-
-def _environment(job: Job) -> dict[str, str]:
-    """The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory."""
-    recipe = job.recipe
-    settings = neuron_settings.environment(recipe.precision, recipe.compiler, os.environ)
-    retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
-    return retries | os.environ | settings | surroundings(job)
-
-
-def totals(log: str) -> dict[str, int | None]:
-    """The counts that the tool prints at its end; None for what it did not print."""
-    printed = {name: regex.findall(log) for name, regex in _TOTALS.items()}
+def _totals(log: str) -> dict[str, int | None]:
+    """Return the counts that the tool prints at its end; None for those that it did not print."""
+    printed = {name: re.findall(rf"Total {words}: (\d+)", log) for name, words in _TOTALS.items()}
     return {name: int(found[-1]) if found else None for name, found in printed.items()}

@@ -1,4 +1,4 @@
-"""Runs a trainer as a child process and records its outcome, whatever that is.
+"""Run a trainer as a child process and record its outcome, whatever that is.
 
 The trainer's failure is a result (status, fingerprint, last lines). An interruption and the machine's trouble
 (no disk, no memory, no permission, a kill from outside) are not: no record is written, the state is kept, and
@@ -59,7 +59,7 @@ class _Attempts:
             return cls(now(), *host.commit())
 
     def begin(self, job: Job) -> Job:
-        """Count a start; returns its job, with more frequent checkpoints where earlier ones saved nothing."""
+        """Count a start; return its job, with more frequent checkpoints where earlier ones saved nothing."""
         saved = _saved(job)
         self.unsaved += self.cut_off and saved == self.saved
         self.count, self.cut_off, self.saved = self.count + 1, True, saved
@@ -68,11 +68,7 @@ class _Attempts:
         return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
 
     def progressed(self, start: Start, saved: int, own_fault: bool) -> bool:
-        """Whether a killed trainer got further than when it was killed before.
-
-        One that crashes must get beyond the step at which it crashed; one that is killed from outside may
-        only have had less time, so any step counts.
-        """
+        """Return whether a killed trainer got beyond its last crash, or took any step before a kill."""
         before, done = self.reached, max(start.step, saved)
         self.reached = max(done, -1 if before is None else before)
         if before is None:
@@ -81,7 +77,7 @@ class _Attempts:
 
 
 def run(job: Job, target: Path) -> Record:
-    """Train ``job`` and write its evidence to ``target``; returns the record.
+    """Train ``job`` and write its evidence to ``target``; return the record.
 
     Raises Interrupted (state saved, no record) and UserError (the user's mistake or the machine's trouble, or
     the cell is being trained already; no record, state kept).
@@ -113,49 +109,55 @@ def _train(job: Job, target: Path) -> Record:
         finally:
             write_json(job.attempts, vars(attempts))
         if outcome:
-            return _write_evidence(tried, start, attempts, outcome, target)
+            return _write_evidence(tried, start, attempts, *outcome, target)
 
 
 def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failure | None] | None:
-    """The status of a finished trainer and why; None when it is to be started again.
-
-    Raises Interrupted and, for the user's mistake and the machine's trouble, UserError.
-    """
-    ending, log = start.ending, _publishable(_output(job, start))
+    """Return the status of a finished trainer and why; None when it is to be started again."""
+    ending, log = start.ending, _publishable(job, start.log_from)
     attempts.cut_off = ending is Ending.KILLED
     if ending is not Ending.FINISHED:
         attempts.lost_in = start.phase
     if start.log_error:
         refusal = explained(start.log_error, job.work / LOG)
         raise refusal or _trouble(job, f"its log cannot be written: {start.log_error}", "mend that")
-    if ending is Ending.FINISHED:
-        return "ok", None
-    if ending is Ending.INTERRUPTED:
-        raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
-    if ending is Ending.REFUSED:
-        raise UserError(start.message)
-    if ending is Ending.TIMED_OUT:
-        stopped = f"stopped after {job.limits.hours:g} h"
-        return _failure(Diagnosis("timed_out", stopped, f"in phase {start.phase}"), start, log)
-    if ending is Ending.DIVERGED:
-        diverged = Diagnosis("diverged", "loss is not a number", normalise(start.message))
-        return _failure(diverged, start, log)
-    known = classify(log)
+    match ending:
+        case Ending.FINISHED:
+            return "ok", None
+        case Ending.INTERRUPTED:
+            raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
+        case Ending.REFUSED:
+            raise UserError(start.message)
+        case Ending.TIMED_OUT:
+            stopped = f"stopped after {job.limits.hours:g} h"
+            known: Diagnosis | None = Diagnosis("timed_out", stopped, f"in phase {start.phase}")
+        case Ending.DIVERGED:
+            known = Diagnosis("diverged", "loss is not a number", normalise(start.message))
+        case _:
+            known = classify(log)
     if known is None:
         if _to_be_resumed(job, start, attempts):
             return None
         error = start.message if start.reported is Ending.FAILED else log
-        return _failure(unknown(error, start.phase, start.signal), start, log)
-    if known.status == "out_of_memory" and job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0:
+        known = unknown(error, start.phase, start.signal)
+    no_memory = known.status == "out_of_memory"
+    if no_memory and job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0:
         attempts.micro_batch = job.micro_batch // 2
         return None
-    if known.remedy and not (known.status == "out_of_memory" and job.limits.memory_gib):
+    if known.remedy and not (no_memory and job.limits.memory_gib):
         raise _trouble(job, f"{known.kind} in phase {start.phase}: {known.fingerprint}", known.remedy)
-    return _failure(known, start, log)
+    assert known.status is not None
+    return known.status, Failure(
+        kind=known.kind,
+        fingerprint=known.fingerprint,
+        returncode=start.returncode if start.returncode >= 0 else None,
+        signal=start.signal,
+        last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
+    )
 
 
 def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
-    """Whether a trainer was killed after progress; UserError where nothing but the machine is the cause."""
+    """Return whether a trainer was killed after progress; UserError where only the machine is the cause."""
     if start.out_of_memory_kills and start.signal in (None, "SIGKILL"):
         what = f"the kernel killed a process for want of host memory, and the trainer ended in {start.phase}"
         raise _trouble(job, what, "free host memory or lower limits.micro_batch")
@@ -171,41 +173,27 @@ def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
 
 
 def _trouble(job: Job, what: str, remedy: str) -> UserError:
-    """The message about the machine's trouble, which is no result of the cell."""
+    """Return the message about the machine's trouble, which is no result of the cell."""
     return UserError(
         f"{job.cell}: {what}; {remedy}, then run this again: it goes on from what {job.work} has saved"
     )
 
 
-def _failure(diagnosis: Diagnosis, start: Start, log: str) -> tuple[Status, Failure]:
-    """Status and failure of a record."""
-    assert diagnosis.status is not None
-    return diagnosis.status, Failure(
-        kind=diagnosis.kind,
-        fingerprint=diagnosis.fingerprint,
-        returncode=start.returncode if start.returncode >= 0 else None,
-        signal=start.signal,
-        last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
-    )
-
-
 def _write_evidence(
-    job: Job, start: Start, attempts: _Attempts, outcome: tuple[Status, Failure | None], target: Path
+    job: Job, start: Start, attempts: _Attempts, status: Status, failure: Failure | None, target: Path
 ) -> Record:
     """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
-    status, failure = outcome
     facts = start.facts
+    if status != "ok" or attempts.count > 1:
+        _charge_lost_time(facts, attempts)
+    _charge_precompilation(job, facts)
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
-        log_file.write_text(_publishable(_text(job.work / LOG)), encoding="utf-8", newline="\n")
+        log_file.write_text(_publishable(job), encoding="utf-8", newline="\n")
         predictions = None
         if status == "ok":
             predictions = files.enter_context(written_aside(target / PREDICTIONS))
             shutil.copyfile(job.work / PREDICTIONS, predictions)
-        if status != "ok" or attempts.count > 1:
-            _charge_lost_time(facts, attempts.seconds, attempts.lost_in)
-        device = facts.pop("device", {"device": job.platform, "device_count": 0})
-        _charge_precompilation(job, facts)
         record = Record(
             cell=str(job.cell),
             status=status,
@@ -216,7 +204,7 @@ def _write_evidence(
             started=attempts.started,
             ended=now(),
             attempts=attempts.count,
-            host=_host(job, device),
+            host=_host(job, facts.pop("device", {"device": job.platform, "device_count": 0})),
             versions=facts.pop("versions", {}),
             recipe=job.recipe.model_dump(mode="json"),
             recipe_hash=job.recipe.hash(),
@@ -231,12 +219,12 @@ def _write_evidence(
     return record
 
 
-def _charge_lost_time(facts: dict[str, Any], seconds: float, phase: Phase) -> None:
-    """Charge what trainers did not report of their ``seconds`` to the ``phase`` in which they died."""
-    timing = facts.get("timing", {})
+def _charge_lost_time(facts: dict[str, Any], attempts: _Attempts) -> None:
+    """Charge the seconds that no trainer reported to the phase in which one died."""
+    timing = facts.setdefault("timing", {})
     reported = sum(timing.get(f"{phase}_seconds", 0.0) for phase in ("setup", "compile", "train", "evaluate"))
-    name = f"{phase}_seconds"
-    facts["timing"] = timing | {name: timing.get(name, 0.0) + max(0.0, seconds - reported)}
+    name = f"{attempts.lost_in}_seconds"
+    timing[name] = timing.get(name, 0.0) + max(0.0, attempts.seconds - reported)
 
 
 def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
@@ -244,9 +232,9 @@ def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
     path = job.work / PRECOMPILED
     if path.exists():
         done = json.loads(path.read_text(encoding="utf-8"))
-        facts["platform"] = facts.get("platform", {}) | {"precompile": done}
-        timing = facts.get("timing", {})
-        facts["timing"] = timing | {"compile_seconds": timing.get("compile_seconds", 0.0) + done["seconds"]}
+        facts.setdefault("platform", {})["precompile"] = done
+        timing = facts.setdefault("timing", {})
+        timing["compile_seconds"] = timing.get("compile_seconds", 0.0) + done["seconds"]
 
 
 def _host(job: Job, device: dict[str, Any]) -> Host:
@@ -272,24 +260,13 @@ def _check_writable(target: Path) -> None:
 
 
 def _saved(job: Job) -> int:
-    """Optimizer steps of the newest checkpoint; -1 without one."""
+    """Return the optimizer steps of the newest checkpoint; -1 without one."""
     return next((steps for steps, _ in checkpoints(job.checkpoints)), -1)
 
 
-def _output(job: Job, start: Start) -> str:
-    """The output of the last start of the trainer."""
-    with open(job.work / LOG, "rb") as file:
-        file.seek(start.log_from)
-        return file.read().decode(errors="backslashreplace")
-
-
-def _text(log: Path) -> str:
-    """A whole log, whatever its bytes."""
-    return log.read_bytes().decode(errors="backslashreplace")
-
-
-def _publishable(log: str) -> str:
-    """A log with this machine's folders replaced by short names."""
+def _publishable(job: Job, first: int = 0) -> str:
+    """Return the log from byte ``first`` on, with short names for this machine's folders."""
+    log = (job.work / LOG).read_bytes()[first:].decode(errors="backslashreplace")
     for folder, name in ((str(Path.cwd()), "."), (sys.prefix, "<env>"), (sys.base_prefix, "<python>")):
         log = log.replace(folder, name)
     return log.replace(str(Path.home()), "~")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,16 +19,15 @@ _TIMEOUT_SECONDS = 2.0
 
 
 @contextmanager
-def watching(enabled: bool, on_notice: Callable[[], None], every: float = _ASK_SECONDS) -> Iterator[None]:
+def watching(enabled: bool, on_notice: Callable[[], None]) -> Iterator[None]:
     """Call ``on_notice`` once, from a thread, when EC2 announces that this instance will go."""
     done = threading.Event()
 
     def watch() -> None:
-        while not done.is_set():
-            if _announced():
-                on_notice()
+        while not _announced():
+            if done.wait(_ASK_SECONDS):
                 return
-            done.wait(every)
+        on_notice()
 
     if enabled:
         threading.Thread(target=watch, daemon=True).start()
@@ -40,12 +38,12 @@ def watching(enabled: bool, on_notice: Callable[[], None], every: float = _ASK_S
 
 
 def _announced() -> bool:
-    """Whether the metadata item exists; a machine without the address is never interrupted."""
-    base = os.environ.get(METADATA_VARIABLE, _ADDRESS).rstrip("/")
+    """Return whether the metadata item exists; a machine without the address is never interrupted."""
+    base = os.environ.get(METADATA_VARIABLE, _ADDRESS).rstrip("/") + "/latest"
     try:
-        token = _ask(f"{base}/latest/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
-        _ask(f"{base}/latest/meta-data/spot/instance-action", "GET", {"X-aws-ec2-metadata-token": token})
-    except (urllib.error.URLError, TimeoutError, OSError):
+        token = _ask(f"{base}/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+        _ask(f"{base}/meta-data/spot/instance-action", "GET", {"X-aws-ec2-metadata-token": token})
+    except OSError:
         return False  # 404: no notice
     return True
 

@@ -6,20 +6,27 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from io import FileIO
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
 from cxrbench.evidence.record import LOG, Phase
 from cxrbench.study.files import write_text
-from cxrbench.training import family, host, torchrun
+from cxrbench.training import family, host
 from cxrbench.training.job import Job, parse_events
-from cxrbench.training.progress import Display
 from cxrbench.training.spot import watching
+
+_LINE_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 
 
 class Ending(StrEnum):
@@ -72,47 +79,75 @@ class Start:
         return Ending.KILLED if self.signal else Ending.FAILED
 
 
+def trainer_command(job: Job, *options: str) -> list[str]:
+    """Write ``job`` to its work folder and return the command that trains it."""
+    path = job.work / "job.json"
+    write_text(path, job.model_dump_json(indent=1))
+    return [sys.executable, "-m", "cxrbench.training.child", str(path), *options]
+
+
+def trainer_environment(job: Job) -> dict[str, str]:
+    """Return the number of threads, and a PATH with the tools that came with the interpreter."""
+    threads = str(job.recipe.threads)
+    # Neuron's compiler lies there, and the interpreter may have been called by its path.
+    places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": os.pathsep.join(places)}
+
+
 def start_trainer(job: Job, seconds_before: float) -> Start:
     """Start the trainer once, follow it to its end, append its output to the log."""
-    write_text(job.work / "job.json", job.model_dump_json(indent=1))
-    environment = os.environ | torchrun.environment(job) | {"PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, *torchrun.launcher(job), "cxrbench.training.child", str(job.work / "job.json")]
+    command = trainer_command(job)
     start, kills_before = Start(), host.out_of_memory_kills()
     with (
         open(job.work / LOG, "ab", buffering=0) as log,
-        Display(str(job.cell)) as display,
+        _Display(str(job.cell)) as display,
         family.adopted() as kill,
         subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env=environment,
+            env=os.environ | trainer_environment(job) | {"PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C must reach the trainer only through us
         ) as child,
-        _killed_after(child, kill),
         _stops(child, kill, start) as stop,
         watching(job.limits.spot_notice, stop),
-        _deadline(kill, job.limits.hours * 3600 - seconds_before, start),
+        ThreadPoolExecutor(1) as thread,
     ):
-        assert child.stdout is not None
         start.log_from = log.seek(0, os.SEEK_END)
-        for line in child.stdout:
-            events, texts = parse_events(line.decode(errors="backslashreplace"))
-            for event in events:
-                _handle(event, start, display)
-            try:
-                log.write("".join(f"{text}\n" for text in texts).encode())
-            except OSError as error:  # a full disk: the trainer may still save
-                if start.log_error is None:
-                    stop()
-                start.log_error = error
+        reading = thread.submit(_read, child, start, display, log, stop)
+        try:
+            child.wait(max(0.0, job.limits.hours * 3600 - seconds_before))
+        except subprocess.TimeoutExpired:
+            start.timed_out = True
+        kill()  # what the trainer leaves behind too: it would hold the output open and cost money
+        reading.result()
     start.returncode = child.returncode
     start.out_of_memory_kills = host.out_of_memory_kills() > kills_before
     return start
 
 
-def _handle(event: dict[str, Any], start: Start, display: Display) -> None:
+def _read(
+    child: subprocess.Popen[bytes], start: Start, display: _Display, log: FileIO, stop: Callable[[], None]
+) -> None:
+    """Take in the trainer's events and append its other output to the log, on a thread of its own.
+
+    The main thread must not block here: a signal that another thread receives would not be handled.
+    """
+    assert child.stdout is not None
+    for line in child.stdout:
+        events, texts = parse_events(line.decode(errors="backslashreplace"))
+        for event in events:
+            _handle(event, start, display)
+        try:
+            log.write("".join(f"{text}\n" for text in texts).encode())
+        except OSError as error:  # a full disk: the trainer may still save
+            if start.log_error is None:
+                stop()
+            start.log_error = error
+
+
+def _handle(event: dict[str, Any], start: Start, display: _Display) -> None:
     """Take in one event of the trainer."""
     kind = event.pop("event")
     if kind == "phase":
@@ -129,27 +164,12 @@ def _handle(event: dict[str, Any], start: Start, display: Display) -> None:
 
 
 @contextmanager
-def _killed_after(child: subprocess.Popen[bytes], kill: Callable[[], None]) -> Iterator[None]:
-    """Kill what ``child`` leaves behind when it ends: it would hold its output open and cost money."""
-
-    def follow() -> None:
-        child.wait()
-        kill()
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    yield
-    thread.join()
-
-
-@contextmanager
 def _stops(
     child: subprocess.Popen[bytes], kill: Callable[[], None], start: Start
 ) -> Iterator[Callable[[], None]]:
-    """Pass SIGINT, SIGTERM and SIGHUP on to the trainer as a polite SIGTERM; the third one kills it.
+    """Pass signals on to the trainer as SIGTERM; kill it at the third. Yields a function that does the same.
 
-    Ctrl-C in a graph arrives twice (from the terminal and from Snakemake): that must stay polite.
-    Yields a function that asks as well.
+    Ctrl-C in a graph arrives twice, from the terminal and from Snakemake: it must not kill.
     """
 
     def ask(signum: int = 0, frame: FrameType | None = None) -> None:
@@ -170,19 +190,46 @@ def _stops(
             signal.signal(number, handler)
 
 
-@contextmanager
-def _deadline(kill: Callable[[], None], seconds: float, start: Start) -> Iterator[None]:
-    """Kill the trainer when its time is over."""
+class _Display:
+    """Progress on standard error: a bar on a terminal, else a line every few seconds."""
 
-    def over() -> None:
-        start.timed_out = True
-        kill()
+    def __init__(self, cell: str) -> None:
+        self._cell, self._line_at = cell, time.monotonic()
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task(cell, total=None, numbers="")
 
-    timer = threading.Timer(max(0.0, seconds), over)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # it may be killing, and must not go on to kill what is started next
+    def __enter__(self) -> _Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def phase(self, phase: str) -> None:
+        """Show the phase that the trainer entered."""
+        self._bar.update(self._task, numbers=phase)
+        self._print(phase)
+
+    def progress(
+        self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
+    ) -> None:
+        """Show that optimizer step ``step`` of ``steps`` is done."""
+        speed = f", {images_per_second:.0f} images/s" if images_per_second else ""
+        numbers = f"epoch {epoch}/{epochs}, loss {loss:.4f}{speed}"
+        self._bar.update(self._task, completed=step, total=steps, numbers=numbers)
+        if time.monotonic() - self._line_at >= _LINE_SECONDS:
+            self._line_at = time.monotonic()
+            self._print(f"step {step}/{steps}, {numbers}")
+
+    def _print(self, text: str) -> None:
+        if self._bar.disable:
+            print(f"{self._cell}: {text}", file=sys.stderr, flush=True)

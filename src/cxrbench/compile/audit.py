@@ -1,4 +1,4 @@
-"""Audits of many networks as rows of one table; captures are cached. Imports no torch."""
+"""Audits of many networks as rows of one table: captured (and cached), or recorded. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ import pandas as pd
 from cxrbench.compile.facts import Facts, Setting, facts_of
 from cxrbench.compile.networks import family_of
 from cxrbench.compile.rules import CORE_GIB, flagged, verdicts
+from cxrbench.evidence.sums import updated_sums
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import sha256_json, write_json
+from cxrbench.study.files import sha256_json, write_csv, write_json
 from cxrbench.training.plan import must_be_architectures
 
 FORMAT = 2  # of cached facts: raise it when facts are counted in another way
 FEW = 4  # networks per process; fewer are not worth the seconds that another import of torch takes
+FILE = Path("audit/audit.csv")  # below data/recorded
+KEY = ["pixels", "batch", "precision", "architecture"]
 PACKAGES = ("torch", "torch_xla", "timm")
+_TEXTS = dict.fromkeys(("kernels", *PACKAGES), str)  # "3" and "2.9" are not numbers here
 
 
 def survey(
     architectures: Iterable[str], setting: Setting, cache: Path, say: Callable[[str], None]
 ) -> pd.DataFrame:
-    """Return a row per network: name, family, setting, facts, flagged rules, versions.
+    """Return a row per network, from ``cache`` where it was captured with these versions and setting.
 
-    Facts are kept in ``cache`` under versions and setting. Raises UserError for an unknown name before
-    anything is captured.
+    Raises UserError for an unknown name before anything is captured.
     """
     names, versions = list(dict.fromkeys(architectures)), _versions()
     folder = cache / sha256_json({"format": FORMAT, "versions": versions, "setting": vars(setting)})[:16]
-    known = {name: facts for name in names if (facts := _read(folder / f"{name}.json"))}
+    known = {name: facts for name in names if (facts := _cached(folder / f"{name}.json"))}
     missing = [name for name in names if name not in known]
     must_be_architectures(missing, "without a name, `cxrbench audit` captures its own list")
     for number, (name, facts) in enumerate(_captured(missing, setting), start=1):
@@ -61,7 +64,7 @@ def _versions() -> dict[str, str]:
         ) from None
 
 
-def _read(path: Path) -> Facts | None:
+def _cached(path: Path) -> Facts | None:
     """Read cached facts; None when there are none, or the file is damaged (it is then written again)."""
     try:
         return facts_of(json.loads(path.read_text(encoding="utf-8")))
@@ -108,21 +111,34 @@ def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, s
 
 def explained(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of ``table``, each with the verdict of every rule."""
-    rows: list[dict[str, Any]] = []
-    for record in table.to_dict("records"):
-        values = {str(key): value for key, value in record.items()}
+    rows: list[dict[str, Any]] = table.to_dict("records")
+    for values in rows:
         setting = Setting(values["pixels"], values["batch"], values["precision"])
-        found = [
-            {
-                "rule": verdict.rule.name,
-                "of": verdict.rule.of,
-                "flagged": verdict.flagged,
-                "found": verdict.found,
-                "says": verdict.rule.says,
-                "ground": verdict.rule.ground,
-                "source": verdict.rule.source,
-            }
-            for verdict in verdicts(facts_of(values), setting)
-        ]
-        rows.append(values | {"verdicts": found})
+        values["verdicts"] = verdicts(facts_of(values), setting)
     return rows
+
+
+def read_audit(recorded: Path) -> pd.DataFrame:
+    """Read the table below ``recorded``, one row per network and setting; empty when nothing was recorded."""
+    path = recorded / FILE
+    if not path.exists():
+        return pd.DataFrame(columns=KEY)
+    try:
+        table = pd.read_csv(path, keep_default_na=False, dtype=_TEXTS)
+        for values in table.to_dict("records"):
+            facts_of(values)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path}: {error}; restore it with git, or record it again") from None
+    if missing := [name for name in KEY if name not in table]:
+        raise UserError(f"{path}: columns are missing: {', '.join(missing)}; restore it with git")
+    return table
+
+
+def record_audit(table: pd.DataFrame, recorded: Path) -> Path:
+    """Put the rows of ``table`` into the recorded table, in place of equal keys, and update the sums."""
+    before = read_audit(recorded)
+    if len(before):
+        table = pd.concat([before, table]).drop_duplicates(KEY, keep="last")
+    with updated_sums(recorded):
+        write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, True, True, True]))
+    return recorded / FILE

@@ -1,0 +1,75 @@
+"""Steps of the trainer outside a cell's training: to measure them, and to trace every graph of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, count
+
+from torch import nn
+
+from cxrbench.datasets.packed import Packed
+from cxrbench.platforms.base import Platform
+from cxrbench.study.config import Limits, Recipe
+from cxrbench.training.batches import Batch
+from cxrbench.training.job import Job
+from cxrbench.training.loop import Trainer
+
+TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
+TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
+
+
+class Steps:
+    """Optimizer steps of a new network, in whole batches; nothing is evaluated, saved or reported.
+
+    ``done`` steps of the schedule count as taken.
+    """
+
+    def __init__(
+        self, architecture: str, platform: Platform, recipe: Recipe, packed: Packed, done: int = 0
+    ) -> None:
+        job = Job(
+            dataset=packed.folder.name,
+            architecture=architecture,
+            platform=platform.name,
+            seed=0,
+            recipe=recipe,
+            limits=Limits(),
+            packed=packed.folder,
+            work=packed.folder / "no-checkpoints",
+            micro_batch=recipe.batch,
+        )
+        self._trainer = Trainer(job, packed, platform, stop=lambda: False)
+        self._trainer.progress.step = done
+
+    @property
+    def network(self) -> nn.Module:
+        """The network; after a step its parameters have that step's gradients."""
+        return self._trainer.network
+
+    def batches(self) -> Iterator[Batch]:
+        """The augmented batches of epoch after epoch, without end."""
+        return chain.from_iterable(map(self._trainer.epoch_batches, count()))
+
+    def take(self, batches: Iterator[Batch], steps: int = 1) -> None:
+        """Take optimizer steps on ``batches``; the device may still be at work afterwards."""
+        self.network.train()
+        for _ in range(steps):
+            self._trainer.step(batches)
+            self._trainer.progress.step += 1
+
+    def loss(self) -> float:
+        """Return the sum of the losses since the last call, read from the device."""
+        total = float(self._trainer.loss_sum.cpu())
+        self._trainer.loss_sum = self._trainer.fresh_loss()
+        return total
+
+
+def run_trial(job: Job, packed: Packed, platform: Platform) -> None:
+    """Run every graph of ``job``'s cell: two short epochs, and one batch of each part that is evaluated."""
+    recipe = job.recipe.model_copy(update={"epochs": min(TRIAL_EPOCHS, job.recipe.epochs)})
+    trainer = Trainer(job.model_copy(update={"recipe": recipe}), packed, platform, stop=lambda: False)
+    trainer.steps_per_epoch = min(TRIAL_STEPS, trainer.steps_per_epoch)
+    for split in ("val", "test"):
+        trainer.rows[split] = trainer.rows[split][: job.micro_batch * platform.size]
+    trainer.run()
+    trainer.report_facts()
