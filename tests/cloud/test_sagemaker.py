@@ -16,7 +16,7 @@ import pytest
 
 from conftest import ROOT, TINY, cxrbench
 from cxrbench.cloud.bundle import NEEDED, pins, write_bundle
-from cxrbench.cloud.job import INSTANCES, Order, check, estimator_arguments, training_job
+from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study

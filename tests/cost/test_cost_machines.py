@@ -16,7 +16,7 @@ from conftest import ROOT
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import comparable, cost_table, hours_of, pricing_of
 from cxrbench.cost.regimes import ranking_sentences, regime_table
-from cxrbench.cost.tables import write_cost_tables
+from cxrbench.cost.write import write_cost_tables
 from cxrbench.evidence.record import Timing
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.items import tables

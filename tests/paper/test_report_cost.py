@@ -19,7 +19,7 @@ from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.projection import SPREAD, projection_table
-from cxrbench.cost.tables import write_cost_tables
+from cxrbench.cost.write import write_cost_tables
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import tabular

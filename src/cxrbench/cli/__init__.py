@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, cost, data, evidence, report, results, sagemaker, train
+from cxrbench.cli import audit, cost, data, evidence, report, sagemaker, scores, train
 from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
@@ -66,10 +66,10 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "expected": evidence.expected,
     },
     "4. What follows: scores, money, claims": {
-        "evaluate": results.evaluate,
-        "power": results.power,
+        "evaluate": scores.evaluate,
+        "power": scores.power,
         "cost": cost.app,
-        "claims": results.claims,
+        "claims": scores.claims,
         "audit": audit.audit,
     },
     "5. Paper and measurements of speed": {"report": report.app, "schema": schema},

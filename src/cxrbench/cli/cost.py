@@ -256,6 +256,6 @@ def cost_report(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Write every table of the paper's section on cost: regimes, spot, break-even, decisions, projections."""
-    from cxrbench.cost.tables import write_cost_tables
+    from cxrbench.cost.write import write_cost_tables
 
     write_cost_tables(results, study, prices, recorded)

@@ -54,7 +54,7 @@ def sagemaker_job(
     ] = False,
 ) -> None:
     """Print the request of a training job (for `aws sagemaker create-training-job --cli-input-json`)."""
-    from cxrbench.cloud.job import INSTANCES, Order, check, estimator_arguments, training_job
+    from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
 
     if image is None and instance in INSTANCES:
         image = INSTANCES[instance].image

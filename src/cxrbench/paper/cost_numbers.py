@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.cost.costs import EXCLUDED
 from cxrbench.cost.porting import CASES, SCENARIOS, reservations
 from cxrbench.cost.projection import SPREAD
-from cxrbench.cost.tables import SENTENCES
+from cxrbench.cost.write import SENTENCES
 from cxrbench.paper.fmt import listed, number, span, words
 from cxrbench.paper.latex import escape
 from cxrbench.paper.results import Results

@@ -1,7 +1,7 @@
 """The paper's tables about money, and how a table names a machine and writes dollars.
 
 Each table shows for every row the word measured, proxy, projected or published, and region, basis and date
-of the price in it. The CSV files of :mod:`cxrbench.cost.tables` are read here and nothing is computed.
+of the price in it. The CSV files of :mod:`cxrbench.cost.write` are read here and nothing is computed.
 """
 
 from __future__ import annotations

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import pandas as pd
-
-if TYPE_CHECKING:
-    from cxrbench.paper.results import Results
 
 UNDEFINED = "undefined"
 Row = dict[str, str]  # head of a column: text
@@ -17,11 +14,21 @@ Table = tuple[pd.DataFrame, str]  # texts, and the preamble of the LaTeX tabular
 Columns = dict[str, str | Callable[[Any], str]]  # see `row`
 
 
-def table(preamble: str) -> Callable[[Callable[[Results], Iterable[Row]]], Callable[[Results], Table]]:
+class CsvFiles(Protocol):
+    """What a build has made, as :class:`cxrbench.paper.results.Results` reads it."""
+
+    def csv(self, name: str) -> pd.DataFrame:
+        """Return a table by its name."""
+
+
+Read = TypeVar("Read", bound=CsvFiles)
+
+
+def table(preamble: str) -> Callable[[Callable[[Read], Iterable[Row]]], Callable[[Read], Table]]:
     """Decorate a function that returns or yields the rows of a table with ``preamble``."""
 
-    def decorate(rows: Callable[[Results], Iterable[Row]]) -> Callable[[Results], Table]:
-        def made(read: Results) -> Table:
+    def decorate(rows: Callable[[Read], Iterable[Row]]) -> Callable[[Read], Table]:
+        def made(read: Read) -> Table:
             return pd.DataFrame(list(rows(read))), preamble
 
         return made
@@ -29,7 +36,7 @@ def table(preamble: str) -> Callable[[Callable[[Results], Iterable[Row]]], Calla
     return decorate
 
 
-def csv_table(name: str, preamble: str, columns: Columns) -> Callable[[Results], Table]:
+def csv_table(name: str, preamble: str, columns: Columns) -> Callable[[CsvFiles], Table]:
     """Return the function that writes a CSV of the graph as a table."""
     return table(preamble)(lambda read: rows(read.csv(name), columns))
 

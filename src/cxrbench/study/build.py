@@ -89,7 +89,7 @@ def say(text: str) -> None:
 
 
 # What decides the result of a rule's command, below the package.
-SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/findings.py", "cli/results.py")
+SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/findings.py", "cli/scores.py")
 _ROOMS = ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
 REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py")
 

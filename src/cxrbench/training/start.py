@@ -24,7 +24,7 @@ from cxrbench.evidence.record import LOG, Phase
 from cxrbench.study.files import write_text
 from cxrbench.training import family, host
 from cxrbench.training.job import Job, parse_events
-from cxrbench.training.spot import watching
+from cxrbench.training.spot_notice import watching
 
 _LINE_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 
