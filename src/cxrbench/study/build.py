@@ -132,7 +132,7 @@ class CommandsSpeak(logging.Filter):
         super().__init__()
         self._live = set(live)
         self._jobs: dict[int, tuple[str, list[str]]] = {}  # rule and logs
-        self._ending = ""
+        self._ending, self._killed = "failed", False
 
     def filter(self, record: logging.LogRecord) -> bool:
         values, text = vars(record), record.getMessage()
@@ -145,12 +145,14 @@ class CommandsSpeak(logging.Filter):
                     self._show(rule, logs)
             case LogEvent.JOB_ERROR:
                 rule, logs = values["rule_name"], values["log"]
-                if not self._show(rule, logs):
-                    how, where = self._ending or "failed", f" (log: {', '.join(logs)})" if logs else ""
-                    say(f"cxrbench: the command of rule {rule} {how} without a message{where}")
+                shown = self._show(rule, logs)
+                if self._killed or not shown:
+                    silent = "" if shown else " without a message"
+                    where = f" (log: {', '.join(logs)})" if logs else ""
+                    say(f"cxrbench: the command of rule {rule} {self._ending}{silent}{where}")
                 return False
             case LogEvent.ERROR if "CalledProcessError" in text:
-                self._ending = _ending(text)
+                self._ending, self._killed = _ending(text)
                 return False
         return not text.startswith(
             ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete")
@@ -168,13 +170,15 @@ class CommandsSpeak(logging.Filter):
         return any(texts)
 
 
-def _ending(error: str) -> str:
-    """Return how a shell ended, from Snakemake's words about it."""
+def _ending(error: str) -> tuple[str, bool]:
+    """Return how a shell ended, from Snakemake's words about it, and whether a signal ended it."""
     if found := re.search(r"died with <Signals\.(\w+)", error):
-        return f"was killed by {found[1]}"
+        return f"was killed by {found[1]}", True
     found = re.search(r"exit status (\d+)", error)
     code = int(found[1]) if found else 0
-    return f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+    if code > 128:
+        return f"was killed by signal {code - 128}", True
+    return f"ended with exit code {code}", False
 
 
 def speak_for_commands(logger: logging.Logger, live: Iterable[str] = ()) -> None:
