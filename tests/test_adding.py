@@ -76,7 +76,7 @@ def test_each_entry_names_the_class_of_its_platform() -> None:
     }
     code = """if True:
         import importlib
-        from cxrbench.platform_names import ENTRIES
+        from cxrbench.study.platform_names import ENTRIES
         for name, entry in ENTRIES.items():
             module = importlib.import_module(f"cxrbench.platforms.{entry.module}")
             assert getattr(module, entry.cls).name == name, name

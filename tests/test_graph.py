@@ -320,7 +320,7 @@ def test_damaged_evidence_of_a_cell_that_is_trained_here_stops_nothing(built: Pa
         (("-n", "--config", asked(TINY, "cudda")), "unknown value 'cudda'; did you mean 'cuda'"),
         (
             ("-n", "--config", "datasets={phantom-32px: {source: phantm, pixels: 32, recipe: fast}}"),
-            "datasets.phantom-32px.source: unknown source 'phantm'; did you mean 'phantom'",
+            "datasets.phantom-32px.source: unknown value 'phantm'; did you mean 'phantom'",
         ),
         ((f"results/cells/phantom-32px/{TINY}/neuron/seed0/record.json",), "no recorded evidence"),
     ],

@@ -135,6 +135,6 @@ def test_the_study_knows_its_four_sizes() -> None:
     assert parse_study(study).dataset("c").folder == Path("data/raw/chestmnist")
     dataset["pixels"] = 32
     with pytest.raises(
-        UserError, match=r"datasets.c.pixels: unknown value 32; use one of 28, 64, 128 or 224"
+        UserError, match=r"datasets.c.pixels: unknown value '32'; use one of 28, 64, 128 or 224"
     ):
         parse_study(study)

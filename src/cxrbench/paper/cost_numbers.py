@@ -96,7 +96,7 @@ def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
 
 def _projection_values(projection: pd.DataFrame, backtest: pd.DataFrame) -> dict[str, str]:
     """Return what was projected, under which assumptions, and how far the same arithmetic was off."""
-    assumed = projection["assumptions"].dropna().str.split("; ").explode().unique()
+    assumed = dict.fromkeys(part for text in projection["assumptions"].dropna() for part in text.split("; "))
     tested = backtest.dropna(subset="error")
     inside = tested["measured"].between(tested["low"], tested["high"])
     shares = backtest.groupby(["device", "kind", "precision"])["share"].agg(["min", "max"])
@@ -104,7 +104,7 @@ def _projection_values(projection: pd.DataFrame, backtest: pd.DataFrame) -> dict
         "cost/projected": str(projection.loc[projection["why_not"].isna(), "architecture"].nunique()),
         "cost/not audited": str(projection["instance"].isna().sum()),
         "cost/precisions": escape(listed(projection["precision"])),
-        "cost/projection assumptions": escape("; ".join(assumed), 1000) if len(assumed) else r"\emph{none}",
+        "cost/projection assumptions": escape("; ".join(assumed), 1000) if assumed else r"\emph{none}",
         "cost/factor": f"{SPREAD:g}",
         "cost/factor measured": number((shares["max"] / shares["min"]).max(), ".1f", _NONE),
         "cost/tested": str(len(tested)),

@@ -304,6 +304,8 @@ def _keys(error: Any) -> list[str | int]:
     location = list(error["loc"])
     if location[:1] == ["datasets"]:
         del location[2:3]
+    if error["type"] == "union_tag_invalid":
+        location.append("source")
     return [part for part in location if part != "[key]"]
 
 
