@@ -57,7 +57,7 @@ def test_the_study_is_valid_and_lists_each_cell_once() -> None:
         ("datasets/nih", A_DATASET | {"pixles": 3}, "key 'datasets.nih.pixles'; did you mean 'pixels'"),
         (f"{NIH}/folder", GONE, "datasets.nih128-64px.folder: is missing; add it"),
         (f"{NIH}/source", GONE, "datasets.nih128-64px: key 'source' is missing; add it"),
-        (f"{NIH}/source", "nhi", "datasets.nih128-64px: unknown value 'nhi'; did you mean 'nih'"),
+        (f"{NIH}/source", "nhi", "datasets.nih128-64px.source: unknown value 'nhi'; did you mean 'nih'"),
         (f"{NIH}/recipe", "fp32", "datasets.nih128-64px.recipe: unknown recipe 'fp32'; did you mean"),
         ("datasets/demo", PHANTOM, "datasets.demo: drawn images, and only they"),
         ("datasets/phantom-nih", A_DATASET, "datasets.phantom-nih: drawn images, and only they"),

@@ -88,7 +88,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# What decides the result of a rule's command, below the package.
+# What decides the result of a rule's command, below the package; its top level always does.
 SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/findings.py", "cli/scores.py")
 _ROOMS = ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
 REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py")
@@ -96,7 +96,7 @@ REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan
 
 def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
     """Return the files of ``package`` that match, without caches and those of an editor."""
-    found = {path for pattern in patterns for path in package.glob(pattern) if path.is_file()}
+    found = {path for pattern in ("*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
     hidden = (".", "__pycache__")
     return sorted(p for p in found if not any(q.startswith(hidden) for q in p.relative_to(package).parts))
 
