@@ -57,7 +57,7 @@ class Archive:
         clusters = np.repeat(np.arange(patients), sizes).astype(np.int32)
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         labels = self.labels[np.repeat(self.starts[drawn], sizes) + within]
-        return Sample(np.arange(len(labels)), labels, np.empty(0), clusters, patients, by_patient=True)
+        return Sample(np.arange(len(labels)), labels, np.empty(0), clusters, patients, True, FINDINGS)
 
 
 @cache

@@ -13,7 +13,7 @@ from cxrbench.analysis.auroc import auroc
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.analysis.sample import Sample, sample_of
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.evidence.predictions import LABELS, SCORES
+from cxrbench.evidence.predictions import predictions_table
 
 PREVALENCE = 0.05
 LOOPED = 3  # replicates that scikit-learn is timed on, then scaled: it takes a second for each
@@ -55,9 +55,8 @@ def _predictions(images: int, patients: int, seed: int) -> pd.DataFrame:
         labels = rng.random(shape) < PREVALENCE
         scores = 1 / (1 + np.exp(3 - labels - rng.normal(size=shape)))
         names = [f"{split}_{number:06d}.png" for number in range(images)]
-        part = pd.DataFrame({"image": names, "patient": patient, "split": split})
-        part[LABELS], part[SCORES] = labels.astype("uint8"), scores.astype("float32")
-        parts.append(part)
+        identity = pd.DataFrame({"image": names, "patient": patient, "split": split})
+        parts.append(predictions_table(identity, FINDINGS, labels, scores))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -16,8 +16,9 @@ import pandas as pd
 import psutil
 import pytest
 
+from columns import SCORES
 from conftest import SIZES, TINY, clone_of_the_tree, cxrbench
-from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.items import figures

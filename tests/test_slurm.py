@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import slurm_cluster
+from columns import SCORES
 from conftest import SIZES, TINY
-from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
+from columns import SCORES
 from cxrbench.analysis.auroc import average_precision
 from cxrbench.analysis.estimates import PLAIN, TUNED, estimate, estimate_cell
 from cxrbench.analysis.measures import IMAGE_LEVEL, POOLED
 from cxrbench.analysis.sample import sample_of, weight_blocks
 from cxrbench.analysis.thresholds import REFITS
-from cxrbench.evidence.predictions import SCORES
 
 from .synthetic import draw_predictions
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
+from columns import LABELS, SCORES
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
 from cxrbench.analysis.measures import DEFINITIONS, f1
 from cxrbench.analysis.sample import validation_of
 from cxrbench.analysis.thresholds import choose_thresholds
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.evidence.predictions import LABELS, SCORES
 
 from .synthetic import draw_predictions
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
+from columns import LABELS, SCORES
 from cxrbench.analysis.evaluate import evaluate, headline
 from cxrbench.analysis.f1_search import COLUMNS, PREVALENCES, crossing, f1_search, values_by_prevalence
 from cxrbench.analysis.measures import DEFINITIONS
 from cxrbench.analysis.sample import Sample, sample_of
-from cxrbench.evidence.predictions import LABELS, SCORES
 
 
 @pytest.fixture(scope="module")

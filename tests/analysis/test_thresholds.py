@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
+from columns import LABELS
 from cxrbench.analysis.sample import sample_of
 from cxrbench.analysis.thresholds import (
     REFITS,
@@ -14,7 +15,6 @@ from cxrbench.analysis.thresholds import (
     refitted,
     specificity_thresholds,
 )
-from cxrbench.evidence.predictions import LABELS
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 30))

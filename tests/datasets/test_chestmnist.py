@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from columns import LABELS, SCORES
 from cxrbench.analysis.auroc import auroc
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import data_present, pack, read_packed
-from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions, write_predictions
+from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.study.config import ChestMnistSource, parse_study
 from cxrbench.study.errors import UserError
 

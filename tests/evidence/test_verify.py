@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from columns import LABELS, SCORES
 from conftest import ROOT, cxrbench
-from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import read_sums, sums_of, write_sums
 from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
 from cxrbench.study.cells import find_cells
@@ -160,19 +161,31 @@ def but_first(rows: pd.DataFrame, column: str, value: Any) -> pd.Series:
     [
         (lambda rows: rows.drop(columns="patient"), "column patient is missing"),
         (lambda rows: rows.drop(columns="image"), "columns are missing: image"),
-        (lambda rows: rows.assign(image=range(len(rows))), "image must be one column of text"),
+        (lambda rows: rows.assign(image=range(len(rows))), "image must hold string values only, not integer"),
         (
             lambda rows: rows.astype({"score_Mass": str}),
-            "score_Mass must be one column of floating-point numbers",
+            "score_Mass must hold floating values only, not string",
         ),
-        (lambda rows: rows.assign(patient=[[1]] * len(rows)), "patient must be one column of whole numbers"),
-        (lambda rows: rows.assign(patient=but_first(rows, "patient", None)), "whole numbers, without gaps"),
-        (lambda rows: rows.assign(score_Mass=but_first(rows, "score_Mass", 1.5)), "is 1.5; scores are"),
-        (lambda rows: rows.assign(score_Mass=but_first(rows, "score_Mass", None)), "numbers, without gaps"),
-        (lambda rows: rows.assign(label_Hernia=2), "labels must be 0 or 1"),
+        (lambda rows: rows.assign(patient=[[1]] * len(rows)), "patient has the type list"),
+        (
+            lambda rows: rows.assign(patient=but_first(rows, "patient", None)),
+            "patient is empty in row 0",
+        ),
+        (
+            lambda rows: rows.assign(score_Mass=but_first(rows, "score_Mass", 1.5)),
+            "Mass is '1.5' in row 0",
+        ),
+        (
+            lambda rows: rows.assign(score_Mass=but_first(rows, "score_Mass", None)),
+            "Mass is 'nan' in row 0",
+        ),
+        (lambda rows: rows.assign(label_Hernia=2), "label_Hernia is '2' in row 0"),
         (lambda rows: rows.iloc[:0], "there are no rows"),
-        (lambda rows: rows.assign(image=but_first(rows, "image", rows["image"][1])), "occurs twice"),
-        (lambda rows: rows.assign(split="\x1b[2J"), r"images.\x1b[2J is 2923"),
+        (
+            lambda rows: rows.assign(image=but_first(rows, "image", rows["image"][1])),
+            "more than once in row 0",
+        ),
+        (lambda rows: rows.assign(split="\x1b[2J"), r"split is '\x1b[2J' in row 0"),
     ],
 )
 def test_malformed_predictions_are_named(recorded: Path, change, message: str) -> None:

@@ -9,11 +9,12 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from columns import SCORES
 from conftest import ROOT
 from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.parity import COLUMNS, parity
-from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.paper import figures, figures_platforms, tables
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.study.cells import Cell

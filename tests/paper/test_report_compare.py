@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from columns import LABELS, SCORES
 from conftest import ROOT, TINY, cxrbench
 from cxrbench.analysis.compare import Comparison, Line, compare, readable
 from cxrbench.analysis.evaluate import evaluate
-from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions, write_predictions
+from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits

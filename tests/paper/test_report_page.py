@@ -20,10 +20,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from columns import SCORES
 from conftest import ROOT, cxrbench
 from cxrbench.analysis.matrix import REFUSED
 from cxrbench.cli import app
-from cxrbench.evidence.predictions import SCORES, read_predictions, write_predictions
+from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import as_text

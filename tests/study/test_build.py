@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from columns import SCORES
 from conftest import ROOT, clone_of_the_tree, keep_recorded
-from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from spy import put_before
 from test_graph import CELL, OVERLAY, inputs_by_rule
 from test_terminal import shown_on_a_terminal

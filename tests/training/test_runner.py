@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from columns import SCORES
 from conftest import ROOT, TINY, a_job
-from cxrbench.evidence.predictions import SCORES, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe

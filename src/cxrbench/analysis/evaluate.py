@@ -23,7 +23,7 @@ from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, e
 from cxrbench.analysis.measures import calibration_by_chance, patient_sums, per_label_measures, totals_of
 from cxrbench.analysis.sample import Sample, weight_blocks
 from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
-from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.predictions import load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.files import write_csv
@@ -45,7 +45,7 @@ class Evaluation(NamedTuple):
 def evaluate(predictions: pd.DataFrame, *, replicates: int = 2000) -> Evaluation:
     """Return every metric of the test rows; thresholds come from the ``val`` rows only.
 
-    ``predictions`` are already checked (:mod:`cxrbench.analysis.foreign`); ``patient`` may be absent.
+    ``predictions`` are already checked (:mod:`cxrbench.evidence.predictions`); ``patient`` may be absent.
     ``replicates`` are draws of patients behind ``calibration_error_by_chance``. Raises UserError when there
     are no test rows.
     """
@@ -82,8 +82,6 @@ def evaluate_cell(record_path: Path, replicates: int) -> Evaluation:
 
 def evaluate_file(path: Path, replicates: int) -> Evaluation:
     """Return the metrics of a predictions file from anywhere, and notes on what it lacks."""
-    from cxrbench.analysis.foreign import load_predictions
-
     predictions, lacking = load_predictions(path)
     table, notes = evaluate(predictions, replicates=replicates)
     return Evaluation(table, [*lacking, *notes])

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.evidence.predictions import LABELS, SCORES
+from cxrbench.evidence.predictions import findings_of, labels_of, scores_of
 from cxrbench.study.errors import UserError
 
 BLOCK_BYTES = 32 << 20  # of weights held at a time
@@ -31,7 +30,7 @@ class Sample:
     clusters: np.ndarray
     n_clusters: int
     by_patient: bool
-    names: tuple[str, ...] = FINDINGS
+    names: tuple[str, ...]
 
     @property
     def n_images(self) -> int:
@@ -67,8 +66,9 @@ def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
         raise UserError(f"the predictions have no '{split}' rows, only: {found}; name one of these")
     by_patient = "patient" in rows
     clusters, count = _numbered(rows["patient" if by_patient else "image"].to_numpy())
-    labels, scores = rows[LABELS].to_numpy().astype(bool), rows[SCORES].to_numpy(dtype=np.float64)
-    return Sample(rows["image"].to_numpy(), labels, scores, clusters, count, by_patient)
+    labels, scores = labels_of(rows).astype(bool), scores_of(rows).astype(np.float64)
+    names = tuple(findings_of(rows))
+    return Sample(rows["image"].to_numpy(), labels, scores, clusters, count, by_patient, names)
 
 
 def validation_of(predictions: pd.DataFrame) -> Sample | None:

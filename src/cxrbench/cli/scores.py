@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cxrbench.analysis.power import Spread
 
 SOURCE = (
-    "Predictions as Parquet, or a record.json beside them. Columns: image; label_NAME (0 or 1) and score_NAME"
-    " (0 to 1) for each of the fourteen findings; patient and split (train, val, test) if known."
+    "Predictions as Parquet or CSV, or a record.json beside them. Columns: image; label_NAME (0 or 1) and"
+    " score_NAME (0 to 1) for each finding, whatever its name; patient and split (train, val, test) if known."
 )
 
 

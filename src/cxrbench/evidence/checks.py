@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from cxrbench.evidence.predictions import LABELS, SCORES
+from cxrbench.evidence.predictions import labels_of, scores_of
 from cxrbench.evidence.record import Record
 from cxrbench.study.config import Recipe
 from cxrbench.study.platform_names import ENTRIES, Entry
@@ -117,7 +117,7 @@ def score_problems(record: Record, predictions: pd.DataFrame) -> Iterator[str]:
     """Check that the validation scores have the macro AUROC of the last epoch: the same weights gave both."""
     recorded = record.history[-1].val_auroc if record.history else None
     part = predictions[predictions["split"] == "val"]
-    positive, ranks = part[LABELS].to_numpy(bool), part[SCORES].rank().to_numpy()
+    positive, ranks = labels_of(part).astype(bool), pd.DataFrame(scores_of(part)).rank().to_numpy()
     pairs = positive.sum(axis=0) * (~positive).sum(axis=0)
     if recorded is None or not pairs.any():
         if recorded is not None or pairs.any():

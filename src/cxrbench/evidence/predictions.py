@@ -1,84 +1,199 @@
-"""Per-image predictions of a cell: the Parquet file, written and checked."""
+"""Per-image predictions, of a cell or from anywhere: written, read and checked.
+
+The findings are those that the table's columns ``label_<finding>`` and ``score_<finding>`` name.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import types
 
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.study.errors import UserError
+from cxrbench.datasets.findings import SPLITS
+from cxrbench.study.errors import UserError, nearest
 from cxrbench.study.files import remedy, written_aside
 
-LABELS = [f"label_{finding}" for finding in FINDINGS]
-SCORES = [f"score_{finding}" for finding in FINDINGS]
+LABEL, SCORE = "label_", "score_"
+IDENTITY = ("image", "patient", "split")
+SHOWN = 3  # bad rows named in a message
+_RULES = {LABEL: "labels are 0 or 1", SCORE: "scores are probabilities between 0 and 1"}
+_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
+
+
+def findings_of(table: pd.DataFrame) -> list[str]:
+    """Return the findings of a predictions table, in the order of their columns."""
+    return [name.removeprefix(LABEL) for name in table.columns if name.startswith(LABEL)]
+
+
+def labels_of(table: pd.DataFrame) -> np.ndarray:
+    """Return the labels (n, L) of a predictions table."""
+    return table[[LABEL + finding for finding in findings_of(table)]].to_numpy()
+
+
+def scores_of(table: pd.DataFrame) -> np.ndarray:
+    """Return the scores (n, L) of a predictions table, in the order of its labels."""
+    return table[[SCORE + finding for finding in findings_of(table)]].to_numpy()
+
+
+def predictions_table(
+    identity: pd.DataFrame, findings: Sequence[str], labels: np.ndarray, scores: np.ndarray
+) -> pd.DataFrame:
+    """Return a predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``."""
+    parts = [
+        pd.DataFrame(values, columns=[prefix + finding for finding in findings])
+        for prefix, values in ((LABEL, labels.astype("uint8")), (SCORE, scores.astype("float32")))
+    ]
+    return pd.concat([identity.reset_index(drop=True), *parts], axis=1)
 
 
 def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
-    """Write a predictions table in the design's columns and types; ``patient`` is optional."""
-    columns = [name for name in ("image", "patient", "split") if name in table] + [*LABELS, *SCORES]
-    types = {**dict.fromkeys(LABELS, "uint8"), **dict.fromkeys(SCORES, "float32")}
-    types |= {"patient": "int64"} if "patient" in table else {}
+    """Write what :func:`predictions_table` returned."""
     with written_aside(path) as aside:
-        table[columns].astype(types).to_parquet(aside, index=False, compression="zstd", compression_level=19)
+        table.to_parquet(aside, index=False, compression="zstd", compression_level=19)
 
 
 def read_predictions(path: Path | str) -> pd.DataFrame:
     """Return a table that :func:`write_predictions` wrote; UserError naming what is wrong with it."""
     path = Path(path)
-    try:
-        with pq.ParquetFile(path) as file:
-            rows = file.read(use_threads=False)  # a thread for each column takes longer than its values
-        table = rows.select(_typed_columns(rows, path)).to_pandas(ignore_metadata=True)
-    except FileNotFoundError:
-        raise UserError(f"{path}: there are no such predictions") from None
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{path}: not a readable parquet file ({error}); {remedy(path)}") from None
-    _check_values(table, path)
+    if not path.exists():
+        raise UserError(f"{path}: there are no such predictions")
+    table = _read(path, todo := f"; {remedy(path)}")
+    for complaint in _complaints(table):
+        raise UserError(f"{path}: {complaint}{todo}")
+    for name in table:
+        kind = "string" if name in ("image", "split") else "floating" if name.startswith(SCORE) else "integer"
+        if (found := pd.api.types.infer_dtype(table[name], skipna=False)) != kind:
+            raise UserError(f"{path}: {name} must hold {kind} values only, not {found}{todo}")
     return table
 
 
-def _typed_columns(rows: pa.Table, path: Path) -> list[str]:
-    """Return our columns; UserError for one that is missing, repeated, incomplete or of another type."""
-    kinds = {
-        **dict.fromkeys(("image", "split"), ("text", types.is_string)),
-        **dict.fromkeys(("patient", *LABELS), ("whole numbers", types.is_integer)),
-        **dict.fromkeys(SCORES, ("floating-point numbers", types.is_floating)),
-    }
-    names = rows.column_names
-    if missing := [name for name in kinds if name not in names and name != "patient"]:
-        raise UserError(f"{path}: columns are missing: {', '.join(missing)}")
-    if rows.num_rows == 0:
-        raise UserError(f"{path}: there are no rows")
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        kind, is_kind = kinds.get(field.name, ("", None))
-        if is_kind and (not is_kind(field.type) or column.null_count or names.count(field.name) > 1):
-            raise UserError(
-                f"{path}: {field.name} must be one column of {kind}, without gaps; {remedy(path)}"
-            )
-    return [name for name in kinds if name in names]
+def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
+    """Return checked predictions from anywhere, and notes on what is missing but not needed.
+
+    Needed, in Parquet or CSV: ``image``, and for each finding ``label_<finding>`` (0 or 1) and
+    ``score_<finding>`` (0 to 1). Without ``split`` all rows are ``test``; without ``patient`` each image is
+    its own cluster (the metrics say so); ``train`` rows are left out. Raises UserError naming column and
+    first bad rows for anything that is wrong.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file; name a Parquet or CSV file of predictions")
+    table, notes = _read(path, "; write it again"), []
+    if "split" not in table:
+        table = table.assign(split="test")
+        notes.append("no split column: all rows count as test")
+    for complaint in _complaints(table):
+        raise UserError(f"{path}: {complaint}")
+    types = {name: "uint8" for name in table.columns if name.startswith(LABEL)}
+    types |= {name: "float64" for name in table.columns if name.startswith(SCORE)}
+    for name, kind in types.items():  # numbers may have come as text
+        table[name] = pd.to_numeric(table[name]).astype(kind)
+    trained_on = table["split"] == "train"
+    if trained_on.any():
+        table = table[~trained_on].reset_index(drop=True)
+        notes.append(f"{trained_on.sum()} train rows are left out")
+    if table.empty:
+        raise UserError(f"{path}: all rows are train rows; add test rows")
+    return table, notes
 
 
-def _check_values(table: pd.DataFrame, path: Path) -> None:
-    """Raise UserError for bad values, repeated images or patients in two splits."""
-    scores = table[SCORES].to_numpy()
-    bad = ~((scores >= 0) & (scores <= 1))
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise UserError(
-            f"{path}: {SCORES[column]} of image {table['image'].iloc[row]} is {scores[row, column]}; "
-            "scores are probabilities between 0 and 1"
-        )
-    if not ((labels := table[LABELS].to_numpy()) == (labels != 0)).all():
-        raise UserError(f"{path}: labels must be 0 or 1")
-    if (repeated := table["image"].duplicated()).any():
-        raise UserError(f"{path}: image {table['image'][repeated].iloc[0]} occurs twice")
-    if "patient" not in table:
-        return
+def _read(path: Path, todo: str) -> pd.DataFrame:
+    """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot."""
+    try:
+        if path.suffix.lower() == ".csv":
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)  # rows of more fields than the header
+                table = pd.read_csv(
+                    path, dtype={"image": str, "split": str}, index_col=False, low_memory=False
+                )
+            return table[[name for name in table.columns if _ours(name)]]
+        return _read_parquet(path, todo)
+    except (
+        OSError,
+        ValueError,
+        NotImplementedError,
+        pd.errors.ParserWarning,
+    ) as error:  # ArrowInvalid is a ValueError
+        kind = "CSV" if path.suffix.lower() == ".csv" else "Parquet"
+        reason = next(iter(str(error).splitlines()), "no reason is known")
+        raise UserError(f"{path}: not a readable {kind} file ({reason}){todo}") from None
+
+
+def _read_parquet(path: Path, todo: str) -> pd.DataFrame:
+    """Return our columns without what pandas noted about them."""
+    from pyarrow import ArrowException, parquet, types
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows = file.read(use_threads=False)  # a thread for each column takes longer than its values
+        rows = rows.select([k for k, name in enumerate(rows.column_names) if _ours(name)])
+        for k, field in enumerate(rows.schema):
+            if rows.column_names.count(field.name) > 1:
+                raise UserError(f"{path}: there are two columns {field.name}{todo}")
+            kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+            if not any(getattr(types, f"is_{plain}")(kind) for plain in _PLAIN):
+                raise UserError(f"{path}: {field.name} has the type {kind}; write texts or numbers")
+            if kind != field.type:
+                rows = rows.set_column(k, field.name, rows[field.name].cast(kind))
+        return rows.replace_schema_metadata(None).to_pandas()
+    except ArrowException as error:
+        raise ValueError(str(error)) from None
+
+
+def _ours(name: str) -> bool:
+    return name in IDENTITY or name.startswith((LABEL, SCORE))
+
+
+def _complaints(table: pd.DataFrame) -> Iterator[str]:
+    """Yield what is wrong in a predictions table, the first thing first."""
+    named = dict.fromkeys(name.partition("_")[2] for name in table.columns if name not in IDENTITY)
+    needed = ["image", "split", *(prefix + name for prefix in (LABEL, SCORE) for name in named)]
+    if missing := [name for name in needed if name not in table]:
+        hint = nearest(missing[0], list(table.columns), 1)
+        yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
+    if not named:
+        yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
+    if taken := named.keys() & {"macro", "all"}:
+        yield f"no finding can have the name {min(taken)}, which means all of them; choose another"
+    if table.empty:
+        yield "there are no rows; write at least one prediction"
+    for name in table.columns.intersection(IDENTITY):
+        if (bad := table[name].isna()).any():
+            or_not = ", or leave the column out" if name == "patient" else ""
+            yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
+    if (bad := ~table["split"].isin(SPLITS)).any():
+        yield f"split is {_rows(table, bad, 'split')}; use one of {', '.join(SPLITS)}"
+    if (bad := table["image"].duplicated(keep=False)).any():
+        yield f"image occurs more than once in {_rows(table, bad)}; keep one row per image"
+    for name in needed[2:]:
+        values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        good = np.isin(values, (0, 1)) if name.startswith(LABEL) else (values >= 0) & (values <= 1)
+        if not good.all():
+            yield f"{name} is {_rows(table, ~good, name)}; {_RULES[name.partition('_')[0] + '_']}"
+    if "patient" in table:
+        yield from _patients_in_two_splits(table)
+
+
+def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
     parts = table[["patient", "split"]].drop_duplicates()
-    if (shared := parts["patient"].duplicated()).any():
-        raise UserError(f"{path}: patient {parts['patient'][shared].iloc[0]} is in two splits")
+    shared = parts["patient"][parts["patient"].duplicated()].unique()
+    if len(shared):
+        bad = table["patient"] == min(shared)
+        first = ", ".join(sorted(table.loc[bad, "split"].unique()))
+        yield (
+            f"patient {min(shared)} is in {first} ({_rows(table, bad)}); {len(shared)} such patients in all: "
+            "split by patient, or thresholds and scores are not independent"
+        )
+
+
+def _rows(table: pd.DataFrame, bad: pd.Series | np.ndarray, column: str | None = None) -> str:
+    """Return the first bad rows by number and image, with their value in ``column``, and how many follow."""
+    numbers = np.flatnonzero(bad)
+    named = []
+    for k in numbers[:SHOWN]:
+        value = f"'{table[column].iloc[k]}' in " if column else ""
+        named.append(f"{value}row {k} (image {table['image'].iloc[k]})")
+    return ", ".join(named) + (f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else "")

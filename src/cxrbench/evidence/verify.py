@@ -22,7 +22,7 @@ from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
-from cxrbench.evidence.predictions import LABELS, SCORES, read_predictions
+from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
@@ -135,7 +135,8 @@ class _Rows:
 
     def problems(self, cell: Cell, record: Record, predictions: pd.DataFrame) -> list[str]:
         """Return what contradicts the record's counts, NIH's table or the study's split."""
-        rows = predictions.drop(columns=SCORES).sort_values("image", ignore_index=True)
+        rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
+        rows = rows.sort_values("image", ignore_index=True)
         hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
         digest = self._digests[cell] = hashlib.sha256(hashes.tobytes()).hexdigest()
         self._tables.setdefault(digest, rows)
@@ -172,8 +173,11 @@ class _Rows:
         if not (known := names.isin(table.index)).all():
             yield f"image {rows['image'][~known].iloc[0]} is not in NIH's label table"
             return
-        columns = ["patient", *LABELS]
-        wrong = rows[columns].to_numpy() != table.loc[names, ["patient", *FINDINGS]].to_numpy()
+        if odd := set(FINDINGS) ^ set(findings := findings_of(rows)):
+            yield f"the findings are not NIH's: {', '.join(sorted(odd))}"
+            return
+        columns = ["patient", *(LABEL + finding for finding in findings)]
+        wrong = rows[columns].to_numpy() != table.loc[names, ["patient", *findings]].to_numpy()
         for column in np.flatnonzero(wrong.any(axis=0)):
             first, count = rows["image"][wrong[:, column].argmax()], wrong[:, column].sum()
             what = f"{columns[column]} of image {first} ({count} in all)"
@@ -209,11 +213,14 @@ def _count_problems(rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[st
         found[f"images.{split}"] = len(part)
         if "patient" in part:
             found[f"patients.{split}"] = part["patient"].nunique()
-        sums = part[LABELS].to_numpy().sum(axis=0)
-        found |= {f"positive_images.{f}.{split}": int(n) for f, n in zip(FINDINGS, sums, strict=True)}
-    for name, number in found.items():
-        if counts.get(name) != number:
-            yield f"{name} is {number}, in the record's dataset {counts.get(name, 'nothing')}"
+        sums = dict(zip(findings_of(part), labels_of(part).sum(axis=0), strict=True))
+        found |= {f"positive_images.{finding}.{split}": int(count) for finding, count in sums.items()}
+    scored = tuple(f".{split}" for split in rows["split"].unique())
+    named = (name for name in counts if name.startswith("positive_images.") and name.endswith(scored))
+    for name in dict.fromkeys([*found, *named]):
+        number, recorded = found.get(name, "nothing"), counts.get(name, "nothing")
+        if number != recorded:
+            yield f"{name} is {number}, in the record's dataset {recorded}"
 
 
 def _commit_problems(root: Path, records: dict[Cell, Record], not_checked: list[str]) -> Iterator[str]:

@@ -156,7 +156,7 @@ def _load(job: Job) -> tuple[Packed, Platform]:
 def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
     import pandas as pd
 
-    from cxrbench.evidence.predictions import LABELS, SCORES, write_predictions
+    from cxrbench.evidence.predictions import predictions_table, write_predictions
 
     # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
     known = packed.index["patient"].notna().all()
@@ -164,9 +164,8 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
     parts = []
     for split, values in scores.items():
         rows = packed.rows(split)
-        part = packed.index.iloc[rows][identity].reset_index(drop=True)
-        part[LABELS], part[SCORES] = packed.labels()[rows], values
-        parts.append(part)
+        part = packed.index.iloc[rows][identity]
+        parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
     write_predictions(job.work / PREDICTIONS, pd.concat(parts, ignore_index=True))
 
 

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.synthetic import draw_predictions
+from columns import LABELS, SCORES
 from cxrbench.analysis.evaluate import evaluate
-from cxrbench.analysis.foreign import load_predictions
-from cxrbench.evidence.predictions import LABELS, SCORES
+from cxrbench.evidence.predictions import load_predictions
 from cxrbench.study.errors import UserError
-
-from .synthetic import draw_predictions
 
 
 @pytest.fixture
@@ -102,9 +101,14 @@ def test_a_sound_table_comes_back_without_notes(load, table):
         (lambda t: pd.concat([t, t.iloc[[5]]]), "image occurs more than once in row 5 .*keep one"),
         (lambda t: put(t, "patient", t["split"] == "test", 1), "patient 1.0 is in test, val .*1 such"),
         (lambda t: put(t, "patient", [3], np.nan), "patient is empty in row 3 .*leave the column out"),
-        (lambda t: t.drop(columns=["label_Mass", "score_Mass"]), "are missing: label_Mass, score_Mass"),
-        (lambda t: t.rename(columns={"label_Edema": "label_edema"}), "label_Edema; did you mean .*_edema'"),
+        (lambda t: t.drop(columns=["label_Mass", "score_Hernia"]), "are missing: label_Mass, score_Hernia"),
+        (
+            lambda t: t.rename(columns={"label_Edema": "label_edema"}),
+            "label_Edema, score_edema; did you mean .*_edema'",
+        ),
         (lambda t: t.drop(columns="image"), "columns are missing: image"),
+        (lambda t: t[["image", "patient", "split"]], "there are no columns label_NAME and score_NAME"),
+        (lambda t: t.rename(columns=lambda name: name.replace("Mass", "all")), "can have the name all"),
         (lambda t: t.iloc[:0], "there are no rows"),
         (lambda t: t.assign(split="dev"), "split is 'dev' in row 0 .*use one of train, val, test"),
         (lambda t: t.assign(split="train"), "all rows are train rows"),
@@ -143,3 +147,33 @@ def test_other_types_are_read_right(load, table):
     ):
         loaded, _ = load(table.astype(types))
         assert evaluate(loaded, replicates=2).table["value"].equals(before["value"])
+
+
+def test_other_findings_and_a_csv_are_read_alike(load, table, tmp_path):
+    few = table[["image", "patient", "split", "label_Mass", "score_Mass", "label_Edema", "score_Edema"]]
+    few = few.rename(columns=lambda name: name.replace("Edema", "Tube tip")).assign(age=40)
+    whole, _ = load(few)
+    few.to_csv(tmp_path / "few.csv", index=False)
+    assert list(whole) == list(few)[:-1]
+    text, notes = load_predictions(tmp_path / "few.csv")
+    assert notes == []
+    pd.testing.assert_frame_equal(text, whole, check_dtype=False)
+    scored = evaluate(text, replicates=2).table
+    assert set(scored["label"]) == {"Mass", "Tube tip", "macro", "all"}
+
+
+@pytest.mark.fault("a CSV of predictions that is no table", "one message with the file and the reason")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a readable CSV file"),
+        (b"image,label_A,score_A\na,1,0.5,3,4\nb\n", "not a readable CSV file|columns"),
+        (b'image,label_A,score_A\n"a,1,0.5\n', "not a readable CSV file|label_A"),
+        (b"\xff\xfe\x00", "not a readable CSV file"),
+        (b"image,label_A,score_A\na,yes,0.5\n", "label_A is 'yes' in row 0"),
+    ],
+)
+def test_a_csv_that_is_no_table_is_named(tmp_path, content, message):
+    (tmp_path / "p.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        load_predictions(tmp_path / "p.csv")

@@ -1,0 +1,8 @@
+"""Columns of predictions with the findings of NIH's radiographs."""
+
+from __future__ import annotations
+
+from cxrbench.datasets.findings import FINDINGS
+
+LABELS = [f"label_{finding}" for finding in FINDINGS]
+SCORES = [f"score_{finding}" for finding in FINDINGS]
