@@ -46,8 +46,7 @@ def cost_table(
 ) -> pd.DataFrame:
     """Return cost.csv for the runs in ``paths`` (:func:`runs_of`) at the prices in the file ``prices``.
 
-    With ``runs`` also ``usd_amortised``, USD of a run when that many share its compilation, and
-    ``amortised_over``.
+    With ``runs`` also ``usd_amortised``, USD of a run when so many share its compilation.
     """
     if target_auroc is not None and not 0 <= target_auroc <= 1:
         raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
@@ -79,34 +78,23 @@ def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[R
     the recorded run of the same cell, recipe and images follows it.
     """
     files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
-    records = [read_record(path) for path in files]
-    if recorded is None:
-        return [(record, "recorded") for record in records]
-    evidence, runs = EvidenceStore(recorded), []
-    for record in records:
-        cell = Cell.parse(record.cell)
-        kept = cell.folder(recorded) / RECORD
-        theirs = read_record(kept) if kept.exists() and not evidence.refused(cell) else None
+    evidence, runs = EvidenceStore(recorded) if recorded else None, []
+    for record in map(read_record, files):
+        theirs = evidence.record(Cell.parse(record.cell)) if evidence else record
         runs.append((record, "recorded" if record == theirs else "fresh"))
-        if theirs is not None and record != theirs and _same_work(record, theirs):
-            runs.append((theirs, "recorded"))
+        if theirs is not None and record != theirs and record.recipe_hash == theirs.recipe_hash:
+            images = {run.dataset.packed for run in (record, theirs) if run.dataset}
+            runs += [(theirs, "recorded")] if len(images) < 2 else []
     return runs
-
-
-def _same_work(record: Record, other: Record) -> bool:
-    """Return whether two runs of a cell have the same recipe and, where known, the same images."""
-    images = {run.dataset.packed for run in (record, other) if run.dataset}
-    return record.recipe_hash == other.recipe_hash and len(images) < 2
 
 
 def hours_of(runs: Iterable[tuple[Record, str]], target_auroc: float | None = None) -> pd.DataFrame:
     """Return what the cost of each run depends on: hours by phase, epochs, images, cores used, host and load.
 
-    ``hours_to_auroc`` is set-up, compilation and every epoch up to the first whose validation AUROC reaches
-    ``target_auroc``; NaN when none does. Hours include all attempts that led to the record.
+    Hours include all attempts that led to the record.
     """
     table = pd.DataFrame([_hours(record, origin, target_auroc) for record, origin in runs])
-    may_be_none = [name for name in ("target_auroc", "hours_to_auroc", "others_share") if name in table]
+    may_be_none = table.columns.intersection(["target_auroc", "hours_to_auroc", "others_share"])
     return table.astype(dict.fromkeys(may_be_none, float))
 
 
@@ -137,6 +125,7 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
 
 
 def _hours_to(record: Record, target: float | None) -> float | None:
+    """Return hours of set-up, compilation and epochs up to the first whose validation AUROC is ``target``."""
     seconds = record.timing.setup_seconds + record.timing.compile_seconds
     for epoch in record.history:
         seconds += epoch.train_seconds + epoch.eval_seconds
@@ -148,20 +137,18 @@ def _hours_to(record: Record, target: float | None) -> float | None:
 def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) for rows of :func:`hours_of`, sorted by cell.
 
-    A run is priced as the instance it ran on (measured), else as another (proxy), see :func:`priced_as`;
-    UserError when there is neither.
+    UserError when a run has no instance to be priced as (:func:`priced_as`).
     """
     if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
     instances = priced_as(hours, prices, pricing)
-    if instances.isna().any():
-        run = hours[instances.isna()].iloc[0]
-        own = f"{run['host_instance']} ({pricing.region}, {pricing.basis})"
+    for run in hours[instances.isna()].itertuples():
+        own = f"{run.host_instance} ({pricing.region}, {pricing.basis})"
         unpriced = f", and prices.csv has no price of {own}, which it ran on: add a row there, or"
         raise UserError(
-            f"config: prices.instances names no instance for platform '{run['platform']}' ({run['cell']})"
-            f"{unpriced if run['host_instance'] else ':'} add one to the config, for example "
-            f"'{run['platform']}: trn1.2xlarge'"
+            f"config: prices.instances names no instance for platform '{run.platform}' ({run.cell})"
+            f"{unpriced if run.host_instance else ':'} add one to the config, for example "
+            f"'{run.platform}: trn1.2xlarge'"
         )
     where = (pricing.region, pricing.basis, pricing.as_of)
     rates = pd.DataFrame([price(prices, instance, *where) for instance in instances.unique()])
@@ -189,32 +176,24 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     """
     table = hours.merge(rates.drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
-    for phase in PHASES:
-        table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
     table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
-    table["usd_total"] = table["hours_total"] * rate
+    for what in (*PHASES, "total", "to_auroc"):
+        table[f"usd_{what}"] = table[f"hours_{what}"] * rate
     same_kind = table["accelerated"] == (table["accelerators"] > 0)
     table["cores_paid"] = table["cores"]
     table["cores_used"] = np.minimum(table["used"], table["cores"]).where(same_kind)
     table["usd_used_cores"] = table["usd_total"] * table["cores_used"] / table["cores_paid"]
-    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / _positive(table["epochs"])
-    table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
-    table["usd_to_auroc"] = table["hours_to_auroc"] * rate
-    table["kind"] = np.where(table["instance"] == table["host_instance"], "measured", "proxy")
-    table["note"] = [_note(run) for run in table.itertuples()]
+    counts = table[["epochs", "images"]].where(lambda count: count > 0)  # NaN instead of zero
+    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / counts["epochs"]
+    table["usd_per_million_images"] = table["usd_train"] / counts["images"] * 1e6
+    proxy, failed = table["instance"] != table["host_instance"], table["status"] != "ok"
+    table["kind"] = np.where(proxy, "proxy", "measured")
+    host = "run on " + table["host_device"] + ", priced as " + table["instance"]
+    status = "ended as " + table["status"] + ": paid for, no usable model"
+    both = zip(host.where(proxy, ""), status.where(failed, ""), strict=True)
+    table["note"] = ["; ".join(filter(None, notes)) for notes in both]
     table["headline"] = headline(table)
     return _charge_failures(table)[list(COST_COLUMNS)]
-
-
-def _positive(counts: pd.Series) -> pd.Series:
-    """Return counts as divisors: NaN instead of zero."""
-    return counts.where(counts > 0)
-
-
-def _note(run: Any) -> str:
-    proxy = f"run on {run.host_device}, priced as {run.instance}" if run.kind == "proxy" else ""
-    failed = f"ended as {run.status}: paid for, no usable model" if run.status != "ok" else ""
-    return "; ".join(filter(None, [proxy, failed]))
 
 
 def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
@@ -230,14 +209,13 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     until = costs["usd_to_auroc"].where(reached, costs["usd_total"])
     groups = [costs[column] for column in _SAME_PRICE]
 
-    def per_success(spent: pd.Series, success: pd.Series) -> pd.Series:
-        successes = success.groupby(groups).transform("sum")
-        return spent.groupby(groups).transform("sum") / _positive(successes)
+    def total(values: pd.Series) -> pd.Series:
+        return values.groupby(groups).transform("sum")
 
     usable = costs["usd_total"].where(ok).groupby(groups)
     return costs.assign(
-        cost_to_usable=per_success(costs["usd_total"], ok),
-        cost_to_auroc=per_success(until, reached),
+        cost_to_usable=total(costs["usd_total"]) / total(ok).replace(0, np.nan),
+        cost_to_auroc=total(until) / total(reached).replace(0, np.nan),
         seeds=usable.transform("count"),
         usd_sd=usable.transform("std"),
     )
@@ -273,11 +251,11 @@ def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def _differences(chosen: pd.DataFrame) -> str:
     """Return what differs between platforms beside the platform, in words; empty: nothing."""
     runs = chosen.drop_duplicates("platform").set_index("platform").sort_index()
-    processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"]
+    processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"].map(short_processor)
     found = [
-        f"{name} differ: " + ", ".join(f"{where} {short_processor(value)}" for where, value in values.items())
+        f"{name} differ: {', '.join(values.index + ' ' + values)}"
         for name, values in (("processors", processors), ("origins", runs["origin"]))
         if values.nunique() > 1
     ]
     busy = ", ".join(runs.index[runs["busy"].astype(bool)])
-    return "; ".join([*found, *([f"busy machine: {busy}"] if busy else [])])
+    return "; ".join(found + ([f"busy machine: {busy}"] if busy else []))

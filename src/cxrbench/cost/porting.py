@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +33,11 @@ DECISION_COLUMNS = [
 
 
 class Case(NamedTuple):
-    """A run on a GPU (``pair[0]``) and on Trainium (``pair[1]``), with its instance-hours on each.
+    """A run on a GPU (``here``) and on Trainium (``there``), with its instance-hours on each."""
 
-    Published hours are the source's own; cases of one source are readings of the same comparison.
-    """
-
-    name: str
-    pair: tuple[str, str]
+    case: str
+    here: str
+    there: str
     hours: tuple[float, float]
     source: str
     kind: str = "published"
@@ -48,9 +47,9 @@ class Case(NamedTuple):
 
 _P4D, _GPU_HOURS = ("p4d.24xlarge", "trn1.32xlarge"), 8 * 24 * 30
 CASES = (
-    Case("30B model, run times as printed", _P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
-    Case("30B model, equal tokens", _P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER),
-    Case("fine-tuning", _P4D, (6553 / 3600, 6033 / 3600), _BLOG),
+    Case("30B model, run times as printed", *_P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
+    Case("30B model, equal tokens", *_P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER),
+    Case("fine-tuning", *_P4D, (6553 / 3600, 6033 / 3600), _BLOG),
 )
 
 
@@ -62,7 +61,7 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
     """
     parts = []
     for case in CASES:
-        on_sagemaker = case._replace(pair=("ml." + case.pair[0], "ml." + case.pair[1]))
+        on_sagemaker = case._replace(here=f"ml.{case.here}", there=f"ml.{case.there}")
         parts += [_at_every_price(some, prices, pricing) for some in (case, on_sagemaker)]
     for network, some in costs.groupby(["dataset", "architecture"]):
         parts.append(_own(" ".join(network), some, prices, pricing))
@@ -70,50 +69,39 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
 
 
 def _at_every_price(case: Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    at = pair_prices(prices, case.pair, pricing.region)
+    at = pair_prices(prices, (case.here, case.there), pricing.region)
     rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
     rows = pd.concat([at[["region", "basis", "as_of"]], rates * case.hours], axis=1)
-    runs = [
-        break_even_runs(PORTING_USD, *usd) for usd in zip(rows["usd_here"], rows["usd_there"], strict=True)
-    ]
+    runs = [break_even_runs(PORTING_USD, *usd) for usd in rows[rates.columns].to_numpy()]
     return rows.assign(
-        case=case.name,
-        kind=case.kind,
-        here=case.pair[0],
-        there=case.pair[1],
+        **{name: getattr(case, name) for name in ("case", "kind", "here", "there", "source")},
         saving=rows["usd_here"] - rows["usd_there"],
         porting=PORTING_USD,
         runs=runs,
-        source=case.source,
         note=np.where(np.isfinite(runs), case.note, "never: no saving"),
         **(rates * case.hours_sd).add_suffix("_sd"),
     )
 
 
 def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return what comparable runs of a network cost on the GPU and on Trainium at every price; a single row
-    with the reason where it did not run on both."""
+    """Return what comparable runs of a network cost on both sides at every price; a single row with the
+    reason where it did not run on both."""
     usable, platforms, missing = both_sides(costs)
     source = "this paper's cells"
-    if not missing:
-        runs, differs = comparable(usable)
-        ends = pd.DataFrame([runs[runs["platform"] == name].iloc[0] for name in platforms])
-        mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
-        note = "mean over seeds, failed attempts charged" + (f"; {differs}" if differs else "")
-        kind = " and ".join(ends["kind"].unique())
-        case = Case(name, tuple(ends["instance"]), mean, source, kind, note, sd)
-        return _at_every_price(case, prices, pricing)
-    run = costs[costs["platform"].isin(platforms)]
-    here, there = (
-        " and ".join(run.loc[run["platform"] == name, "instance"].unique()) or pricing.instances.get(name, "")
-        for name in platforms
-    )
-    row = {
-        "case": name, "kind": " and ".join(run["kind"].unique()) or "not run", "here": here, "there": there,
-        "region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD,
-        "source": source, "note": f"not run: {', '.join(missing)}",
-    }  # fmt: skip
-    return pd.DataFrame([row])
+    if missing:
+        run = costs[costs["platform"].isin(platforms)]
+        names = run.groupby("platform")["instance"].agg(lambda names: " and ".join(names.unique()))
+        here, there = (names.get(name, pricing.instances.get(name, "")) for name in platforms)
+        kind, note = " and ".join(run["kind"].unique()) or "not run", f"not run: {', '.join(missing)}"
+        row = Case(name, here, there, (math.nan, math.nan), source, kind, note)._asdict()
+        where = {"region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD}
+        return pd.DataFrame([row | where])
+    runs, differs = comparable(usable)
+    ends = pd.DataFrame([runs[runs["platform"] == name].iloc[0] for name in platforms])
+    mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
+    note = "; ".join(filter(None, ["mean over seeds, failed attempts charged", differs]))
+    kind = " and ".join(ends["kind"].unique())
+    return _at_every_price(Case(name, *ends["instance"], mean, source, kind, note, sd), prices, pricing)
 
 
 def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
@@ -138,7 +126,6 @@ def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> li
 
 
 def _amount(name: str, value: float) -> float:
-    """Return ``value``; UserError unless it is finite and zero or more."""
     if not math.isfinite(value) or value < 0:
         raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
     return value
@@ -150,9 +137,10 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
     A reservation is paid for every hour of its term, an on-demand instance for the hours it runs.
     """
     latest = newest(prices)
-    reserved = latest[latest["basis"].str.startswith("reserved")]
     demand = latest[latest["basis"] == "on_demand"]
-    both = reserved.merge(demand, on=["instance", "region"], suffixes=("", "_on_demand"))
+    both = latest[latest["basis"].str.startswith("reserved")].merge(
+        demand, on=["instance", "region"], suffixes=("", "_on_demand")
+    )
     return both[["instance", "region", "basis"]].assign(
         usd_reserved=both["usd_per_hour"],
         usd_on_demand=both["usd_per_hour_on_demand"],
@@ -162,27 +150,24 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
 
 
 class Scenario(NamedTuple):
-    """Four of the five numbers as a source's decision table draws its line, and where it leans.
-
-    No source states what a second platform goes on costing: ``ongoing`` is zero, an assumption.
-    """
+    """Four of the five numbers as a source's decision table draws its line, and where it leans."""
 
     spend: float  # USD per month
     porting: float  # USD
-    ongoing: float  # USD per month
     months: float
     capacity: float
     leans: str
     source: str
+    ongoing: float = 0.0  # USD per month; no source states it: zero is an assumption
 
 
 # The chapter's decision framework, CloudExpat's checklist, CloudRoute's scenarios.
 SCENARIOS = (
-    Scenario(50_000, PORTING_USD, 0.0, 12, 1.0, "GPU", f"{_CHAPTER}; horizon assumed"),
-    Scenario(200_000, PORTING_USD, 0.0, 12, 1.0, "Trainium", f"{_CHAPTER}; horizon assumed"),
-    Scenario(30_000, 4 * _WEEK_USD, 0.0, 12, 1.0, "GPU", f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * _WEEK_USD, 0.0, 24, 1.0, "Trainium", f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * _WEEK_USD, 0.0, 24, 0.5, "Trainium", f"{_EXPAT}; half the capacity, assumed"),
+    Scenario(50_000, PORTING_USD, 12, 1.0, "GPU", f"{_CHAPTER}; horizon assumed"),
+    Scenario(200_000, PORTING_USD, 12, 1.0, "Trainium", f"{_CHAPTER}; horizon assumed"),
+    Scenario(30_000, 4 * _WEEK_USD, 12, 1.0, "GPU", f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * _WEEK_USD, 24, 1.0, "Trainium", f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * _WEEK_USD, 24, 0.5, "Trainium", f"{_EXPAT}; half the capacity, assumed"),
 )
 
 
@@ -255,14 +240,14 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
             where = {key: row[key] for key in not_stated}
             ratios.append((name, _unchanged_times(row, " against ".join(pair)), where))
     rows = []
-    for (name, ratio, where), case in ((ratio, case) for ratio in ratios for case in SCENARIOS):
+    for (name, ratio, where), case in itertools.product(ratios, SCENARIOS):
         answer = decide(ratio, case.spend, case.porting, case.months, case.capacity, case.ongoing)
         row = {"architecture": name, "kind": ratio.kind, "ratio_low": ratio.low, "ratio_high": ratio.high}
-        row |= case._asdict() | where
+        row |= case._asdict() | where | {"verdict": answer.verdict}
         row["saved_low"], row["saved_high"] = answer.saving_per_month
         row["net_low"], row["net_high"] = answer.net_over_horizon
         row["break_even_to"], row["break_even_from"] = answer.months_to_break_even
-        rows.append(row | {"verdict": answer.verdict, "source": f"{ratio.source}; {case.source}"})
+        rows.append(row | {"source": f"{ratio.source}; {case.source}"})
     return pd.DataFrame(rows)[DECISION_COLUMNS]
 
 
@@ -278,18 +263,17 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
     A name with a slash: that of the recorded cells of that data set and network, priced as ``basis``.
     Otherwise a published one, the preprint's put at ``basis``. UserError when neither exists.
     """
-    ratio = PUBLISHED.get(architecture)
-    if ratio is None and "/" not in architecture:
+    pricing = pricing_of(study, basis=basis)
+    if "/" in architecture:
+        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
+    if architecture not in PUBLISHED:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
             f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
         )
-    if ratio and basis is None:
+    ratio, pair = PUBLISHED[architecture], study_pair(pricing)
+    if basis is None:
         return ratio
-    pricing = pricing_of(study, basis=basis)
-    if ratio is None:
-        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
-    pair = study_pair(pricing)
     if ratio is not PREPRINT or pair is None:
         raise UserError(
             f"the published ratio of '{architecture}' names no instances: it cannot be put at other prices; "
@@ -321,5 +305,5 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Rati
         usd.loc[trainium, "min"] / usd.loc[gpu, "max"],
         usd.loc[trainium, "max"] / usd.loc[gpu, "min"],
         "measured" if set(runs["kind"]) == {"measured"} else "proxy",
-        f"cells {dataset}/{architecture}" + (f"; {differs}" if differs else ""),
+        "; ".join(filter(None, [f"cells {dataset}/{architecture}", differs])),
     )

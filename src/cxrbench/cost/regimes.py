@@ -20,26 +20,20 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
     SageMaker's of it (ml.*) where the run was on that and the regime prices it: only prices can then turn a
     ranking. A run without a price under a regime, or an instance, has no row there.
     """
-    tables = []
-    if len(hours):
-        usual, own = priced_as(hours, prices, pricing), hours["host_instance"]
-        named = {*pricing.instances.values(), *usual.dropna(), *own}
-        some = prices[prices["instance"].isin(named) & (prices["region"] == pricing.region)]
-        for basis, date in _regimes(some):
-            rates = newest(some, date, basis=basis)
-            same = own.isin(rates["instance"]) & (own.str.removeprefix("ml.") == usual)
-            instances = own.where(same, usual)
-            if instances.isin(rates["instance"]).any():
-                costs = charge(hours.assign(instance=instances), rates)
-                costs.insert(0, "regime", f"{basis}, {date}" if date == UNDATED else f"{basis} up to {date}")
-                tables.append(costs)
+    if hours.empty:
+        return pd.DataFrame(columns=["regime"])
+    tables, usual, own = [], priced_as(hours, prices, pricing), hours["host_instance"]
+    named = {*pricing.instances.values(), *usual.dropna(), *own}
+    some = prices[prices["instance"].isin(named) & (prices["region"] == pricing.region)]
+    for place, date in sorted(set(zip(some["basis"].map(BASES.index), some["as_of"], strict=True))):
+        basis = BASES[place]
+        rates = newest(some, date or UNDATED, basis=basis)
+        same = own.isin(rates["instance"]) & (own.str.removeprefix("ml.") == usual)
+        runs = hours.assign(instance=own.where(same, usual))
+        if runs["instance"].isin(rates["instance"]).any():
+            tables.append(charge(runs, rates))
+            tables[-1].insert(0, "regime", f"{basis} up to {date}" if date else f"{basis}, {UNDATED}")
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["regime"])
-
-
-def _regimes(prices: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return every basis and date of ``prices``: bases in order, each from its oldest date to its newest."""
-    dates = {basis: sorted(set(rows["as_of"])) for basis, rows in prices.groupby("basis")}
-    return [(basis, date or UNDATED) for basis in BASES for date in dates.get(basis, [])]
 
 
 def ranking_sentences(table: pd.DataFrame) -> list[str]:
