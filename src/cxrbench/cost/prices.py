@@ -111,25 +111,19 @@ def _last_date(as_of: str) -> str:
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:
-    """Return the :func:`newest` price of ``instance``; NoPrice when there is none."""
+    """Return the :func:`newest` price of ``instance``; NoPrice, with what there is instead, if there is none."""
     rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
-    if rows.empty:
-        raise _no_price(prices, (instance, region, basis), as_of)
-    return rows.iloc[0]
-
-
-def _no_price(prices: pd.DataFrame, wanted: tuple[str, str, str], as_of: str | None) -> NoPrice:
-    """Name which of instance, region, basis and date has no row, and what there is instead."""
+    if len(rows):
+        return rows.iloc[0]
     of = ""
-    for column, name, link in zip(KEY, wanted, (" for ", " in ", ""), strict=True):
+    for column, name, link in zip(KEY, (instance, region, basis), (" for ", " in ", ""), strict=True):
         known = sorted(set(prices[column]))
         if name not in known:
             listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
             reason = f"no price{of} with {column} '{name}'{listed}"
-            return NoPrice(reason, f"add a row to prices.csv{nearest(name, known)}")
+            raise NoPrice(reason, f"add a row to prices.csv{nearest(name, known)}")
         prices, of = prices[prices[column] == name], f"{of}{link}{name}"
-    reason = f"no price of {wanted[0]} ({wanted[1]}, {wanted[2]}) up to {as_of}"
-    oldest = prices["as_of"].min()
-    return NoPrice(
-        reason, f"the oldest row is of {oldest}; add an older row to prices.csv or ask for a later date"
+    raise NoPrice(
+        f"no price of {instance} ({region}, {basis}) up to {as_of}",
+        f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a later date",
     )
