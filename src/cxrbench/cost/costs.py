@@ -44,10 +44,8 @@ def cost_table(
     target_auroc: float | None = None,
     runs: float | None = None,
 ) -> pd.DataFrame:
-    """Return cost.csv for the runs in ``paths`` (:func:`runs_of`) at the prices in the file ``prices``.
-
-    With ``runs`` also ``usd_amortised``, USD of a run when so many share its compilation.
-    """
+    """Return cost.csv for the runs in ``paths`` at the prices in the file ``prices``; with ``runs`` also
+    USD of a run when so many share its compilation."""
     if target_auroc is not None and not 0 <= target_auroc <= 1:
         raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
     if runs is not None and runs < 1:
@@ -72,10 +70,9 @@ def pricing_of(
 
 
 def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
-    """Return the runs in ``paths`` (record.json files, or folders) with their origin: recorded or fresh.
+    """Return the runs in ``paths`` (record.json files, or folders) with their origin.
 
-    Without ``recorded`` all count as recorded. With it, a record that differs from that root's is fresh, and
-    the recorded run of the same cell, recipe and images follows it.
+    Fresh is what differs from the record below ``recorded``; that of the same recipe and images follows it.
     """
     files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
     evidence, runs = EvidenceStore(recorded) if recorded else None, []
@@ -89,10 +86,7 @@ def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[R
 
 
 def hours_of(runs: Iterable[tuple[Record, str]], target_auroc: float | None = None) -> pd.DataFrame:
-    """Return what the cost of each run depends on: hours by phase, epochs, images, cores used, host and load.
-
-    Hours include all attempts that led to the record.
-    """
+    """Return what the cost of each run depends on, all attempts included: hours, images, cores, host."""
     table = pd.DataFrame([_hours(record, origin, target_auroc) for record, origin in runs])
     may_be_none = table.columns.intersection(["target_auroc", "hours_to_auroc", "others_share"])
     return table.astype(dict.fromkeys(may_be_none, float))
@@ -158,8 +152,8 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 
 def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
-    """Return the instance that each row of ``hours`` is priced as: the one it ran on where that has a price,
-    else a proxy: the EC2 instance of a SageMaker one (ml.*), then the study's for its platform, or NaN."""
+    """Return the instance of each row: the one it ran on where that has a price, else a proxy: the EC2
+    instance of a SageMaker one (ml.*), the study's for its platform, or NaN."""
     there = (prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)
     priced, ran_on = prices.loc[there, "instance"], hours["host_instance"]
     on_ec2 = ran_on.str.removeprefix("ml.")
@@ -170,9 +164,8 @@ def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
 
-    ``usd_total`` is the whole instance for all phases, ``usd_used_cores`` the share of it for the occupied
-    cores; NaN when the run used a kind of core that the instance is not counted in. ``usd_per_epoch`` is
-    training and evaluation, ``usd_per_million_images`` training alone.
+    The whole instance is paid in all phases; ``usd_used_cores`` is the share of the occupied cores, NaN for a
+    kind of core that the instance is not counted in. ``usd_per_million_images`` is of training alone.
     """
     table = hours.merge(rates.drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
@@ -197,12 +190,10 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
-    """Add what each group spent on a success: ``cost_to_usable``, ``cost_to_auroc``; and ``seeds``, its
-    usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
+    """Add what each group spent on a success: a usable model, or one that reached the target AUROC.
 
-    A group is the seeds of one network and platform at one price on one machine. A usable model costs all
-    that was spent over the number of usable models. A model of the target AUROC costs what was spent until
-    each seed reached it, and all that was spent on other seeds, over the number that did.
+    A group is the seeds of one network and platform at one price on one machine; its failed runs are paid by
+    the others. ``seeds`` are the usable ones, ``usd_sd`` their deviation (NaN for one run).
     """
     ok = costs["status"] == "ok"
     reached = ok & costs["usd_to_auroc"].notna()
@@ -232,9 +223,8 @@ def both_sides(costs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, str], list
 def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of one data set and network that compare its platforms, and what differs between them.
 
-    Platforms that run on the processor itself are compared on a processor that all of them ran on: quiet
-    before busy, recorded before fresh, then where there are most runs. Where they share none, and for
-    accelerators, whose host is part of what is bought, each platform's headline stands.
+    Platforms on the processor itself are compared on one that all of them ran on: quiet before busy, recorded
+    before fresh, then where most runs are. Otherwise, and for accelerators, each headline stands.
     """
     chosen = runs[headline(runs)]
     hosts = runs[~runs["platform"].isin(ACCELERATED)]

@@ -54,10 +54,9 @@ CASES = (
 
 
 def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return the runs until a port pays at every price, for published cases and the networks of ``costs``.
+    """Return the runs until a port pays at every price, for published cases and the networks of cost.csv.
 
-    ``costs`` are rows of cost.csv. Infinite ``runs``: there is no saving. NaN: a side was not run or has
-    no price, and ``note`` names it. ``usd_*_sd`` is over seeds.
+    Infinite ``runs``: there is no saving. NaN: a side was not run or has no price, and ``note`` names it.
     """
     parts = []
     for case in CASES:
@@ -101,7 +100,8 @@ def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing)
     mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
     note = "; ".join(filter(None, ["mean over seeds, failed attempts charged", differs]))
     kind = " and ".join(ends["kind"].unique())
-    return _at_every_price(Case(name, *ends["instance"], mean, source, kind, note, sd), prices, pricing)
+    here, there = ends["instance"]
+    return _at_every_price(Case(name, here, there, mean, source, kind, note, sd), prices, pricing)
 
 
 def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
@@ -132,10 +132,7 @@ def _amount(name: str, value: float) -> float:
 
 
 def reservations(prices: pd.DataFrame) -> pd.DataFrame:
-    """Return the utilisation (0 to 1) from which each reservation pays: its newest rate over that on demand.
-
-    A reservation is paid for every hour of its term, an on-demand instance for the hours it runs.
-    """
+    """Return the utilisation from which each reservation pays: its newest rate over that on demand."""
     latest = newest(prices)
     demand = latest[latest["basis"] == "on_demand"]
     both = latest[latest["basis"].str.startswith("reserved")].merge(
@@ -195,9 +192,8 @@ def decide(
 ) -> Decision:
     """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
 
-    ``spend``: USD per month paid for GPU training now. ``porting``: USD. ``horizon``: months that the model
-    will be trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had.
-    ``ongoing``: USD per month of engineering that the second platform needs as long as it is used.
+    ``spend`` and ``ongoing`` (engineering for the second platform): USD per month. ``porting``: USD.
+    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium can be had.
     """
     amounts = {"spend": spend, "porting budget": porting, "horizon": horizon, "ongoing engineering": ongoing}
     for name, value in amounts.items():
@@ -258,11 +254,8 @@ def _unchanged_times(row: dict, prices: str) -> Ratio:
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
-    """Return the cost ratio for ``architecture``.
-
-    A name with a slash: that of the recorded cells of that data set and network, priced as ``basis``.
-    Otherwise a published one, the preprint's put at ``basis``. UserError when neither exists.
-    """
+    """Return a published cost ratio, the preprint's put at ``basis``; for a name with a slash that of the
+    recorded cells of that data set and network."""
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
         return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))

@@ -66,8 +66,7 @@ COLUMNS = tuple(Price.columns())
 def read_prices(path: Path | str) -> pd.DataFrame:
     """Return the price table in ``path``: texts as ``str``, numbers as ``float64``, unknown ones NaN.
 
-    An undated price has the date ``""``. UserError with file, line and column for anything that is not a
-    price in US dollars with a source.
+    UserError with file, line and column for anything that is not a price in US dollars with a source.
     """
     rows = read_rows(path, Price)
     if not rows:
@@ -88,8 +87,8 @@ def read_prices(path: Path | str) -> pd.DataFrame:
 def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.DataFrame:
     """Return one row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
 
-    ``where``: values of columns that the rows must have. An undated price is taken only where no dated one
-    qualifies, and has the ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
+    ``where``: values of columns. An undated price is taken only where no dated one qualifies, with the
+    ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
     """
     if as_of is not None:
         prices = prices[prices["as_of"] <= _last_date(as_of)]
@@ -111,7 +110,7 @@ def _last_date(as_of: str) -> str:
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:
-    """Return the :func:`newest` price of ``instance``; NoPrice, with what there is instead, if there is none."""
+    """Return the :func:`newest` price of ``instance``; NoPrice when there is none."""
     rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
     if len(rows):
         return rows.iloc[0]
@@ -125,5 +124,6 @@ def price(
         prices, of = prices[prices[column] == name], f"{of}{link}{name}"
     raise NoPrice(
         f"no price of {instance} ({region}, {basis}) up to {as_of}",
-        f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a later date",
+        f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a later "
+        "date",
     )

@@ -1,8 +1,7 @@
 """Projected images per second where nothing was run: always a range, always labelled ``projected``.
 
-A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC is two FLOP) and moves
-``bytes`` through memory. A device does at best ``share x peak`` FLOP/s and its bandwidth in bytes/s; shares
-come from runs elsewhere with the same kind of network in the same precision.
+A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC is two FLOP). A device does
+at best ``share x peak`` FLOP/s; shares come from runs elsewhere with the same kind of network and precision.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ class Work(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """The share of the peak of a device in ``precision`` that some work reached, and its source.
-
-    Of our own runs also the cores of the device that did it, and images per second.
-    """
+    """The share of the peak of a device that some work reached; of our own runs also cores and images/s."""
 
     device: Device
     work: Work
@@ -115,12 +111,10 @@ def _peak(device: Device, precision: str) -> float:
 def project(
     work: Work, target: Device, cores: int, known: Iterable[Speed], precision: str = "fp32"
 ) -> dict[str, Any]:
-    """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``, with kind,
-    sources and a list of assumptions.
+    """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``.
 
-    NotProjected when no speed of ``known`` is :attr:`Speed.alike`, or ``target`` has no documented peak. The
-    range is that of the shares; those of a single device are taken as known to a factor of :data:`SPREAD`
-    only. The high end never passes the peak or what memory bandwidth allows.
+    The range is that of the shares of :attr:`Speed.alike` runs, those of a single device times and over
+    :data:`SPREAD`; its high end never passes the peak or what memory bandwidth allows.
     """
     usable = [s for s in known if s.alike == (work.kind, target.family, precision) and s.share > 0]
     if not usable:
@@ -154,11 +148,7 @@ def project(
 
 def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tuple[pd.DataFrame, list[str]]:
     """Return every network of the study on every instance with an accelerator, projected, or ``why_not``;
-    and all assumptions made.
-
-    Sizes and precisions are those of the study's data sets. All cores of an instance are used. ``error`` is
-    what the projection of that kind of network got wrong elsewhere.
-    """
+    and all assumptions made. ``error`` is what the projection of that kind of network got wrong elsewhere."""
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
     known, tested, where = [*measured, *PUBLISHED], backtest(measured), study.prices
     rates = newest(prices, where.as_of, region=where.region, basis=where.basis)
@@ -210,9 +200,7 @@ def _error(kind: str, family: str, tested: pd.DataFrame) -> str:
 def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
     """Return how wrong the projection is where something was run: one row per measurement.
 
-    ``error`` is the middle of the range (geometric) over what was measured, minus one. With three devices or
-    more of a family each is left out of its own projection; with fewer, each network and size is left out of
-    what its own device reached, because a run's own share only gives back what was measured.
+    ``error`` is the middle of the range (geometric) over what was measured, minus one.
     """
     kinds = list(dict.fromkeys(run.alike for run in measured))
     rows = []
@@ -230,7 +218,8 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
 
 
 def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
-    """Return which of ``group`` may stand in the projection of ``run``, and by which rule."""
+    """Return which of ``group`` may stand in the projection of ``run``, and by which rule: a run's own share
+    only gives back what was measured."""
     same = [other for other in group if other.device.name == run.device.name]
     if len({other.device.name for other in group}) >= MIN_DEVICES:
         return [other for other in group if other not in same], "leave one device out"
@@ -243,9 +232,8 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks,
     and quiet cells on a processor, a mean over seeds per network, size and precision.
 
-    A benchmark's share is of the matrix product measured beside it, its work the audit's: the FLOP that it
-    counts take grouped convolutions for dense ones. A processor has no documented peak, so the share of a
-    cell there is of one TFLOP/s and each machine is a family of its own.
+    A benchmark's peak is the matrix product beside it, its work the audit's. A processor has no documented
+    peak: the share of a cell there is of one TFLOP/s, and each machine is a family of its own.
     """
     audit, found = read_audit(recorded), []
     seeds: dict[tuple[Device, Work, str], list[float]] = {}
@@ -296,8 +284,7 @@ def _measured_device(name: str, tflops: float, family: str) -> Device:
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:
     """Return the training work of one image; NotProjected where it is not known.
 
-    Bytes are the least that a step moves per image: activations written and read once, weights and moments
-    once per step, at the audited batch where that is least, so that the limit they give is never too low.
+    Bytes are the least that a step moves per image at any audited batch, so the limit is never too low.
     """
     kind = kind_of(architecture)
     if kind is None:

@@ -1,7 +1,4 @@
-"""Cost ratios of Trainium over a GPU: published ones, and what the preprint's becomes at other prices.
-
-Run times never change here, so a ranking can turn only through prices.
-"""
+"""Cost ratios of Trainium over a GPU: published ones, and the preprint's at other prices, same run times."""
 
 from __future__ import annotations
 
@@ -67,8 +64,7 @@ def study_pair(pricing: Pricing) -> tuple[str, str] | None:
 def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
     """Return the prices of both instances of ``pair`` at every date of each region and basis that has both.
 
-    Columns: region, basis, ``date`` (empty: undated), ``as_of`` (of both prices, in words), ``usd`` and
-    ``usd_other`` per hour, ``price_ratio``. Region ``home`` comes first; bases in order, dates upwards.
+    ``date`` is empty for undated, ``as_of`` names both prices. Region ``home`` comes first, dates go up.
     """
     some = prices[prices["instance"].isin(pair)]
     some = some.assign(shown=some["as_of"].replace("", UNDATED))
@@ -89,9 +85,8 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
     """Return rows of :func:`pair_prices` with what the preprint's ratio is there, run times unchanged.
 
-    New columns: ``ratio_low``, ``ratio_high``; ``time_low``, ``time_high``, the ratio of run times; ``then``,
-    the date of the prices in the preprint's ratio: on demand in the same region on its day, or the newest
-    where the table has none so old; ``ranking``, whether it turns. NaN in regions without.
+    ``time_*`` is the ratio of run times, ``then`` the date of the prices in the stated ratio: on demand in
+    the same region on its day, or the newest where there is none so old. NaN in regions without.
     """
     rows = pair_prices(prices, pair, home)
     demand = rows[rows["basis"] == "on_demand"]

@@ -48,11 +48,8 @@ def refresh(
     clients: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return today's prices of ``instances`` beside the known ones, and the instances that are not sold.
-
-    ``instances``: none for all of ``region`` in ``path``. ``clients``: boto3's, by service. UserError with
-    nothing written without credentials or network, or for an answer that is not understood.
-    """
+    """Return today's prices of ``instances`` (none: of all in ``path``) beside the known ones, and which
+    instances are not sold. ``clients``: boto3's, by service."""
     prices = read_prices(path)
     now, wanted = now or datetime.now(UTC), _wanted(prices, region, instances)
     blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])

@@ -13,12 +13,10 @@ _RUN = ["cell", "origin"]
 
 
 def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return cost rows of every run at every basis and date that prices an instance of the study or of a run:
-    a column ``regime``, then those of cost.csv.
+    """Return rows of cost.csv after a column ``regime``, for every basis and date that prices a run.
 
-    A run is the same machine in all of them, the one of :func:`~cxrbench.cost.costs.priced_as`, or
-    SageMaker's of it (ml.*) where the run was on that and the regime prices it: only prices can then turn a
-    ranking. A run without a price under a regime, or an instance, has no row there.
+    A run is the same machine in all of them, or SageMaker's of it (ml.*) where it ran on that: only prices
+    can turn a ranking.
     """
     if hours.empty:
         return pd.DataFrame(columns=["regime"])
@@ -39,9 +37,8 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
 def ranking_sentences(table: pd.DataFrame) -> list[str]:
     """Return a sentence per dataset and architecture with two platforms or more: does the ranking turn?
 
-    Platforms are ranked by mean USD per usable model over seeds, cheapest first, on
-    :func:`~cxrbench.cost.costs.comparable` runs, under the regimes that price every platform. Where there
-    are other platforms too, a second sentence ranks the accelerators alone.
+    Platforms are ranked by mean USD per usable model on comparable runs, under the regimes that price all of
+    them; where there are other platforms too, a second sentence ranks the accelerators alone.
     """
     sentences = []
     for network, group in table.groupby(["dataset", "architecture"]) if len(table) else ():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,10 +54,9 @@ def spot_table(
 ) -> pd.DataFrame:
     """Return expected hours and USD of each group of ``costs`` and of a day of work on each instance.
 
-    The mean over the seeds of the group's headline machine is the work: compilation, training, evaluation.
-    The first set-up is paid as it is; a restart costs ``restart``, or another set-up. ``factor`` is over the
-    uninterrupted hours, ``usd_sd`` over the expectations of the seeds. USD are NaN, with the reason in
-    ``note``, where there is no spot price.
+    The mean over the seeds of the headline machine is the work: compilation, training, evaluation. A restart
+    costs ``restart`` or another set-up. ``factor`` is over the uninterrupted hours. Without a spot price
+    USD are NaN, and ``note`` has the reason.
     """
 
     def expected(hours: pd.Series, rate: float) -> float:
@@ -73,7 +73,13 @@ def spot_table(
     rows = []
     for run, instance, seeds in runs:
         seeds = seeds if restart is None else seeds.assign(restart=restart)
-        row = {"run": run, "kind": "projected", "interval": interval, "basis": "spot", "note": ""}
+        row: dict[str, Any] = {
+            "run": run,
+            "kind": "projected",
+            "interval": interval,
+            "basis": "spot",
+            "note": "",
+        }
         row |= {"instance": instance, "region": pricing.region, "as_of": "", "usd_per_hour": math.nan}
         try:
             found = price(prices, instance, pricing.region, "spot", pricing.as_of)
