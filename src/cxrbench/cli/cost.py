@@ -298,9 +298,8 @@ def cost_decide(
     else:
         chosen = ratio_for(architecture, basis, records, study, prices)
     decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
-    source = {"ratio": [chosen.low, chosen.high], "kind": chosen.kind, "source": chosen.source}
-    as_rows = pd.Series(vars(decision) | source)  # its JSON has null for infinitely many months
-    print(as_rows.to_json(indent=1) if as_json else "\n".join(decision.arithmetic))
+    as_rows = pd.Series(decision)  # its JSON has null for infinitely many months
+    print(as_rows.to_json(indent=1) if as_json else "\n".join(decision["arithmetic"]))
 
 
 @app.command("report")

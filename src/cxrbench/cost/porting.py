@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -168,18 +167,6 @@ SCENARIOS = (
 )
 
 
-@dataclass(frozen=True)
-class Decision:
-    """The answer to :func:`decide`. Ranges run from the worst to the best end of the cost ratio."""
-
-    verdict: str  # port, stay, depends
-    ratio: Ratio
-    saving_per_month: tuple[float, float]
-    net_over_horizon: tuple[float, float]
-    months_to_break_even: tuple[float, float]
-    arithmetic: tuple[str, ...]
-
-
 _VERDICTS = {
     "port": "port: it pays at both ends of the range",
     "stay": "stay: it pays at neither end of the range",
@@ -189,11 +176,12 @@ _VERDICTS = {
 
 def decide(
     ratio: Ratio, spend: float, porting: float, horizon: float, capacity: float, ongoing: float = 0.0
-) -> Decision:
+) -> dict[str, Any]:
     """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
 
     ``spend`` and ``ongoing`` (engineering for the second platform): USD per month. ``porting``: USD.
-    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium can be had.
+    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium can be had. Pairs in the
+    answer run from the worst to the best end of the cost ratio.
     """
     amounts = {"spend": spend, "porting budget": porting, "horizon": horizon, "ongoing engineering": ongoing}
     for name, value in amounts.items():
@@ -201,10 +189,10 @@ def decide(
     if not 0 <= capacity <= 1:
         raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
     worst, best = (spend * capacity * (1 - end) - ongoing for end in (ratio.high, ratio.low))
-    net = (worst * horizon - porting, best * horizon - porting)
+    net = [worst * horizon - porting, best * horizon - porting]
     slow, fast = (math.inf if usd <= 0 else porting / usd for usd in (worst, best))
     verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
-    lines = (
+    lines = [
         f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
         f"ongoing engineering of a second platform: {ongoing:,.0f} USD per month"
         + ("" if ongoing else ", an assumption"),
@@ -213,8 +201,17 @@ def decide(
         f"net over {horizon:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
         f"months to break even = porting / saved = {months(slow)} to {months(fast)}",
         _VERDICTS[verdict],
-    )
-    return Decision(verdict, ratio, (worst, best), net, (slow, fast), lines)
+    ]
+    return {
+        "verdict": verdict,
+        "ratio": [ratio.low, ratio.high],
+        "saving_per_month": [worst, best],
+        "net_over_horizon": net,
+        "months_to_break_even": [slow, fast],
+        "arithmetic": lines,
+        "kind": ratio.kind,
+        "source": ratio.source,
+    }
 
 
 def months(value: float) -> str:
@@ -238,11 +235,11 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     rows = []
     for (name, ratio, where), case in itertools.product(ratios, SCENARIOS):
         answer = decide(ratio, case.spend, case.porting, case.months, case.capacity, case.ongoing)
-        row = {"architecture": name, "kind": ratio.kind, "ratio_low": ratio.low, "ratio_high": ratio.high}
-        row |= case._asdict() | where | {"verdict": answer.verdict}
-        row["saved_low"], row["saved_high"] = answer.saving_per_month
-        row["net_low"], row["net_high"] = answer.net_over_horizon
-        row["break_even_to"], row["break_even_from"] = answer.months_to_break_even
+        row = {"architecture": name, **case._asdict(), **answer, **where}
+        row["ratio_low"], row["ratio_high"] = answer["ratio"]
+        row["saved_low"], row["saved_high"] = answer["saving_per_month"]
+        row["net_low"], row["net_high"] = answer["net_over_horizon"]
+        row["break_even_to"], row["break_even_from"] = answer["months_to_break_even"]
         rows.append(row | {"source": f"{ratio.source}; {case.source}"})
     return pd.DataFrame(rows)[DECISION_COLUMNS]
 
