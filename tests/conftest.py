@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from filelock import FileLock
 
 from cxrbench.datasets.packed import pack
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe
+from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
 
 ROOT = Path(__file__).parent.parent
@@ -182,6 +184,19 @@ def nih128() -> Path:
         if candidate and (Path(candidate) / "images_002.tar.gz").exists():
             return Path(candidate)
     pytest.skip("the radiographs are not here: link them as data/raw/nih128, or set CXRBENCH_NIH128")
+
+
+def write_audit(recorded: Path, *networks: tuple) -> Path:
+    """Write audits of networks (name, pixels, GMAC, problem) below ``recorded``."""
+    from cxrbench.compile.audit import FILE, PACKAGES, row
+    from cxrbench.compile.facts import Facts, Setting
+
+    rows = [
+        row(name, Setting(pixels), Facts(gmac=gmac, problem="".join(problem)), dict.fromkeys(PACKAGES, "1"))
+        for name, pixels, gmac, *problem in networks
+    ]
+    write_csv(recorded / FILE, pd.DataFrame(rows))
+    return recorded
 
 
 def cxrbench(*words: object, cwd: Path = ROOT, **options: object) -> subprocess.CompletedProcess[str]:

@@ -163,7 +163,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Results]:
 
 def test_a_busy_run_moves_no_headline_and_no_ranking(both: tuple[Results, Results]) -> None:
     quiet, busy = both
-    sentences = [(read.folder / "tables/regimes.txt").read_text() for read in both]
+    sentences = [(read.folder / "tables/money.json").read_text() for read in both]
     assert sentences[0] == sentences[1]
     pd.testing.assert_frame_equal(*(read.runs(GROUP).reset_index(drop=True) for read in both))
     for name in ("spot", "break_even", "decisions", "projection", "backtest"):

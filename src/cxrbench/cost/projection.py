@@ -168,7 +168,7 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
         rows += [network | row for row in sorted(some, key=lambda row: "why_not" in row)]
     table = pd.DataFrame(rows, columns=PROJECTION_COLUMNS)
     assumed = list(table["assumptions"].dropna().explode().unique())
-    return table.assign(assumptions=table["assumptions"].str.join("; ")), assumed
+    return table.assign(assumptions=table["assumptions"].map("; ".join, na_action="ignore")), assumed
 
 
 def _projected(
