@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, money_results
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import comparable, cost_table, hours_of, pricing_of
 from cxrbench.cost.regimes import ranking_sentences, regime_table
@@ -103,30 +101,20 @@ def test_every_ranking_is_the_order_of_the_costs_behind_it(usd, order):
     """pandas' sort=False reshaping gave values to other names (issue 62213): each order is looked up here."""
     keys = list(usd)
     order.shuffle(keys)
-    table = pd.DataFrame(
-        [
-            {
-                "regime": regime, "dataset": "d", "architecture": "a", "platform": platform,
-                "cell": f"d/a/{platform}/seed0", "instance": platform,
-                "cost_to_usable": usd[regime, platform],
-                "origin": "recorded", "machine": "m", "processor": "p", "busy": False, "status": "ok",
-            }
-            for regime, platform in keys
-        ]
+    table = pd.DataFrame(keys, columns=["regime", "platform"]).assign(
+        **{"dataset": "d", "architecture": "a", "origin": "recorded", "machine": "m", "processor": "p"},
+        cost_to_usable=[usd[key] for key in keys], busy=False, status="ok",
     )  # fmt: skip
-    platforms = sorted({platform for _, platform in keys})
-    expected = {}
-    for regime in {regime for regime, _ in keys}:
+    table["cell"], table["instance"] = "d/a/" + table["platform"] + "/seed0", table["platform"]
+    first = ranking_sentences(table)[0]
+    platforms, complete = sorted(set(table["platform"])), False
+    for regime in set(table["regime"]):
         if len(platforms) > 1 and all((regime, platform) in usd for platform in platforms):
             ranked = sorted(platforms, key=lambda name: usd[regime, name])
-            text = " < ".join(f"{name} ({name})" for name in ranked)
-            expected.setdefault(text, set()).add(regime)
-    first = ranking_sentences(table)[0]
-    if not expected:
-        assert "accelerators alone" in first or "no ranking of our own cells yet" in first
-    for text, under in expected.items():
-        (part,) = [part for part in first.split("; ") if f"{text} under " in part]
-        assert set(part.split(" under ")[1].split(", ")) == under
+            text, complete = " < ".join(f"{name} ({name})" for name in ranked), True
+            (part,) = [part for part in first.split("; ") if f"{text} under " in part]
+            assert regime in part.split(" under ")[1].split(", ")
+    assert complete or "accelerators alone" in first or "no ranking of our own cells yet" in first
 
 
 # ------------------------------------------------------------------ tables and figures
@@ -134,25 +122,20 @@ def test_every_ranking_is_the_order_of_the_costs_behind_it(usd, order):
 
 def built(folder: Path, busy: bool) -> Results:
     """Tables of the phantom cells: as recorded, or with one trained again on this machine, busy and slow."""
-    cells = folder / "results/cells"
+    cells, tables = folder / "results/cells", folder / "results/tables"
     for path in sorted(RECORDED.glob("phantom-32px/*/*/seed*/record.json")):
         target = cells / path.relative_to(RECORDED)
         target.parent.mkdir(parents=True)
-        shutil.copy(path, target)
-    if busy:
-        path = cells / BUSY / "record.json"
         record = json.loads(path.read_text())
-        record["timing"] |= {"train_seconds": record["timing"]["train_seconds"] * 9, "others_share": 0.5}
-        path.write_text(json.dumps(record))
+        if busy and BUSY in str(target):
+            record["timing"] |= {"train_seconds": record["timing"]["train_seconds"] * 9, "others_share": 0.5}
+        target.write_text(json.dumps(record))
     table = cost_table([cells], PRICES, pricing_of(STUDY), recorded=RECORDED, target_auroc=0.65, runs=10)
-    write_csv(folder / "results/tables/cost.csv", table)
+    write_csv(tables / "cost.csv", table)
     write_cost_tables(folder / "results", STUDY, PRICES, RECORDED)
     records = cells.glob("*/*/*/*/record.json")
-    write_csv(folder / "results/tables/cells.csv", cells_table(read_study(STUDY), records, RECORDED))
-    read = {field.name: pd.DataFrame() for field in fields(Results)}
-    read |= {"folder": folder / "results", "study": read_study(STUDY)}
-    read |= {"cells": pd.read_csv(folder / "results/tables/cells.csv", keep_default_na=False, na_values=[""])}
-    return Results(**read | {"cost": pd.read_csv(folder / "results/tables/cost.csv")})
+    write_csv(tables / "cells.csv", cells_table(read_study(STUDY), records, RECORDED))
+    return money_results(folder / "results", STUDY)
 
 
 @pytest.fixture(scope="module")

@@ -75,19 +75,11 @@ def test_a_missing_price_carries_its_reason_apart_from_the_remedy(prices, wanted
     assert str(caught.value).startswith(caught.value.reason + ": ") and message in str(caught.value)
 
 
-@pytest.mark.parametrize("date", ["2026", "July"])
-def test_an_unreadable_date_is_refused(prices, date):
-    with pytest.raises(UserError, match=f"'{date}' is not a date"):
-        newest(prices, date)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "column", "message"),
     [
         ("1.006", "-1.006", "usd_per_hour", "above 0"),
         ("1.006", "0", "usd_per_hour", "above 0"),
-        ("1.006", "", "usd_per_hour", "is empty"),
-        ("1.006", "nan", "usd_per_hour", "finite"),
         ("1.006", "inf", "usd_per_hour", "finite"),
         ("1.006", "1.006 EUR", "usd_per_hour", "not a number"),
         ("us-east-1", "us-est-1", "region", "did you mean"),
@@ -103,13 +95,6 @@ def test_a_bad_cell_is_named_with_file_line_and_column(tmp_path, old, new, colum
         read_prices(written(tmp_path, TRN, GOOD.replace(old, new)))
     assert str(error.value).startswith(f"{tmp_path}/prices.csv:3: column {column}: ")
     assert message in str(error.value)
-
-
-def test_lines_are_counted_in_the_file_not_in_rows(tmp_path):
-    two_lines = GOOD.replace("a page", '"a\npage"')
-    path = written(tmp_path, two_lines, "", TRN.replace("1.34375", "x"))
-    with pytest.raises(UserError, match=r"prices\.csv:5: column usd_per_hour"):
-        read_prices(path)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +129,10 @@ keys = st.tuples(
 @settings(deadline=None)
 @given(st.sets(keys, min_size=1), st.sampled_from([None, "2025-01-01", "2025-12-31"]))
 def test_newest_is_the_last_date_that_qualifies(rows, as_of):
-    table = pd.DataFrame(
-        [(*row, i) for i, row in enumerate(sorted(rows))], columns=[*COLUMNS[:3], "as_of", "usd"]
-    )
-    found = {(*row[:3],): row.as_of for row in newest(table, as_of).itertuples(index=False)}
-    for key in {row[:3] for row in rows}:
-        allowed = [d for *k, d in rows if tuple(k) == key and (as_of is None or d <= as_of)]
-        assert found.get(key) == (max(allowed) or "undated" if allowed else None)
+    table = pd.DataFrame(sorted(rows), columns=[*COLUMNS[:3], "as_of"])
+    found = {tuple(row[:3]): row.as_of for row in newest(table, as_of).itertuples(index=False)}
+    allowed = table[table["as_of"] <= (as_of or "9")].groupby(list(COLUMNS[:3]))["as_of"].max()
+    assert found == {key: date or "undated" for key, date in allowed.items()}
 
 
 def test_pricing_needs_neither_torch_nor_what_is_slow_to_import():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import fields
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT, write_audit
+from conftest import ROOT, money_results, write_audit
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import break_even_table, decision_table
@@ -62,10 +61,7 @@ def built(folder: Path) -> Results:
     write_cost_tables(results, study, prices, recorded)
     records = (results / "cells").glob("*/*/*/*/record.json")
     write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, recorded))
-    read = {field.name: pd.DataFrame() for field in fields(Results)}
-    read |= {"folder": results, "study": read_study(study), "cost": pd.read_csv(results / "tables/cost.csv")}
-    read |= {"cells": pd.read_csv(results / "tables/cells.csv", keep_default_na=False, na_values=[""])}
-    return Results(**read)
+    return money_results(results, study)
 
 
 @pytest.fixture(scope="module")
