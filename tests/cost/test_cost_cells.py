@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 
+from conftest import ROOT
 from cxrbench.cost.costs import COST_COLUMNS, cost_table, hours_of
 from cxrbench.cost.regimes import regime_table
 from cxrbench.evidence.record import RECORD, Timing
@@ -24,10 +25,9 @@ def cost(priced):
 def test_hours_times_price_by_phase(cost, make_record):
     row = cost(make_record())
     assert [row[f"hours_{p}"] for p in ("setup", "compile", "train", "evaluate")] == [0.1, 0.2, 2.0, 0.5]
-    assert row["usd_train"] == pytest.approx(2.0 * 1.006)
-    assert row["usd_total"] == pytest.approx(2.8 * 1.006)
-    assert row["usd_per_epoch"] == pytest.approx(2.5 * 1.006 / 2)
-    assert row["usd_per_million_images"] == pytest.approx(2 * 1.006 / 14000 * 1e6)
+    usd = {"train": 2.0, "total": 2.8, "per_epoch": 2.5 / 2, "per_million_images": 2 / 14000 * 1e6}
+    for name, hours in usd.items():
+        assert row[f"usd_{name}"] == pytest.approx(hours * 1.006), name
     assert (row["region"], row["basis"], row["as_of"]) == ("us-east-1", "on_demand", "2026-07-20")
     assert row["source"] and list(row.index) == list(COST_COLUMNS)
 
@@ -86,13 +86,10 @@ def test_a_cost_at_a_date_and_at_an_undated_price(cost, make_record):
     assert cost(make_record(), Pricing(basis="spot"))["as_of"] == "undated"
 
 
-def test_cost_to_reach_a_validation_score(cost, make_record):
-    def reach(target):
-        return cost(make_record(), target=target)["usd_to_auroc"]
-
-    assert reach(0.70) == pytest.approx((0.3 + 1.25) * 1.006)
-    assert reach(0.75) == pytest.approx((0.3 + 2.5) * 1.006)
-    assert math.isnan(reach(0.76)) and math.isnan(reach(None))
+@pytest.mark.parametrize(("target", "hours"), [(0.70, 0.3 + 1.25), (0.75, 0.3 + 2.5), (0.76, math.nan)])
+def test_cost_to_reach_a_validation_score(cost, make_record, target, hours):
+    assert cost(make_record(), target=target)["usd_to_auroc"] == pytest.approx(hours * 1.006, nan_ok=True)
+    assert math.isnan(cost(make_record())["usd_to_auroc"])
 
 
 def test_seeds_that_never_reach_the_target_are_charged_to_those_that_do(priced, make_record):
@@ -145,9 +142,9 @@ def test_a_cell_is_the_same_instance_in_the_cost_table_and_in_every_regime(price
     assert costs["kind"].tolist() == ["measured", "proxy", "measured"]
 
 
-def test_compilation_shared_by_runs(tmp_path, shipped, make_record):
+def test_compilation_shared_by_runs(tmp_path, make_record):
     record = make_record().model_copy(update={"dataset": None})
     (tmp_path / RECORD).write_text(record.to_json())
     for runs, usd in ((1, 2.8 * 1.006), (4, (2.6 + 0.05) * 1.006)):
-        table = cost_table([tmp_path], shipped, NEURON, runs=runs)
+        table = cost_table([tmp_path], ROOT / "data/prices.csv", NEURON, runs=runs)
         assert table["usd_amortised"].iloc[0] == pytest.approx(usd)

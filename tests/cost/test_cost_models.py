@@ -126,6 +126,11 @@ def test_an_amount_is_a_finite_number(wrong):
         break_even_runs(wrong, 2, 1)
 
 
+@pytest.mark.parametrize(("spend", "capacity"), [(0, 1), (10_000, 0)])
+def test_what_saves_nothing_is_not_ported(spend, capacity):
+    assert decide(RATIOS["transformer"], spend, 0, 12, capacity)["verdict"] == "stay"
+
+
 amounts = st.integers(0, 10**7)
 
 
@@ -165,8 +170,8 @@ def test_one_neuroncore_from_the_published_efficiency():
 def test_fp32_is_never_projected_from_a_bf16_peak_or_share():
     """23 TFLOP/s of a NeuronCore in fp32, not 92; nothing where no fp32 peak is documented."""
     work, target, on = Work("cnn", 1.0), DEVICES["Trainium"], ("Trainium", "Inferentia2")
-    single, half = shares(0.1, 0.1, on=on), shares(0.1, 0.1, on=on, precision="bf16")
-    assert project(work, target, 1, single)["high"] == pytest.approx(0.1 * 23e12 / 6e9)
+    half = shares(0.1, 0.1, on=on, precision="bf16")
+    assert project(work, target, 1, shares(0.1, 0.1, on=on))["high"] == pytest.approx(0.1 * 23e12 / 6e9)
     assert project(work, target, 1, half, "bf16")["high"] == pytest.approx(0.1 * 92e12 / 6e9)
     with pytest.raises(UserError, match="on a NeuronCore in fp32 is known"):
         project(work, target, 1, half)

@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 from botocore.stub import ANY, Stubber
 
+from conftest import ROOT
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.cost.refresh import refresh
 from cxrbench.study.errors import UserError
@@ -86,9 +87,9 @@ def ask(table):
 
 
 @pytest.fixture
-def table(tmp_path, shipped):
+def table(tmp_path):
     path = tmp_path / "prices.csv"
-    path.write_bytes(shipped.read_bytes())
+    path.write_bytes((ROOT / "data/prices.csv").read_bytes())
     return path
 
 
