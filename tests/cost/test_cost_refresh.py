@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from botocore.stub import ANY, Stubber
 
 from conftest import ROOT
@@ -61,22 +61,19 @@ def ask(table):
     A refresh that asks for anything else, or not for all of them, fails.
     """
 
-    def ask(products, spots=([],), blocks=None, write=False, instance="g5.xlarge", error=None):
+    def ask(products, spots=([],), blocks=None, write=False, instance="g5.xlarge"):
         keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
         clients = {name: boto3.client(name, **keys) for name in ("pricing", "ec2")}
         pricing, ec2 = map(Stubber, clients.values())
-        for number, page in enumerate(products, start=1):
-            more = {"NextToken": f"page{number}"} if number < len(products) else {}
-            asked = {"ServiceCode": "AmazonEC2", "Filters": ANY}
-            asked |= {"NextToken": f"page{number - 1}"} if number > 1 else {}
+        for number, page in enumerate(products):
+            more = {"NextToken": f"page{number + 1}"} if number + 1 < len(products) else {}
+            asked = {"ServiceCode": "AmazonEC2", "Filters": ANY} | ({"NextToken": ANY} if number else {})
             pricing.add_response("get_products", {"FormatVersion": "v1", "PriceList": page} | more, asked)
         for number, page in enumerate(spots, start=1):
             more = f"page{number}" if number < len(spots) else ""
             ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": page, "NextToken": more})
         if blocks is not None:
             ec2.add_response("describe_capacity_block_offerings", {"CapacityBlockOfferings": blocks})
-        if error:
-            pricing.add_client_error("get_products", *error)
         with pricing, ec2:
             found, not_sold = refresh(table, instances=[instance], write=write, clients=clients, now=NOW)
         pricing.assert_no_pending_responses()
@@ -187,17 +184,23 @@ class Unreachable:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [NoCredentialsError(), EndpointConnectionError(endpoint_url="https://x")])
-def test_without_credentials_or_network_one_line_and_nothing_changed(table, error, unchanged):
-    with pytest.raises(UserError, match=r"AWS could not be asked .* is unchanged") as refused:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (NoCredentialsError(), "credentials"),
+        (EndpointConnectionError(endpoint_url="https://x"), "https://x"),
+        (
+            ClientError({"Error": {"Code": "AccessDenied", "Message": "not yours"}}, "GetProducts"),
+            "not yours",
+        ),
+    ],
+)
+def test_without_credentials_network_or_permission_one_line_and_nothing_changed(
+    table, error, message, unchanged
+):
+    with pytest.raises(UserError, match=rf"AWS could not be asked .*{message}.* is unchanged") as refused:
         refresh(table, write=True, clients=dict.fromkeys(("pricing", "ec2"), Unreachable(error)))
-    assert "\n" not in str(refused.value)
-    assert unchanged()
-
-
-def test_a_refusal_by_aws_is_one_line(ask):
-    with pytest.raises(UserError, match=r"AccessDeniedException.*not authorized.*unchanged"):
-        ask([], error=("AccessDeniedException", "not authorized", 400), write=True)
+    assert "\n" not in str(refused.value) and unchanged()
 
 
 def test_a_fault_of_our_own_is_not_dressed_up_as_amazons(table):
