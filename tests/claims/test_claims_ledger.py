@@ -288,8 +288,6 @@ def test_platforms_that_were_not_compared_are_named(verdict, context, compared):
     cells = pd.DataFrame({"dataset": ["nih"], "architecture": ["resnet18"], "platform": ["cuda"]})
     there = replace(compared(0, 0), cells=cells)
     assert "nih/resnet18/neuron/seed*: the study has no such cell" in verdict(there, **EQUAL | neuron)["why"]
-    with pytest.raises(UserError, match=r"claim T1: input 'd': parity: platforms \['cpu'\]: name the two"):
-        verdict(context, **EQUAL | {"inputs": {"d": {"parity": PARITY | {"platforms": ["cpu"]}}}})
 
 
 def test_result_tables_are_found_where_they_lie(tmp_path, context, verdict):
@@ -310,82 +308,66 @@ def test_result_tables_are_found_where_they_lie(tmp_path, context, verdict):
 # ------------------------------------------------------------------ bad input
 
 
-def where(path, text):
-    """line:column of ``text`` in a file, both from one."""
-    lines = path.read_text().splitlines()
-    line = next(number for number, one in enumerate(lines) if text in one)
-    return f"{line + 1}:{lines[line].index(text) + 1}"
+PRICE, OF_CPU = P4D["price"], {"metric": METRIC_OF_CPU}
+OF_A_CLAIM = [
+    ({"computation": "a + wrong"}, "claim T1: computation 'a + wrong': unknown name 'wrong'", "wrong"),
+    ({"computation": "a.b"}, "Attribute is not allowed", "a.b"),
+    ({"computation": "a +"}, "not a formula"),
+    ({"computation": "a / (b - 2)"}, "claim T1: computation 'a / (b - 2)' fails: division by zero"),
+    ({"source": "txt"}, "unknown source 'txt'; did you mean 'text'", "txt"),
+    ({"verdict": "sure"}, "unknown verdict 'sure'"),
+    ({"says": ""}, "says: is empty"),
+    ({"computation": None}, "either a 'computation' or what is 'missing'", "id: T1"),
+    ({"missing": "all"}, "either a 'computation' or what is 'missing'", "id: T1"),
+    ({"stated": None}, "'stated' is missing"),
+    ({"stated": "vier"}, "neither a number nor a range", "vier"),
+    ({"stated": {"over": 1}}, "{above: x}"),
+    ({"stated": math.nan}, "'nan' is neither a number"),
+    ({"tolerance": "-5%"}, "tolerance '-5%'"),
+    ({"stated": {"above": 1}, "tolerance": "5%"}, "needs a stated number"),
+    ({"computatoin": "a"}, "unknown key 'computatoin'; did you mean 'computation'"),
+    ({"inputs": {"a b": 2}}, "not a name that a formula can use"),
+    ({"inputs": {1: 2}}, "claim T1: input '1': "),
+    ({"rests_on": "weather"}, "claim T1: unknown rests_on 'weather'", "weather"),
+    ({"experiment": "E7"}, "claim T1: unknown experiment 'E7'", "E7"),
+]
+OF_AN_INPUT = [
+    ("zwei", "'zwei' is neither a number", "zwei"),
+    (math.inf, "'inf' is neither a number", ".inf"),
+    ({"value": 2}, "claim T1: input 'a': from: is missing", "value: 2"),
+    ({"worth": 2}, "give exactly one of value, price"),
+    ({"value": 2, "form": "x"}, "unknown key 'form'; did you mean 'from'"),
+    ({"value": "x", "from": "y"}, "'x' is neither a number"),
+    ({"share": {}}, "input 'a': of: is missing"),
+    ({"cost": {"seed": {"x": 1}}}, "has texts, numbers and lists"),
+    ({"cost": {}, "column": ["x"]}, "column: '['x']' Input should be"),
+    ({"cost": {}, "column": "usd"}, "no column 'usd'"),
+    ({"cost": {}, "column": "kind"}, "'kind' of cost.csv has texts"),
+    (P4D | {"as_of": "spring"}, "'spring' is not a date such as"),
+    ({"price": PRICE | {"instance": "g5.xlage"}}, "input 'a': no price with instance 'g5.xlage'"),
+    ({"price": PRICE | {"region": "us-east-9"}}, "region: unknown value 'us-east-9'; did you mean 'us-east"),
+    ({"price": {"instance": "g5.xlarge", "region": "us-east-1"}}, "input 'a': basis: is missing"),
+    ({"metric": {"data": "nih"}}, "unknown key 'data'"),
+    ({"metric": {"dataset": "nih"}}, "key 'architecture' is missing"),
+    (OF_CPU | {"aggregate": "median"}, "aggregate: unknown value 'median'"),
+    (OF_CPU | {"column": "ci_lo"}, "no column 'ci_lo'"),
+    ({"parity": PARITY | {"platforms": ["cpu"]}}, "parity: platforms ['cpu']: name the two"),
+]
+MISTAKES = OF_A_CLAIM + [({"inputs": {"a": given, "b": 1}}, *rest) for given, *rest in OF_AN_INPUT]
 
 
-@pytest.mark.parametrize(
-    ("changes", "at", "message"),
-    [
-        ({"computation": "a + wrong"}, "wrong", "claim T1: computation 'a + wrong': unknown name 'wrong'"),
-        ({"computation": "a.b"}, "a.b", "Attribute is not allowed"),
-        ({"computation": "a +"}, None, "not a formula"),
-        ({"source": "txt"}, "txt", "unknown source 'txt'; did you mean 'text'"),
-        ({"says": ""}, None, "says: is empty"),
-        ({"computation": None}, "id: T1", "either a 'computation' or what is 'missing'"),
-        ({"missing": "all"}, "id: T1", "either a 'computation' or what is 'missing'"),
-        ({"stated": None}, "id: T1", "'stated' is missing"),
-        ({"stated": "vier"}, "vier", "neither a number nor a range"),
-        ({"stated": {"over": 1}}, None, "{above: x}"),
-        ({"tolerance": "-5%"}, None, "tolerance '-5%'"),
-        ({"stated": {"above": 1}, "tolerance": "5%"}, None, "needs a stated number"),
-        ({"computatoin": "a"}, None, "unknown key 'computatoin'; did you mean 'computation'"),
-        ({"inputs": {"a": "zwei"}}, "zwei", "'zwei' is neither a number"),
-        ({"inputs": {"a": {"value": 2}}}, "value: 2", "claim T1: input 'a': from: is missing"),
-        ({"inputs": {"a": {"worth": 2}}}, None, "give exactly one of value, price"),
-        ({"inputs": {"a": {"value": 2, "form": "x"}}}, None, "unknown key 'form'; did you mean 'from'"),
-        ({"inputs": {"a b": 2}}, None, "not a name that a formula can use"),
-        ({"inputs": {"a": float("inf")}}, ".inf", "'inf' is neither a number"),
-        ({"stated": float("nan")}, None, "'nan' is neither a number"),
-        ({"inputs": {"a": {"share": {}}}}, None, "input 'a': of: is missing"),
-        ({"inputs": {"a": {"cost": {"seed": {"x": 1}}}}}, None, "has texts, numbers and lists"),
-        ({"inputs": {"a": {"cost": {}, "column": ["x"]}}}, None, "column: '['x']' Input should be"),
-        ({"inputs": {"a": {"value": "x", "from": "y"}}}, None, "'x' is neither a number"),
-        ({"inputs": {1: 2}}, None, "claim T1: input '1': "),
-        ({"rests_on": "weather"}, "weather", "claim T1: unknown rests_on 'weather'"),
-        ({"experiment": "E7"}, "E7", "claim T1: unknown experiment 'E7'"),
-        ({"inputs": {"a": P4D | {"as_of": "spring"}, "b": 1}}, None, "'spring' is not a date such as"),
-        ({"source": "ours", "inputs": {"a": {"price": P4D["price"]}, "b": 1}}, "price:", "needs its date"),
-    ],
-)  # fmt: skip
-def test_a_bad_claim_is_named_with_file_line_and_column(write, changes, at, message):
-    path = write(claim(**changes))
-    with pytest.raises(UserError, match=re.escape(message)) as error:
-        read_claims(path)
-    assert re.match(rf"{re.escape(str(path))}:\d+:\d+: ", str(error.value))
-    if at is not None:
-        assert str(error.value).startswith(f"{path}:{where(path, at)}: ")
-
-
-MISSPELT = {"price": {"instance": "g5.xlage", "region": "us-east-1", "basis": "spot"}}
-ELSEWHERE = {"price": {"instance": "g5.xlarge", "region": "us-east-9", "basis": "spot"}}
-MEDIAN = {"metric": METRIC_OF_CPU, "aggregate": "median"}
-NO_BASIS = {"price": {"instance": "g5.xlarge", "region": "us-east-1"}}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"computation": "a / (b - 2)"}, "claim T1: computation 'a / (b - 2)' fails: division by zero"),
-        ({"verdict": "sure"}, "unknown verdict 'sure'"),
-        ({"inputs": {"a": MISSPELT, "b": 1}}, "input 'a': no price with instance 'g5.xlage'"),
-        ({"inputs": {"a": NO_BASIS, "b": 1}}, "input 'a': basis: is missing"),
-        ({"inputs": {"a": {"metric": {"data": "nih"}}, "b": 1}}, "unknown key 'data'"),
-        ({"inputs": {"a": {"cost": {}, "column": "usd"}, "b": 1}}, "no column 'usd'"),
-        ({"inputs": {"a": MEDIAN, "b": 1}}, "aggregate: unknown value 'median'"),
-        ({"inputs": {"a": {"cost": {}, "column": "kind"}, "b": 1}}, "'kind' of cost.csv has texts"),
-        ({"inputs": {"a": {"metric": {"dataset": "nih"}}, "b": 1}}, "key 'architecture' is missing"),
-        ({"inputs": {"a": {"metric": METRIC_OF_CPU, "column": "ci_lo"}, "b": 1}}, "no column 'ci_lo'"),
-        ({"inputs": {"a": ELSEWHERE, "b": 1}}, "region: unknown value 'us-east-9'; did you mean 'us-east"),
-    ],
-)  # fmt: skip
-def test_a_claim_that_fails_when_computed_stops_the_ledger(verdict, context, changes, message):
+@pytest.mark.parametrize(("changes", "message", "at"), [(*row, "")[:3] for row in MISTAKES])
+def test_a_mistake_is_named_with_its_place(tmp_path, verdict, context, changes, message, at):
     with pytest.raises(UserError, match=re.escape(message)) as error:
         verdict(context, **changes)
-    assert re.search(r"claims\.yaml:\d+:\d+: claim T1", str(error.value))
+    path, line, column, _ = str(error.value).split(":", 3)
+    assert path == str(tmp_path / "claims.yaml")
+    assert Path(path).read_text().splitlines()[int(line) - 1][int(column) - 1 :].startswith(at)
+
+
+def test_a_price_of_a_claim_of_ours_has_its_date(verdict):
+    with pytest.raises(UserError, match="claim T1: input 'a': a price of a claim of ours needs its date"):
+        verdict(source="ours", inputs={"a": {"price": PRICE}, "b": 1})
 
 
 @pytest.mark.parametrize(
