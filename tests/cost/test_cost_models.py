@@ -161,10 +161,8 @@ def shares(*some, on=("T4", "V100"), kind="cnn", precision="fp32"):
 def test_one_neuroncore_from_the_published_efficiency():
     made = project(Work("cnn", gmac=109.9 / 64 / 2), DEVICES["Trainium"], 1, PUBLISHED)
     measured = 64 / 0.3073  # images per second of the published step
-    assert made["low"] == pytest.approx(measured / SPREAD, rel=0.01)
-    assert made["high"] == pytest.approx(measured * SPREAD, rel=0.01)
+    assert (made["low"], made["high"]) == pytest.approx((measured / SPREAD, measured * SPREAD), rel=0.01)
     assert made["kind"] == "projected" and "4.65% of peak" in made["sources"]
-    assert f"taken as known to a factor of {SPREAD:g}" in " ".join(made["assumptions"])
 
 
 def test_fp32_is_never_projected_from_a_bf16_peak_or_share():
@@ -206,16 +204,11 @@ def test_the_kind_of_a_network_by_its_name(name, kind):
     assert kind_of(name) == kind
 
 
-def test_leaving_one_device_out_needs_three():
-    work, speeds = Work("cnn", 1.0), (("T4", 1000), ("V100", 1500), ("H100", 9000))
-    runs = [reached(DEVICES[name], 1, work, ips, name) for name, ips in speeds]
-    two, three = backtest(runs[:2]), backtest(runs)
-    assert two["error"].isna().all(), "neither device has a second network to be tested with"
-    assert set(two["method"]) == {"no error: nothing else of this kind measured on this device"}
-    assert set(three["method"]) == {"leave one device out"} and backtest([]).empty
-    t4, low, high = three.set_index("device").loc["T4"], 1500 / 15.7, 9000 / 67
-    assert t4["low"] == pytest.approx(low * 8.1) and t4["high"] == pytest.approx(high * 8.1)
-    assert t4["error"] == pytest.approx(math.sqrt(low * high) * 8.1 / 1000 - 1)
+def test_one_of_two_devices_is_not_left_out():
+    speeds = (("T4", 1000), ("V100", 1500))
+    tested = backtest([reached(DEVICES[name], 1, Work("cnn", 1.0), ips, name) for name, ips in speeds])
+    assert tested["error"].isna().all(), "neither device has a second network to be tested with"
+    assert set(tested["method"]) == {"no error: nothing else of this kind measured on this device"}
 
 
 def test_on_one_device_each_network_and_size_is_left_out_of_its_own_projection():

@@ -36,13 +36,6 @@ def test_regions_are_amazons():
     assert set(known) <= set(REGIONS), "AWS opened a region: add it to REGIONS"
 
 
-def test_newest_price_up_to_a_date(prices):
-    at = ("p4d.24xlarge", "us-east-1", "on_demand")
-    assert price(prices, *at)["as_of"] == "2026-07-20"
-    assert price(prices, *at, "2025-08-03")["usd_per_hour"] == 32.7726
-    assert price(prices, *at, "2025-08-04")["usd_per_hour"] == 21.957642
-
-
 def test_a_dated_price_beats_an_undated_one(tmp_path):
     undated = GOOD.replace("1.006", "0.9").replace("2026-07-20", "")
     table = read_prices(written(tmp_path, undated, GOOD))
