@@ -1,6 +1,7 @@
 """Inputs of a claim: numbers of its own text, of another source, of the price table, of our result tables.
 
-Each class is an input as it is written in ``data/claims.yaml``; its ``find`` returns the value.
+Each class is an input as it is written in ``data/claims.yaml``; its ``find`` returns the value, or raises
+NotHere where there is no evidence and UserError where the input is wrong.
 """
 
 from __future__ import annotations
@@ -129,12 +130,9 @@ def _two_platforms(wanted: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return wanted
 
 
-def as_text(value: Any) -> Any:
-    """Return the text of what YAML has read as a number or a date."""
-    return str(value) if isinstance(value, int | float | date) else value
-
-
-Plain = Annotated[str, BeforeValidator(as_text)]
+Plain = Annotated[  # YAML reads some texts as numbers and dates
+    str, BeforeValidator(lambda given: str(given) if isinstance(given, int | float | date) else given)
+]
 _Day = Annotated[Plain, AfterValidator(lambda text: text if text == UNDATED else iso_date(text))]
 _Answer = Annotated[Any, AfterValidator(lambda it: it if isinstance(it, bool) else read_number(it))]
 _CELL = ("dataset", "architecture", "platform", "seed")
@@ -150,15 +148,7 @@ class _PriceKey(Strict):
     basis: Annotated[str, one_of(BASES)]
 
 
-class Input(Strict):
-    """An input of a claim."""
-
-    def find(self, context: Context) -> Value:
-        """Return the value; NotHere when there is no evidence, UserError when the input is wrong."""
-        raise NotImplementedError
-
-
-class Own(Input):
+class Own(Strict):
     """A number or range of the claim's own text."""
 
     own: Range
@@ -167,7 +157,7 @@ class Own(Input):
         return Value(self.own, self.own, Basis.OWN, show(self.own))
 
 
-class Cited(Input):
+class Cited(Strict):
     """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
 
     value: _Answer
@@ -180,7 +170,7 @@ class Cited(Input):
         return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})")
 
 
-class PriceOf(Input):
+class PriceOf(Strict):
     """``{price: {instance, region, basis}, as_of: date}``: USD per hour then, and the newest price now.
 
     With ``history: yes`` the claim is about that day, and no newer price touches it.
@@ -205,7 +195,7 @@ class PriceOf(Input):
         return Value((usd, usd), (now, now), Basis.PRICES, shown)
 
 
-class _Averaged(Input):
+class _Averaged(Strict):
     """A number from a column of a result table, by default the mean over seeds."""
 
     aggregate: Annotated[str, one_of(("mean", "min", "max"))] = "mean"
@@ -243,7 +233,7 @@ class Cost(_Averaged):
         return self._find(context, "cost", self.cost | {"headline": [True]}, self.column)
 
 
-class Parity(Input):
+class Parity(Strict):
     """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
     apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
 
@@ -272,7 +262,7 @@ class Parity(Input):
         return _found(low, high, shown)
 
 
-class Share(Input):
+class Share(Strict):
     """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
     them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
 
@@ -290,7 +280,7 @@ class Share(Input):
         return _found(share, share, f"{share:g} of {len(judged)} cells")
 
 
-class Count(Input):
+class Count(Strict):
     """``{cells: {platform: [neuron]}}``: how many cells have a record; zero is an answer."""
 
     cells: _Runs
@@ -303,7 +293,8 @@ class Count(Input):
         return _found(count, count, f"{count:g} cells")
 
 
-KINDS: dict[str, type[Input]] = {
+Input = Own | Cited | PriceOf | Metric | Parity | Cost | Share | Count
+KINDS: dict[str, type[Any]] = {
     "value": Cited, "price": PriceOf, "metric": Metric, "parity": Parity, "cost": Cost, "share": Share,
     "cells": Count,
 }  # fmt: skip

@@ -206,14 +206,13 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
     rows = []
     for run in sorted(measured, key=lambda run: kinds.index(run.alike)):
         others, method = _without(run, [other for other in measured if other.alike == run.alike])
-        made = {"low": math.nan, "high": math.nan}
+        low = high = math.nan
         if others:
             made = project(run.work, run.device, run.cores, others, run.precision)
-        row = {"low": made["low"], "high": made["high"], "kind": run.work.kind, "method": method}
-        row |= {"device": run.device.name, "family": run.device.family, "precision": run.precision}
-        row |= {"measured": run.images_per_second, "share": run.share, "source": run.source}
-        error = math.sqrt(made["low"] * made["high"]) / run.images_per_second - 1
-        rows.append(row | {"error": error})
+            low, high = made["low"], made["high"]
+        error = math.sqrt(low * high) / run.images_per_second - 1
+        of = (run.device.name, run.device.family, run.work.kind, run.precision, run.images_per_second)
+        rows.append((*of, run.share, low, high, error, method, run.source))
     return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
 
