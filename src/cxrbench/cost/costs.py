@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, REGIONS, price, read_prices
+from cxrbench.cost.prices import BASES, KEY, REGIONS, price, read_prices
 from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
@@ -29,10 +29,7 @@ COST_COLUMNS = (
     "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
     "note", "origin", "machine", "processor", "others_share", "busy", "headline", "seeds", "usd_sd",
 )  # fmt: skip
-_SAME_PRICE = [
-    "dataset", "architecture", "platform", "instance", "region", "basis", "as_of", "origin", "machine",
-    "busy",
-]  # fmt: skip
+_MACHINE = ["dataset", "architecture", "platform", "origin", "machine", "busy"]
 
 
 def cost_table(
@@ -198,7 +195,7 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     ok = costs["status"] == "ok"
     reached = ok & costs["usd_to_auroc"].notna()
     until = costs["usd_to_auroc"].where(reached, costs["usd_total"])
-    groups = [costs[column] for column in _SAME_PRICE]
+    groups = [costs[column] for column in (*_MACHINE, *KEY, "as_of")]
 
     def total(values: pd.Series) -> pd.Series:
         return values.groupby(groups).transform("sum")

@@ -91,20 +91,14 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
     ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
     """
     if as_of is not None:
-        prices = prices[prices["as_of"] <= _last_date(as_of)]
+        try:
+            prices = prices[prices["as_of"] <= ("" if as_of == UNDATED else iso_date(as_of))]
+        except ValueError as error:
+            raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
     for column, value in where.items():
         prices = prices[prices[column] == value]
     rows = prices.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
     return rows.assign(as_of=rows["as_of"].replace("", UNDATED)).reset_index(drop=True)
-
-
-def _last_date(as_of: str) -> str:
-    if as_of == UNDATED:
-        return ""
-    try:
-        return iso_date(as_of)
-    except ValueError as error:
-        raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
 
 
 def price(
