@@ -71,12 +71,17 @@ P4D = {
     "price": {"instance": "p4d.24xlarge", "region": "us-east-1", "basis": "on_demand"},
     "as_of": "2025-04-28",
 }
-UNPRICED = {"price": {"instance": "trn2.48xlarge", "region": "us-east-2", "basis": "on_demand"}}
+TRN2 = {"price": {"instance": "trn2.48xlarge", "region": "us-east-2", "basis": "on_demand"}}
+TRN2_THERE = "trn2.48xlarge in us-east-2 with basis 'on_demand'"
+UNPRICED, WRONG_IF = (
+    {"inputs": {"p": TRN2}, "computation": "p"},
+    "if both, inconsistent: a + b = 4; stated: 5",
+)
 OUTSIDE = {"inputs": {"a": 2, "b": {"value": 2, "from": "a table"}}}
 COMPARED = {"inputs": {"a": {"value": 4, "from": "a table"}}, "computation": "a"}
 RANGE = {"inputs": {"a": [2, 4], "b": 2}}
 OLD = {"inputs": {"p4d": P4D}, "computation": "p4d", "tolerance": 1}
-OURS, ASSUMED = OLD | {"source": "ours"}, {"assumes": "both are counted once"}
+OURS, ASSUMED = OLD | {"source": "ours"}, {"assumes": "both"}
 ENDED = {"inputs": {"a": {"value": 1, "now": 0, "from": "release notes"}}, "computation": "a", "stated": 1}
 MISSING = dict.fromkeys(("computation", "stated", "tolerance", "inputs")) | {"missing": "a machine"}
 NO = {"inputs": {"a": {"value": False, "from": "a manual"}}, "computation": "a", "stated": True}
@@ -113,19 +118,8 @@ NO_MORE = NO | {"inputs": {"a": {"value": True, "now": False, "from": "a notice"
         (OURS | {"stated": 22}, "does not follow", {}),
         (ENDED, "stale", {}),
         (MISSING, "not testable here", {"why": "a machine"}),
-        (
-            {"inputs": {"p": UNPRICED}, "computation": "p"},
-            "not testable here",
-            {"why": "no price for trn2.48xlarge in us-east-2 with basis 'on_demand'"},
-        ),
-        (
-            ASSUMED | {"stated": 5},
-            "conditional",
-            {
-                "if_assumed": "inconsistent",
-                "why": "if both are counted once, inconsistent: a + b = 4; stated: 5",
-            },
-        ),
+        (UNPRICED, "not testable here", {"why": f"no price for {TRN2_THERE}"}),
+        (ASSUMED | {"stated": 5}, "conditional", {"if_assumed": "inconsistent", "why": WRONG_IF}),
         (ASSUMED, "conditional", {"if_assumed": "adds up"}),
         (NO, "contradicted", {"why": "a = no; stated: yes", "inputs": "a = no (a manual)", "stated": "yes"}),
         (NO_MORE, "stale", {"why": "a = yes then, no now; stated: yes", "yes_no": True}),
@@ -257,6 +251,7 @@ PARITY = {
     "dataset": "nih", "architecture": "resnet18", "platforms": ["cuda", "cpu"], "label": "macro",
     "metric": "auroc",
 }  # fmt: skip
+WIDE = "0 to 0.016 (size of the difference, 90 % interval, nih/resnet18/cuda+cpu/seed*)"  # itself small
 EQUAL = {"inputs": {"d": {"parity": PARITY}}, "computation": "d", "stated": {"below": 0.01}}
 
 
@@ -267,10 +262,9 @@ EQUAL = {"inputs": {"d": {"parity": PARITY}}, "computation": "d", "stated": {"be
         ((0.011, 0.03, "different"), "contradicted", "d = 0.011 to 0.03"),
         ((-0.03, -0.011, "different"), "contradicted", "d = 0.011 to 0.03"),
         (
-            (-0.012, 0.016, "inconclusive", "wide"),  # the difference itself is small
+            (-0.012, 0.016, "inconclusive", "wide"),
             "not testable here",
-            "0 to 0.016 (size of the difference, 90 % interval, nih/resnet18/cuda+cpu/seed*) lies neither "
-            "inside the margin of 0.01 nor outside it",
+            f"{WIDE} lies neither inside the margin",
         ),
         ((math.nan, math.nan, "inconclusive", "one seed"), "not testable here", "inconclusive: one seed"),
     ],

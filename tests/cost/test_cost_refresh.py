@@ -40,18 +40,12 @@ def product(sku, on_demand=None, leases=()):
 
 
 def spot(usd, zone="us-east-1a"):
-    return {
-        "AvailabilityZone": zone, "InstanceType": "g5.xlarge", "ProductDescription": "Linux/UNIX",
-        "SpotPrice": usd, "Timestamp": NOW,
-    }  # fmt: skip
+    return {"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": NOW}
 
 
 def block(fee, count=1, currency="USD", name="cbo-1"):
-    return {
-        "CapacityBlockOfferingId": name, "InstanceType": "p5.48xlarge", "AvailabilityZone": "us-east-1a",
-        "InstanceCount": count, "StartDate": NOW, "EndDate": NOW, "CapacityBlockDurationHours": 24,
-        "UpfrontFee": fee, "CurrencyCode": currency,
-    }  # fmt: skip
+    offer = {"CapacityBlockOfferingId": name, "InstanceCount": count, "CapacityBlockDurationHours": 24}
+    return offer | {"UpfrontFee": fee, "CurrencyCode": currency}
 
 
 @pytest.fixture
