@@ -209,12 +209,16 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def both_sides(costs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, str], list[str]]:
-    """Return the usable rows of a network on GPU and Trainium, the two platforms, and which has no row."""
+def both_sides(costs: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], str, list[str]]:
+    """Return the runs of a network on GPU and on Trainium, what differs between them beside the platform, and
+    the platforms without a usable one; where there are none of these, :func:`comparable` runs alone."""
     usable = costs[costs["status"] == "ok"]
     there = set(usable["platform"])
     sides = (GPU, next((name for name in TRAINIUM if name in there), TRAINIUM[0]))
-    return usable[usable["platform"].isin(sides)], sides, [name for name in sides if name not in there]
+    missing, differs = [name for name in sides if name not in there], ""
+    if not missing:
+        costs, differs = comparable(usable[usable["platform"].isin(sides)])
+    return {name: costs[costs["platform"] == name] for name in sides}, differs, missing
 
 
 def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.costs import both_sides, comparable, cost_table, pricing_of
+from cxrbench.cost.costs import both_sides, cost_table, pricing_of
 from cxrbench.cost.prices import newest, read_prices
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
@@ -84,21 +84,19 @@ def _at_every_price(case: Case, prices: pd.DataFrame, pricing: Pricing) -> pd.Da
 def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return what comparable runs of a network cost on both sides at every price; a single row with the
     reason where it did not run on both."""
-    usable, platforms, missing = both_sides(costs)
-    source = "this paper's cells"
+    sides, differs, missing = both_sides(costs)
+    runs, source = pd.concat(sides.values()), "this paper's cells"
+    kind = " and ".join(runs["kind"].unique()) or "not run"
     if missing:
-        run = costs[costs["platform"].isin(platforms)]
-        names = run.groupby("platform")["instance"].agg(lambda names: " and ".join(names.unique()))
-        here, there = (names.get(name, pricing.instances.get(name, "")) for name in platforms)
-        kind, note = " and ".join(run["kind"].unique()) or "not run", f"not run: {', '.join(missing)}"
+        ran = {name: " and ".join(some["instance"].unique()) for name, some in sides.items()}
+        here, there = (instances or pricing.instances.get(name, "") for name, instances in ran.items())
+        note = f"not run: {', '.join(missing)}"
         row = Case(name, here, there, (math.nan, math.nan), source, kind, note)._asdict()
         where = {"region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD}
         return pd.DataFrame([row | where])
-    runs, differs = comparable(usable)
-    ends = pd.DataFrame([runs[runs["platform"] == name].iloc[0] for name in platforms])
+    ends = pd.DataFrame([some.iloc[0] for some in sides.values()])
     mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
     note = "; ".join(filter(None, ["mean over seeds, failed attempts charged", differs]))
-    kind = " and ".join(ends["kind"].unique())
     here, there = ends["instance"]
     return _at_every_price(Case(name, here, there, mean, source, kind, note, sd), prices, pricing)
 
@@ -283,17 +281,14 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Rati
     Only :func:`~cxrbench.cost.costs.comparable` runs; what still differs stands in the source.
     """
     here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
-    usable, (gpu, trainium), missing = both_sides(here)
+    sides, differs, missing = both_sides(here)
     if missing:
         raise UserError(
             f"no usable cell {dataset}/{architecture}/{missing[-1]}: not run yet, so its cost ratio is not "
             "known; record one or give the ratio yourself"
         )
-    runs, differs = comparable(usable)
-    usd = runs.groupby("platform")["usd_total"].agg(["min", "max"])
-    return Ratio(
-        usd.loc[trainium, "min"] / usd.loc[gpu, "max"],
-        usd.loc[trainium, "max"] / usd.loc[gpu, "min"],
-        "measured" if set(runs["kind"]) == {"measured"} else "proxy",
-        "; ".join(filter(None, [f"cells {dataset}/{architecture}", differs])),
-    )
+    gpu, trainium = (runs["usd_total"] for runs in sides.values())
+    measured = (pd.concat(sides.values())["kind"] == "measured").all()
+    source = "; ".join(filter(None, [f"cells {dataset}/{architecture}", differs]))
+    low, high = trainium.min() / gpu.max(), trainium.max() / gpu.min()
+    return Ratio(low, high, "measured" if measured else "proxy", source)
