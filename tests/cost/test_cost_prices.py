@@ -90,6 +90,13 @@ def test_a_bad_cell_is_named_with_file_line_and_column(tmp_path, old, new, colum
     assert message in str(error.value)
 
 
+def test_lines_are_counted_in_the_file_not_in_rows(tmp_path):
+    two_lines = GOOD.replace("a page", '"a\npage"')
+    path = written(tmp_path, two_lines, "", TRN.replace("1.34375", "x"))
+    with pytest.raises(UserError, match=r"prices\.csv:5: column usd_per_hour"):
+        read_prices(path)
+
+
 TWICE = GOOD.replace("1.006", "1.1")
 OTHER = GOOD.replace("2026-07-20", "2026-07-21").replace(",1,4,16", ",2,4,16")
 
