@@ -9,14 +9,20 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from filelock import FileLock
 
+from cxrbench.compile.audit import FILE, PACKAGES, row
+from cxrbench.compile.facts import Facts, Setting
 from cxrbench.datasets.packed import pack
 from cxrbench.evidence.sums import write_sums
-from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe
+from cxrbench.paper.results import Results
+from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, read_study
+from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
 
 ROOT = Path(__file__).parent.parent
@@ -182,6 +188,24 @@ def nih128() -> Path:
         if candidate and (Path(candidate) / "images_002.tar.gz").exists():
             return Path(candidate)
     pytest.skip("the radiographs are not here: link them as data/raw/nih128, or set CXRBENCH_NIH128")
+
+
+def write_audit(recorded: Path, *networks: tuple) -> Path:
+    """Write audits of networks (name, pixels, GMAC, problem) below ``recorded``."""
+    rows = [
+        row(name, Setting(pixels), Facts(gmac=gmac, problem="".join(problem)), dict.fromkeys(PACKAGES, "1"))
+        for name, pixels, gmac, *problem in networks
+    ]
+    write_csv(recorded / FILE, pd.DataFrame(rows))
+    return recorded
+
+
+def money_results(folder: Path, study: Path) -> Results:
+    """The tables about cells and money below ``folder``; all others are empty."""
+    read = {field.name: pd.DataFrame() for field in fields(Results)}
+    read |= {"folder": folder, "study": read_study(study), "cost": pd.read_csv(folder / "tables/cost.csv")}
+    read |= {"cells": pd.read_csv(folder / "tables/cells.csv", keep_default_na=False, na_values=[""])}
+    return Results(**read)
 
 
 def cxrbench(*words: object, cwd: Path = ROOT, **options: object) -> subprocess.CompletedProcess[str]:

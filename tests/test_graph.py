@@ -385,7 +385,7 @@ def test_a_run_on_a_busy_machine_is_marked_and_moves_no_headline(
         costs = pd.read_csv(tables / "cost.csv")
         money = [line for line in (clone / macros).read_text().splitlines() if f"cxr@{CELL[:-6]}/usd" in line]
         heads = costs[costs["headline"]].reset_index(drop=True)
-        return heads, (tables / "regimes.txt").read_text(), money
+        return heads, (tables / "money.json").read_text(), money
 
     assert graph(clone, macros, "--config", "run=[]").returncode == 0
     before, ranking, money = headlines()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from conftest import ROOT
 from cxrbench.cost.costs import cost_of, hours_of
 from cxrbench.cost.prices import read_prices
 from cxrbench.evidence.record import DatasetIdentity, EpochStats, Host, Record, Timing
 
-SHIPPED = Path(__file__).parents[2] / "data" / "prices.csv"
+SHIPPED = ROOT / "data/prices.csv"
 
 
 @pytest.fixture(scope="session")
@@ -29,12 +28,6 @@ def priced(prices):
     return price
 
 
-@pytest.fixture(scope="session")
-def shipped() -> Path:
-    """The price table of the repository."""
-    return SHIPPED
-
-
 @pytest.fixture
 def make_record():
     """A record of two epochs of an hour each; keywords override what a test is about."""
@@ -47,20 +40,13 @@ def make_record():
             setup_seconds=360, compile_seconds=720, train_seconds=7200, evaluate_seconds=1800
         )
         return Record(
-            cell=cell,
-            status=status,
-            phase="done" if status == "ok" else "compile",
-            commit="0" * 40,
-            dirty=False,
-            started="2026-10-01T00:00:00Z",
-            ended="2026-10-01T03:00:00Z",
+            cell=cell, status=status, phase="done" if status == "ok" else "compile",
+            commit="0" * 40, dirty=False, started="2026-10-01T00:00:00Z", ended="2026-10-01T03:00:00Z",
             host=Host(
                 device="NVIDIA A10G", device_count=devices[1], devices_used=devices[0], cpu="EPYC",
                 cores=cores[1], cores_used=cores[0], memory_gib=16, os="Debian", instance=instance,
             ),
-            versions={},
-            recipe={},
-            recipe_hash="0" * 16,
+            versions={}, recipe={}, recipe_hash="0" * 16,
             dataset=DatasetIdentity.model_construct(images={"train": images, "val": 900}),
             timing=timing,
             history=[

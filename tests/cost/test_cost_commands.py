@@ -47,10 +47,9 @@ def refused(*words: object) -> str:
     return done.stderr.removeprefix("cxrbench: ").strip()
 
 
-def test_the_price_and_the_target_may_be_asked_for() -> None:
+def test_a_table_of_costs_has_its_target_its_price_and_what_is_not_charged() -> None:
     (row,) = rows("table", CELL, "--target-auroc", 0.65, "--runs", 10, "--region", "us-east-1")
-    assert 0 < row["usd_to_auroc"] < row["usd_total"]
-    assert row["cost_to_auroc"] == row["usd_to_auroc"], "one seed, and it reached the target"
+    assert 0 < row["usd_to_auroc"] == row["cost_to_auroc"] < row["usd_total"], "one seed, and it reached it"
     assert row["usd_amortised"] == row["usd_total"] and row["amortised_over"] == 10, "nothing was compiled"
     shown = cxrbench("cost", "table", CELL, "--target-auroc", "0.65").stdout
     assert "USD to AUROC" in shown and "2026-07-20" in shown
@@ -80,13 +79,12 @@ def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns()
     tables = json.loads(cxrbench("cost", "regimes", "--json").stdout)
     pair = {"instance": "trn1.2xlarge", "baseline": "g5.xlarge", "region": "us-east-1"}
     home = {(row["basis"], row["as_of"]): row for row in tables["ratios"] if pair.items() <= row.items()}
-    dates = {"2025-04-28", "2025-08-04", "2026-07-20"}
-    assert {date for basis, date in home if basis == "on_demand"} == dates
+    dates = ("2025-04-28", "2025-08-04", "2026-07-20")
+    assert set(home) == {*(("on_demand", date) for date in dates), ("spot", "undated")}
     spot = home["spot", "undated"]
     assert (spot["ratio_low"], spot["ratio_high"]) == pytest.approx((1.163, 1.938), abs=1e-3)
-    assert spot["ranking"] == "does not turn"
-    assert all(row["kind"] == "published" for row in tables["ratios"])
-    assert all(row["kind"] in ("measured", "proxy") for row in tables["cells"])
+    assert spot["ranking"] == "does not turn" and spot["kind"] == "published"
+    assert {row["kind"] for row in tables["cells"]} <= {"measured", "proxy"}
 
 
 def test_on_spot_a_run_is_expected_to_take_longer() -> None:
@@ -98,30 +96,28 @@ def test_on_spot_a_run_is_expected_to_take_longer() -> None:
     assert "spot interval is 0" in refused("cost", "spot", CELL, "--save-every", 0)
 
 
-def test_break_even_of_the_published_cases_and_of_ones_own_numbers() -> None:
-    cases = {
-        (row["case"], row["as_of"]): row
-        for row in rows("break-even", CELL)
-        if row["basis"] != "sagemaker" or row["case"] == "fine-tuning"
-    }
-    assert cases["30B model, run times as printed", "2025-04-28"]["runs"] == 1
-    today = cases["30B model, run times as printed", "2026-07-20"]
+def test_break_even_of_the_published_cases() -> None:
+    """Capacity blocks and spot price one side only of p4d against trn1.32xlarge: no row for them."""
+    found = rows("break-even", CELL)
+    cases = {(row["case"], row["basis"], row["as_of"]): row for row in found}
+    printed = "30B model, run times as printed", "on_demand"
+    assert cases[*printed, "2025-04-28"]["runs"] == 1
+    today = cases[*printed, "2026-07-20"]
     assert today["saving"] < 0 and today["runs"] is None and today["note"] == "never: no saving"
-    assert cases["30B model, equal tokens", "2025-04-28"]["saving"] < 0
-    assert cases["fine-tuning", "undated"]["saving"] == pytest.approx(68.6063 - 41.435, abs=1e-3)
-    assert cases["nih128-64px resnet18", ""]["runs"] is None
-    own = ("--days", 5, "--usd-per-day", 900, "--here", 1, "--there", 2)
-    assert "never" in cxrbench("cost", "break-even", *own).stdout
-    assert "--usd-per-day is missing" in refused("cost", "break-even", "--days", 5)
+    assert cases["30B model, equal tokens", "on_demand", "2025-04-28"]["saving"] < 0
+    tuning = cases["fine-tuning", "sagemaker", "undated"]
+    assert tuning["saving"] == pytest.approx(68.6063 - 41.435, abs=1e-3)
+    assert cases["nih128-64px resnet18", "on_demand", ""]["runs"] is None
+    assert {row["basis"] for row in found if row["runs"]} == {"on_demand", "sagemaker"}
     shown = cxrbench("cost", "break-even", CELL).stdout
     assert "inf" not in shown and "never" in shown and "USD/run, Trainium" in shown
 
 
-def test_published_runs_are_priced_at_every_basis_that_prices_both_sides() -> None:
-    """Capacity blocks and spot price one side only of p4d against trn1.32xlarge: no row for them."""
-    found = {(row["region"], row["basis"], row["as_of"]) for row in rows("break-even", CELL) if row["runs"]}
-    assert {("us-east-1", "sagemaker", "undated"), ("us-east-1", "on_demand", "2025-08-04")} <= found
-    assert {basis for _, basis, _ in found} == {"on_demand", "sagemaker"}
+def test_break_even_of_given_numbers() -> None:
+    own = ("--days", 5, "--usd-per-day", 900, "--here", 1, "--there")
+    assert "never" in cxrbench("cost", "break-even", *own, 2).stdout
+    assert "after 9,000 runs" in cxrbench("cost", "break-even", *own, 0.5).stdout
+    assert "--usd-per-day is missing" in refused("cost", "break-even", "--days", 5)
 
 
 def test_the_utilisation_from_which_a_reservation_pays() -> None:
@@ -138,27 +134,20 @@ def test_projections_have_units_and_each_reason_once() -> None:
     assert shown.count("no efficiency of a cnn network on a GPU in fp32 is known") == 1
 
 
-def test_a_decision_may_rest_on_ones_own_ratio_or_on_other_prices() -> None:
-    words = ("--architecture", "mine", "--ratio", 0.5, 1.2, "--json")
-    decision = json.loads(cxrbench("cost", "decide", *FIVE, *words).stdout)
-    assert decision["saving_per_month"] == pytest.approx([-16_000, 40_000])
-    assert decision["verdict"] == "depends" and decision["months_to_break_even"] == [None, 0.5]
-    shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
-    assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown
-    assert "trn1.2xlarge against g5.xlarge in us-east-1 at spot" in shown
-    assert "ongoing engineering of a second platform: 0 USD per month, an assumption" in shown
-
-
-def test_ongoing_engineering_is_part_of_a_decision() -> None:
-    def decided(*more: object) -> dict[str, object]:
-        words = ("--architecture", "mine", "--ratio", 0.5, 0.5, *more, "--json")
+def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
+    def decided(*ratio: object) -> dict[str, object]:
+        words = ("--architecture", "mine", "--ratio", *ratio, "--json")
         return json.loads(cxrbench("cost", "decide", *FIVE, *words).stdout)
 
-    assert decided()["saving_per_month"] == [40_000, 40_000] and decided()["verdict"] == "port"
-    dear = decided("--ongoing", 45_000)
+    between, sure, dear = decided(0.5, 1.2), decided(0.5, 0.5), decided(0.5, 0.5, "--ongoing", 45_000)
+    assert between["saving_per_month"] == pytest.approx([-16_000, 40_000])
+    assert between["verdict"] == "depends" and between["months_to_break_even"] == [None, 0.5]
+    assert sure["saving_per_month"] == [40_000, 40_000] and sure["verdict"] == "port"
     assert dear["saving_per_month"] == [-5_000, -5_000] and dear["verdict"] == "stay"
-    negative = refused("cost", "decide", *FIVE, "--architecture", "cnn", "--ongoing", -1)
-    assert "ongoing engineering is -1.0" in negative
+    shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
+    assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown and "never to never" in shown
+    assert "trn1.2xlarge against g5.xlarge in us-east-1 at spot" in shown
+    assert "ongoing engineering of a second platform: 0 USD per month, an assumption" in shown
 
 
 @pytest.mark.parametrize(
@@ -169,6 +158,8 @@ def test_ongoing_engineering_is_part_of_a_decision() -> None:
         (["--architecture", "transformer", "--basis", "spot"], "names no instances"),
         (["--architecture", "cnn", "--basis", "reserved_3y"], "no prices of trn1.2xlarge against g5.xlarge"),
         (["--architecture", "x", "--ratio", "2", "1"], "write low and high"),
+        (["--architecture", "cnn", "--ongoing", "-1"], "ongoing engineering is -1.0"),
+        (["--architecture", "cnn", "--capacity", "80"], "between 0 and 1"),
     ],
 )
 def test_a_decision_without_a_ratio_is_refused(words: list[str], message: str) -> None:

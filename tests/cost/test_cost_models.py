@@ -2,12 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, write_audit
 from cxrbench.cost.costs import hours_of
 from cxrbench.cost.devices import DEVICES, device_of_host
 from cxrbench.cost.porting import break_even_runs, decide, ratio_of_cells
@@ -17,14 +16,12 @@ from cxrbench.cost.projection import (
     Speed,
     Work,
     backtest,
-    cpu_speeds,
     kind_of,
     measured_speeds,
     project,
     reached,
 )
 from cxrbench.cost.ratios import PUBLISHED as RATIOS
-from cxrbench.cost.ratios import Ratio
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import RECORD, Timing
@@ -34,39 +31,28 @@ from cxrbench.study.errors import UserError
 money = st.floats(0, 1e9, allow_subnormal=False)
 PAIR = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge"})
 CELL = "nih128-64px/resnet18/{}/seed0"
+STUDY = read_study(ROOT / "config/config.yaml")
 
 
 # ------------------------------------------------------------------ spot
 
 
-def simulated_hours(work, rate, interval, restart, rng):
-    """Paid hours of one run, interruption by interruption: an account of the formula that is not its own."""
-    paid, saved, until_next = 0.0, 0.0, rng.exponential(1 / rate)
-    while saved < work:
-        stretch = needed = min(interval, work - saved)
-        while until_next < needed:
-            paid += until_next
-            until_next = rng.exponential(1 / rate)
-            needed = restart + stretch
-        paid += needed
-        until_next -= needed
-        saved += stretch
-    return paid
-
-
-@pytest.mark.parametrize(
-    ("work", "rate", "interval", "restart"), [(12, 0.5, 3, 0.5), (12, 0.3, 1, 2), (5, 0.05, 2, 0)]
+@settings(deadline=None)
+@given(
+    stretch=st.floats(0.01, 10), rate=st.floats(0.01, 1), restart=st.floats(0, 3), number=st.integers(1, 5)
 )
-def test_the_expectation_is_what_simulated_runs_take(work, rate, interval, restart):
-    rng = np.random.default_rng(1)
-    hours = np.array([simulated_hours(work, rate, interval, restart, rng) for _ in range(1500)])
-    error = hours.std() / math.sqrt(len(hours))
-    assert abs(hours.mean() - expected_hours(work, rate, interval, restart)) < 5 * error
+def test_the_expectation_follows_from_what_happens_first(stretch, rate, restart, number):
+    """Either a stretch passes, or it is interrupted and needs a restart and itself, without interruption."""
+    passes = math.exp(-rate * stretch)
+    lost = 1 / rate - stretch * passes / (1 - passes)  # hours until an interruption inside the stretch
+    again = math.expm1(rate * (restart + stretch)) / rate
+    expected = passes * stretch + (1 - passes) * (lost + again)
+    found = expected_hours(number * stretch, rate, stretch, restart)
+    assert found == pytest.approx(number * expected, rel=1e-6)
 
 
 def test_expected_hours_at_the_ends():
     assert expected_hours(1, rate=1, interval=9) == pytest.approx(math.e - 1), "the textbook's one stretch"
-    assert expected_hours(1, rate=1, interval=9, restart=1) == pytest.approx(math.e * (math.e - 1))
     assert expected_hours(5, rate=0, interval=2, restart=5) == pytest.approx(5)
     assert expected_hours(100, rate=100, interval=10) == math.inf, "it never ends"
 
@@ -93,35 +79,28 @@ def test_impossible_interruptions(wrong):
 # ------------------------------------------------------------------ regimes
 
 
-def regimes(make_record, prices, instances):
+def regimes(make_record, prices, pricing):
     """The same hours on every platform: only prices can rank them."""
-    hours = hours_of([(make_record(CELL.format(platform)), "recorded") for platform in instances])
-    return regime_table(hours, prices, Pricing(instances=instances))
-
-
-def test_equal_hours_rank_by_price_and_the_ranking_turns_on_spot(prices, make_record):
-    table = regimes(make_record, prices, PAIR.instances)
-    assert table.columns[0] == "regime" and set(table["kind"]) == {"proxy"}
-    dates = ("2025-04-28", "2025-08-04", "2026-07-20")
-    assert list(table["regime"].unique()) == [*(f"on_demand up to {date}" for date in dates), "spot, undated"]
-    (sentence,) = ranking_sentences(table)
-    assert "the ranking turns" in sentence
-    assert "cuda (g5.xlarge) < neuron (trn1.2xlarge) under on_demand" in sentence
-    assert "neuron (trn1.2xlarge) < cuda (g5.xlarge) under spot" in sentence
+    records = [make_record(CELL.format(platform)) for platform in pricing.instances]
+    return regime_table(hours_of([(record, "recorded") for record in records]), prices, pricing)
 
 
 def test_a_cpu_with_one_price_does_not_hide_how_the_accelerators_rank(prices, make_record):
-    instances = PAIR.instances | {"cpu": "c7a.large"}  # no spot price in the table
-    everyone, accelerators = ranking_sentences(regimes(make_record, prices, instances))
+    pricing = Pricing(instances=PAIR.instances | {"cpu": "c7a.large"})  # no spot price in the table
+    table = regimes(make_record, prices, pricing)
+    dates = ("2025-04-28", "2025-08-04", "2026-07-20")
+    assert list(table["regime"].unique()) == [*(f"on_demand up to {date}" for date in dates), "spot, undated"]
+    everyone, accelerators = ranking_sentences(table)
     assert "only one regime prices every platform: cpu (c7a.large) < cuda" in everyone
     assert accelerators.startswith("nih128-64px/resnet18, accelerators alone: the ranking turns: ")
+    assert "cuda (g5.xlarge) < neuron (trn1.2xlarge) under on_demand" in accelerators
     assert "neuron (trn1.2xlarge) < cuda (g5.xlarge) under spot" in accelerators
 
 
-def test_without_two_platforms_or_a_price_there_is_no_ranking(prices, make_record):
-    for pricing in (Pricing(instances={"cuda": "g5.xlarge"}), Pricing(region="sa-east-1")):
-        table = regime_table(hours_of([(make_record(), "recorded")]), prices, pricing)
-        assert ranking_sentences(table)[0].startswith("no network has usable cells on two platforms")
+@pytest.mark.parametrize("pricing", [Pricing(instances={"cuda": "g5.xlarge"}), Pricing(region="sa-east-1")])
+def test_without_two_platforms_or_a_price_there_is_no_ranking(prices, make_record, pricing):
+    (sentence,) = ranking_sentences(regimes(make_record, prices, pricing))
+    assert sentence.startswith("no network has usable cells on two platforms")
 
 
 # ------------------------------------------------------------------ break-even and decisions
@@ -147,45 +126,27 @@ def test_an_amount_is_a_finite_number(wrong):
         break_even_runs(wrong, 2, 1)
 
 
-def test_a_decision_is_arithmetic():
-    port = decide(RATIOS["transformer"], 100_000, porting=20_000, horizon=12, capacity=0.8)
-    assert port.verdict == "port"
-    assert port.saving_per_month == pytest.approx((80_000 * (1 - 1 / 1.3), 80_000 * (1 - 1 / 1.5)))
-    assert port.months_to_break_even == pytest.approx((20_000 / port.saving_per_month[0], 0.75))
-    assert any("18,462 to 26,667 USD" in line for line in port.arithmetic)
-    assert any("published" in line for line in port.arithmetic)
+@pytest.mark.parametrize(("spend", "capacity"), [(0, 1), (10_000, 0)])
+def test_what_saves_nothing_is_not_ported(spend, capacity):
+    assert decide(RATIOS["transformer"], spend, 0, 12, capacity)["verdict"] == "stay"
 
 
-def test_a_decision_against_and_one_that_depends():
-    against = decide(RATIOS["cnn"], 100_000, 0, 12, 1)
-    assert against.verdict == "stay" and against.months_to_break_even == (math.inf, math.inf)
-    assert any("never to never" in line for line in against.arithmetic)
-    between = decide(Ratio(0.5, 1.5, "measured", "two cells"), 10_000, 20_000, 12, 1)
-    assert between.verdict == "depends" and between.net_over_horizon == pytest.approx((-80_000, 40_000))
-    assert decide(RATIOS["transformer"], 0, 0, 12, 1).verdict == "stay", "nothing spent, nothing saved"
-    assert decide(RATIOS["transformer"], 10_000, 0, 12, 0).verdict == "stay", "no capacity, nothing saved"
-    with pytest.raises(UserError, match="between 0 and 1"):
-        decide(RATIOS["cnn"], 1, 1, 1, 80)
+amounts = st.integers(0, 10**7)
 
 
 @settings(deadline=None)
-@given(
-    spend=st.integers(0, 10**7), porting=st.integers(0, 10**7), months=st.integers(0, 60),
-    capacity=st.floats(0, 1),
-)  # fmt: skip
+@given(spend=amounts, porting=amounts, months=st.integers(0, 60), capacity=st.floats(0, 1))
 def test_more_porting_cost_never_makes_porting_better(spend, porting, months, capacity):
     order = ["stay", "depends", "port"]
-    amounts = (porting, porting * 2 + 1)
-    cheap, dear = (decide(RATIOS["transformer"], spend, usd, months, capacity) for usd in amounts)
-    assert order.index(dear.verdict) <= order.index(cheap.verdict)
+    costs = (porting, porting * 2 + 1)
+    cheap, dear = (decide(RATIOS["transformer"], spend, usd, months, capacity)["verdict"] for usd in costs)
+    assert order.index(dear) <= order.index(cheap)
 
 
 def test_the_ratio_of_our_own_cells(priced, make_record):
     costs = priced([make_record(CELL.format(platform)) for platform in PAIR.instances], PAIR)
     ratio = ratio_of_cells(costs, "nih128-64px", "resnet18")
     assert ratio.low == ratio.high == pytest.approx(1.34375 / 1.006) and ratio.kind == "proxy"
-    with pytest.raises(UserError, match="nih128-64px/resnet50/neuron: not run yet"):
-        ratio_of_cells(costs, "nih128-64px", "resnet50")
 
 
 # ------------------------------------------------------------------ projection
@@ -200,29 +161,20 @@ def shares(*some, on=("T4", "V100"), kind="cnn", precision="fp32"):
 def test_one_neuroncore_from_the_published_efficiency():
     made = project(Work("cnn", gmac=109.9 / 64 / 2), DEVICES["Trainium"], 1, PUBLISHED)
     measured = 64 / 0.3073  # images per second of the published step
-    assert made["low"] == pytest.approx(measured / SPREAD, rel=0.01)
-    assert made["high"] == pytest.approx(measured * SPREAD, rel=0.01)
+    assert (made["low"], made["high"]) == pytest.approx((measured / SPREAD, measured * SPREAD), rel=0.01)
     assert made["kind"] == "projected" and "4.65% of peak" in made["sources"]
-    assert f"factor of {SPREAD:g}" in made["assumptions"]
 
 
 def test_fp32_is_never_projected_from_a_bf16_peak_or_share():
     """23 TFLOP/s of a NeuronCore in fp32, not 92; nothing where no fp32 peak is documented."""
     work, target, on = Work("cnn", 1.0), DEVICES["Trainium"], ("Trainium", "Inferentia2")
-    single, half = shares(0.1, 0.1, on=on), shares(0.1, 0.1, on=on, precision="bf16")
-    assert project(work, target, 1, single)["high"] == pytest.approx(0.1 * 23e12 / 6e9)
+    half = shares(0.1, 0.1, on=on, precision="bf16")
+    assert project(work, target, 1, shares(0.1, 0.1, on=on))["high"] == pytest.approx(0.1 * 23e12 / 6e9)
     assert project(work, target, 1, half, "bf16")["high"] == pytest.approx(0.1 * 92e12 / 6e9)
     with pytest.raises(UserError, match="on a NeuronCore in fp32 is known"):
         project(work, target, 1, half)
     with pytest.raises(UserError, match="not projected: no documented fp32 peak of A10G"):
         project(work, DEVICES["A10G"], 1, shares(0.3))
-
-
-def test_two_efficiencies_are_the_range_and_cores_multiply_it():
-    known = [*shares(0.1, 0.2), *shares(0.9, kind="depthwise")]
-    single, four = (project(Work("cnn", 1.0), DEVICES["T4"], cores, known) for cores in (1, 4))
-    assert (single["low"], single["high"]) == pytest.approx((0.1 * 8.1e12 / 6e9, 0.2 * 8.1e12 / 6e9))
-    assert four["high"] == pytest.approx(4 * single["high"])
 
 
 @settings(deadline=None)
@@ -232,18 +184,13 @@ def test_a_projection_is_a_range_under_the_bandwidth(gmac, moved, cores):
     assert 0 < made["low"] <= made["high"] <= cores * 3350e9 / moved * (1 + 1e-12)
 
 
-def test_a_device_alone_is_known_to_a_factor_only_however_many_of_its_runs_agree():
+def test_two_devices_are_a_range_and_one_is_known_to_a_factor_only():
+    two = project(Work("cnn", 1.0), DEVICES["T4"], 4, [*shares(0.1, 0.2), *shares(0.9, kind="depthwise")])
+    assert (two["low"], two["high"]) == pytest.approx((4 * 0.1 * 8.1e12 / 6e9, 4 * 0.2 * 8.1e12 / 6e9))
     some = (shares(*some, on=("T4", "T4")) for some in ((0.30, 0.31), (0.9,)))
     low, high = (project(Work("cnn", 1.0), DEVICES["A100-40GB"], 1, known) for known in some)
     assert low["low"] == pytest.approx(0.30 / SPREAD * 19.5e12 / 6e9)
     assert (low["high"], high["high"]) == pytest.approx([19.5e12 / 6e9] * 2), "never above the peak"
-
-
-def test_a_share_does_not_cross_from_one_family_of_devices_to_another():
-    with pytest.raises(UserError, match="no efficiency of a cnn network on a GPU in fp32 is known"):
-        project(Work("cnn", 1.0), DEVICES["A10G"], 1, PUBLISHED)
-    with pytest.raises(UserError, match="a transformer network on a NeuronCore"):
-        project(Work("transformer", 1.0), DEVICES["Trainium"], 1, shares(0.3, kind="transformer"))
 
 
 @pytest.mark.parametrize(
@@ -257,32 +204,22 @@ def test_the_kind_of_a_network_by_its_name(name, kind):
     assert kind_of(name) == kind
 
 
-def test_leaving_one_device_out_needs_three():
-    work = Work("cnn", 1.0)
-    runs = [reached(DEVICES[name], 1, work, ips, name) for name, ips in (("T4", 1000), ("V100", 1500))]
-    two = backtest(runs)
-    assert two["error"].isna().all(), "neither device has a second network to be tested with"
-    assert set(two["method"]) == {"no error: nothing else of this kind measured on this device"}
-    three = backtest([*runs, reached(DEVICES["H100"], 1, work, 9000, "H100")])
-    assert set(three["method"]) == {"leave one device out"}
-    t4 = three.set_index("device").loc["T4"]
-    low, high = 1500 / 15.7, 9000 / 67
-    assert t4["low"] == pytest.approx(low * 8.1) and t4["high"] == pytest.approx(high * 8.1)
-    assert t4["error"] == pytest.approx(math.sqrt(low * high) * 8.1 / 1000 - 1)
-    assert backtest([]).empty
+def test_one_of_two_devices_is_not_left_out():
+    speeds = (("T4", 1000), ("V100", 1500))
+    tested = backtest([reached(DEVICES[name], 1, Work("cnn", 1.0), ips, name) for name, ips in speeds])
+    assert tested["error"].isna().all(), "neither device has a second network to be tested with"
+    assert set(tested["method"]) == {"no error: nothing else of this kind measured on this device"}
 
 
 def test_on_one_device_each_network_and_size_is_left_out_of_its_own_projection():
-    runs = [reached(DEVICES["T4"], 1, Work("cnn", gmac), 100, "x") for gmac in (1.0, 1.0, 2.0)]
-    tested = backtest(runs)
+    tested = backtest([reached(DEVICES["T4"], 1, Work("cnn", gmac), 100, "x") for gmac in (1.0, 1.0, 2.0)])
     assert tested["error"].tolist() == pytest.approx([1, 1, -0.5]), "the same work twice is no test of itself"
     assert set(tested["method"]) == {"leave one network and size out, same device"}
     assert tested["low"].iloc[2] == pytest.approx(50 / SPREAD)
 
 
 def test_the_assumed_factor_covers_what_our_own_cells_show():
-    study, recorded = read_study(ROOT / "config/config.yaml"), ROOT / "data/recorded"
-    tested = backtest(cpu_speeds(study, recorded))
+    tested = backtest(measured_speeds(STUDY, ROOT / "data/recorded")).query("source == 'our own cells'")
     ends = tested.groupby(["device", "kind", "precision"])["share"].agg(["min", "max"])
     apart = (ends["max"] / ends["min"]).max()
     assert 2 < apart < SPREAD, "a factor of two, as was assumed, is less than what was measured"
@@ -305,18 +242,15 @@ def test_a_device_is_known_by_what_its_driver_calls_it(named, name):
 
 
 def test_a_record_with_a_steady_state_is_a_measurement(tmp_path, make_record):
-    (tmp_path / "audit").mkdir()
-    (tmp_path / "audit/audit.csv").write_text("architecture,pixels,gmac\nresnet18,64,1.0\n")
-    study = read_study(ROOT / "config/config.yaml")
+    write_audit(tmp_path, ("resnet18", 64, 1.0))
     path = tmp_path / CELL.format("cuda") / RECORD
     path.parent.mkdir(parents=True)
 
     def found(precision, speed):
-        timing = Timing(train_seconds=60, images_per_second=speed)
-        record = make_record(timing=timing)
+        record = make_record(timing=Timing(train_seconds=60, images_per_second=speed))
         update = {"recipe": {"precision": precision}, "dataset": None}
         path.write_text(record.model_copy(update=update).to_json())
-        return measured_speeds(study, tmp_path)
+        return measured_speeds(STUDY, tmp_path)
 
     (speed,) = found("bf16", 1000.0)
     assert speed.device.name == "A10G" and speed.source == f"cell {CELL.format('cuda')}"

@@ -36,13 +36,6 @@ def test_regions_are_amazons():
     assert set(known) <= set(REGIONS), "AWS opened a region: add it to REGIONS"
 
 
-def test_newest_price_up_to_a_date(prices):
-    at = ("p4d.24xlarge", "us-east-1", "on_demand")
-    assert price(prices, *at)["as_of"] == "2026-07-20"
-    assert price(prices, *at, "2025-08-03")["usd_per_hour"] == 32.7726
-    assert price(prices, *at, "2025-08-04")["usd_per_hour"] == 21.957642
-
-
 def test_a_dated_price_beats_an_undated_one(tmp_path):
     undated = GOOD.replace("1.006", "0.9").replace("2026-07-20", "")
     table = read_prices(written(tmp_path, undated, GOOD))
@@ -52,33 +45,27 @@ def test_a_dated_price_beats_an_undated_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason", "message"),
+    ("wanted", "reason", "remedy"),
     [
-        (("g5.xlage", "us-east-1", "spot"), "no price with instance 'g5.xlage'", "did you mean 'g5.xlarge'"),
-        (("g5.xlarge", "us-est-1", "spot"), "no price for g5.xlarge with region", "did you mean 'us-east-1'"),
+        ("g5.xlage us-east-1 spot", "no price with instance 'g5.xlage'", "did you mean 'g5.xlarge'"),
+        ("g5.xlarge us-est-1 spot", "no price for g5.xlarge with region 'us-est-1'", "mean 'us-east-1'"),
         (
-            ("p3.2xlarge", "us-east-1", "spot"),
+            "p3.2xlarge us-east-1 spot",
             "no price for p3.2xlarge in us-east-1 with basis 'spot' (known: on_demand)",
             "add a row to prices.csv",
         ),
         (
-            ("p4d.24xlarge", "us-east-1", "on_demand", "2025-04-27"),
+            "p4d.24xlarge us-east-1 on_demand 2025-04-27",
             "no price of p4d.24xlarge (us-east-1, on_demand) up to 2025-04-27",
             "oldest row is of 2025-04-28",
         ),
     ],
 )
-def test_a_missing_price_carries_its_reason_apart_from_the_remedy(prices, wanted, reason, message):
+def test_a_missing_price_carries_its_reason_apart_from_the_remedy(prices, wanted, reason, remedy):
     with pytest.raises(NoPrice) as caught:
-        price(prices, *wanted)
-    assert caught.value.reason.startswith(reason) and "prices.csv" not in caught.value.reason
-    assert str(caught.value).startswith(caught.value.reason + ": ") and message in str(caught.value)
-
-
-@pytest.mark.parametrize("date", ["2026", "July"])
-def test_an_unreadable_date_is_refused(prices, date):
-    with pytest.raises(UserError, match=f"'{date}' is not a date"):
-        newest(prices, date)
+        price(prices, *wanted.split())
+    assert caught.value.reason.startswith(reason)
+    assert remedy in str(caught.value).removeprefix(caught.value.reason)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +73,6 @@ def test_an_unreadable_date_is_refused(prices, date):
     [
         ("1.006", "-1.006", "usd_per_hour", "above 0"),
         ("1.006", "0", "usd_per_hour", "above 0"),
-        ("1.006", "", "usd_per_hour", "is empty"),
-        ("1.006", "nan", "usd_per_hour", "finite"),
         ("1.006", "inf", "usd_per_hour", "finite"),
         ("1.006", "1.006 EUR", "usd_per_hour", "not a number"),
         ("us-east-1", "us-est-1", "region", "did you mean"),
@@ -112,20 +97,18 @@ def test_lines_are_counted_in_the_file_not_in_rows(tmp_path):
         read_prices(path)
 
 
+TWICE = GOOD.replace("1.006", "1.1")
+OTHER = GOOD.replace("2026-07-20", "2026-07-21").replace(",1,4,16", ",2,4,16")
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("other", "message"),
     [
-        ({"1.006": "1.1"}, r"prices\.csv:4: column as_of: second row .*\(first in line 2\)"),
-        (
-            {",1,4,16": ",2,4,16", "2026-07-20": "2026-07-21"},
-            r"prices\.csv:4: column cores: g5\.xlarge has '2.0' here and '1.0' in line 2",
-        ),
+        (TWICE, r"prices\.csv:4: column as_of: second row .*\(first in line 2\)"),
+        (OTHER, r"prices\.csv:4: column cores: g5\.xlarge has '2.0' here and '1.0' in line 2"),
     ],
 )
-def test_one_instance_has_one_hardware_and_one_price_a_day(tmp_path, changes, message):
-    other = GOOD
-    for old, new in changes.items():
-        other = other.replace(old, new)
+def test_one_instance_has_one_hardware_and_one_price_a_day(tmp_path, other, message):
     with pytest.raises(UserError, match=message):
         read_prices(written(tmp_path, GOOD, TRN, other))
 
@@ -144,13 +127,10 @@ keys = st.tuples(
 @settings(deadline=None)
 @given(st.sets(keys, min_size=1), st.sampled_from([None, "2025-01-01", "2025-12-31"]))
 def test_newest_is_the_last_date_that_qualifies(rows, as_of):
-    table = pd.DataFrame(
-        [(*row, i) for i, row in enumerate(sorted(rows))], columns=[*COLUMNS[:3], "as_of", "usd"]
-    )
-    found = {(*row[:3],): row.as_of for row in newest(table, as_of).itertuples(index=False)}
-    for key in {row[:3] for row in rows}:
-        allowed = [d for *k, d in rows if tuple(k) == key and (as_of is None or d <= as_of)]
-        assert found.get(key) == (max(allowed) or "undated" if allowed else None)
+    table = pd.DataFrame(sorted(rows), columns=[*COLUMNS[:3], "as_of"])
+    found = {tuple(row[:3]): row.as_of for row in newest(table, as_of).itertuples(index=False)}
+    allowed = table[table["as_of"] <= (as_of or "9")].groupby(list(COLUMNS[:3]))["as_of"].max()
+    assert found == {key: date or "undated" for key, date in allowed.items()}
 
 
 def test_pricing_needs_neither_torch_nor_what_is_slow_to_import():

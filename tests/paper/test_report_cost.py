@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import fields
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT
+from conftest import ROOT, money_results, write_audit
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import break_even_table, decision_table
@@ -26,7 +25,6 @@ from cxrbench.paper.latex import tabular
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_csv
 
 PRICES, STUDY = ROOT / "data/prices.csv", ROOT / "config/config.yaml"
@@ -36,7 +34,6 @@ ROWS = (
     f"{NEW},us-east-1,on_demand,0.5,L4,1,24,1,4,32,a test,2026-11-01,\n"
     f"{NEW},us-east-1,spot,0.4,L4,1,24,1,4,32,a test,2026-11-01,\n"
 )
-AUDIT = "architecture,pixels,batch,problem,gmac,traffic_least_mib_per_image\n"
 
 
 def as_if_run_on(platform: str, seconds: float, into: Path, **host: str) -> None:
@@ -47,13 +44,6 @@ def as_if_run_on(platform: str, seconds: float, into: Path, **host: str) -> None
     record["timing"]["train_seconds"] = seconds
     (into / cell).mkdir(parents=True)
     (into / cell / "record.json").write_text(json.dumps(record))
-
-
-def audited(rows: str, recorded: Path) -> Path:
-    """Write ``rows`` as the recorded audit."""
-    (recorded / "audit").mkdir(parents=True, exist_ok=True)
-    (recorded / "audit/audit.csv").write_text(rows)
-    return recorded
 
 
 def built(folder: Path) -> Results:
@@ -67,14 +57,11 @@ def built(folder: Path) -> Results:
     as_if_run_on("neuron", 90, results / "cells")
     costs = cost_table([results / "cells"], prices, pricing_of(study), target_auroc=0.65, runs=10)
     write_csv(results / "tables/cost.csv", costs)
-    recorded = audited(AUDIT + "resnet18,64,32,,0.149,12\nresnet50,64,32,boom,0,0\n", folder / "recorded")
+    recorded = write_audit(folder / "recorded", ("resnet18", 64, 0.149), ("resnet50", 64, 0.0, "boom"))
     write_cost_tables(results, study, prices, recorded)
     records = (results / "cells").glob("*/*/*/*/record.json")
     write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, recorded))
-    read = {field.name: pd.DataFrame() for field in fields(Results)}
-    read |= {"folder": results, "study": read_study(study), "cost": pd.read_csv(results / "tables/cost.csv")}
-    read |= {"cells": pd.read_csv(results / "tables/cells.csv", keep_default_na=False, na_values=[""])}
-    return Results(**read)
+    return money_results(results, study)
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +98,10 @@ def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
 
 def test_the_ranking_of_our_own_cells_turns_with_the_regime(results: Results) -> None:
     """90 s on trn1.2xlarge against 100 s on the new instance: dearer on demand, cheaper on spot."""
-    said = (results.folder / "tables/regimes.txt").read_text().splitlines()[-1]
-    assert said.startswith("nih128-64px/resnet18: the ranking turns: ")
-    assert "cuda (g7.xlarge) < neuron (trn1.2xlarge) under on_demand up to 2026-11-01" in said
-    assert "neuron (trn1.2xlarge) < cuda (g7.xlarge) under spot up to 2026-11-01" in said
+    (sentence,) = json.loads((results.folder / "tables/money.json").read_text())["rankings"]
+    assert sentence.startswith("nih128-64px/resnet18: the ranking turns: ")
+    assert "cuda (g7.xlarge) < neuron (trn1.2xlarge) under on_demand up to 2026-11-01" in sentence
+    assert "neuron (trn1.2xlarge) < cuda (g7.xlarge) under spot up to 2026-11-01" in sentence
     cases = results.csv("break_even")
     ours = cases[cases["case"] == "nih128-64px resnet18"].set_index("basis")
     demand, spot = ours.loc["on_demand"], ours.loc["spot"]
@@ -142,14 +129,14 @@ def test_what_is_projected_is_a_range_and_says_why_the_rest_is_not(results: Resu
 
 
 def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_path: Path) -> None:
-    audited(AUDIT + "resnet18,64,32,,0.149,12\n", tmp_path)
+    write_audit(tmp_path, ("resnet18", 64, 0.149))
     errors = []
     for number, share in enumerate((0.2, 0.3, 0.4)):
         row = {"platform": "cuda", "architecture": "resnet18", "pixels": 64, "matmul_flops_per_second": 1e12}
-        row |= {"ours": share * 1e12 / (6e9 * 0.149), "model_flops_per_image": 9e9}  # the audit's count holds
+        row |= {"ours": share * 1e12 / (6e9 * 0.149), "precision": "fp32"}
         (tmp_path / f"bench/host{number}").mkdir(parents=True)
         (tmp_path / f"bench/host{number}/train.json").write_text(json.dumps([row]))
-        table = projection_table(read_study(STUDY), read_prices(PRICES), tmp_path)
+        table, _ = projection_table(read_study(STUDY), read_prices(PRICES), tmp_path)
         table = table[table["pixels"] == 64].set_index(["architecture", "instance"])
         errors.append(table.loc[("resnet18", "g4dn.xlarge"), "error"])
     assert table.loc[("resnet18", "g5.xlarge"), "why_not"].endswith("no documented fp32 peak of A10G")
@@ -157,19 +144,6 @@ def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_pa
     off = [others**0.5 / share - 1 for others, share in ((0.12, 0.2), (0.08, 0.3), (0.06, 0.4))]
     assert errors[0] == "not tested: nothing to leave out"
     assert errors[2] == "; ".join(f"cuda of host{number}: {error:+.0%}" for number, error in enumerate(off))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("architecture,pixels\nresnet18,64\n", r"audit\.csv:1: column gmac is missing"),
-        (AUDIT + "resnet18,64,32,,-1,12\n", r"audit\.csv:2: column gmac: '-1'"),
-        (AUDIT + "resnet18,64,32,,0.1,1\nresnet50,64,32,,many,1\n", r"audit\.csv:3: column gmac: 'many'"),
-    ],
-)
-def test_an_unusable_audit_is_named_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        projection_table(read_study(STUDY), read_prices(PRICES), audited(text, tmp_path))
 
 
 def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(results: Results) -> None:
@@ -249,4 +223,4 @@ def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: P
     write_csv(tmp_path / "tables/cost.csv", empty)
     write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", tmp_path)
     assert all(len(pd.read_csv(tmp_path / f"tables/{name}.csv")) for name in ("ratios", "break_even"))
-    assert "no ranking of our own cells yet" in (tmp_path / "tables/regimes.txt").read_text()
+    assert "no ranking of our own cells yet" in (tmp_path / "tables/money.json").read_text()

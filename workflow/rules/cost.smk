@@ -38,7 +38,7 @@ rule cost_report:
         cost="<results>/tables/cost.csv",
     output:
         tables(*MONEY),
-        "<results>/tables/regimes.txt",
+        "<results>/tables/money.json",
     log:
         "<logs>/cost_report.log",
     conda:

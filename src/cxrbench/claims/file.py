@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,10 +146,7 @@ class Claims(Strict):
         return tuple(claim for claim in self.claims if claim.source == OURS)
 
 
-_MODELS: dict[tuple[str, int], type[Strict]] = {
-    ("", 0): Claims, ("sources", 2): Source, ("claims", 2): Claim, ("experiments", 2): Experiment,
-    ("experiments", 3): Measured,
-}  # fmt: skip
+_PARTS: dict[str, type[Strict]] = {"sources": Source, "claims": Claim, "experiments": Experiment}
 
 
 def read_claims(path: Path | str) -> Claims:
@@ -174,7 +172,8 @@ def _wrong(document: Document, error: Any) -> UserError:
     keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
     known: list[str] = []
     if error["type"] == "extra_forbidden":
-        known = list(_MODELS[str(keys[0]) if len(keys) > 1 else "", len(keys) - 1].model_fields)
+        part = _PARTS[str(keys[0])] if len(keys) > 1 else Claims
+        known = list((Measured if len(keys) > 3 else part).model_fields)
     name = str(keys[1]) if len(keys) > 1 else ""
     if keys[0] == "claims" and name:
         raw, name = document.value["claims"][int(name)], str(int(name) + 1)
@@ -215,14 +214,11 @@ def _check(claim: Claim, text: str) -> Check:
 
 def _tolerance(text: str, stated: Stated) -> float:
     """Return an absolute tolerance from a number or a percentage of what is stated."""
-    try:
-        number = float(text.removesuffix("%"))
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
+    given = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)(%?)", text)
+    if given is None:
         raise ValueError("write a number, or a percentage of what is stated")
-    if not text.endswith("%"):
-        return number
+    if not given[2]:
+        return float(given[1])
     if not stated.is_finite:
         raise ValueError("a percentage needs a stated number or range")
-    return number / 100 * max(abs(stated.low), abs(stated.high))
+    return float(given[1]) / 100 * max(abs(stated.low), abs(stated.high))

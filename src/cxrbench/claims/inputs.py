@@ -1,12 +1,13 @@
 """Inputs of a claim: numbers of its own text, of another source, of the price table, of our result tables.
 
-Each class is an input as it is written in ``data/claims.yaml``; its ``find`` returns the value.
+Each class is an input as it is written in ``data/claims.yaml``; its ``find`` returns the value, or raises
+NotHere where there is no evidence and UserError where the input is wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -35,11 +36,14 @@ class Basis(StrEnum):
 
 Wanted = Mapping[str, list[Any]]  # rows of a table by the values of columns
 _TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
-_AGGREGATES = ("mean", "min", "max")
 
 
 class NotHere(Exception):
     """An input that this machine has no evidence for; its text says which cell or price is missing."""
+
+
+class NotRun(NotHere):
+    """No row of a result table is about these cells."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +59,21 @@ class Context:
 
 def read_context(prices: Path | str, tables: Path | str) -> Context:
     """Return the prices, and the result tables below the folder ``tables`` that have been made."""
-
-    def table(name: str) -> pd.DataFrame | None:
-        path = Path(tables) / name
+    found = {}
+    for name in ("metrics", "cost", "cells", "parity"):
+        path = Path(tables) / f"{name}.csv"
         try:
-            return pd.read_csv(path) if path.exists() else None
-        except (OSError, ValueError) as error:
+            if path.exists():
+                found[name] = _read_metrics(path) if name == "metrics" else pd.read_csv(path)
+        except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
+    return Context(read_prices(prices), **found)
 
-    metrics = table("metrics.csv")
-    if metrics is not None:
-        from cxrbench.analysis.evaluate import headline  # it loads scipy: not for a ledger without scores
 
-        _need(metrics, str(Path(tables) / "metrics.csv"), ("metric", "ci_method"))
-        metrics = headline(metrics)
-    return Context(read_prices(prices), metrics, *map(table, ("cost.csv", "cells.csv", "parity.csv")))
+def _read_metrics(path: Path) -> pd.DataFrame:
+    from cxrbench.analysis.evaluate import read_metrics  # it loads scipy: not for a ledger without scores
+
+    return read_metrics(path)
 
 
 class Value(NamedTuple):
@@ -90,11 +94,6 @@ def read_number(value: Any) -> Range:
     return float(min(ends)), float(max(ends))
 
 
-def _answer_or_number(value: Any) -> Any:
-    """Check ``yes`` or ``no`` of a claim that is true or not, or a number or range."""
-    return value if isinstance(value, bool) else read_number(value)
-
-
 def show(ends: Range, yes_no: bool = False) -> str:
     """Return a number or range for people: six digits, thousands apart, equal ends once; or yes and no."""
     if yes_no:
@@ -113,11 +112,10 @@ def _listed(value: Any) -> list[Any]:
 
 def _keys(*required: str, optional: Collection[str] = ()) -> AfterValidator:
     """Return a validator for the rows of a table that are meant: values of columns, each made a list."""
-    known = [*required, *optional]
 
     def check(given: dict[str, Any]) -> dict[str, list[Any]]:
         for key in given:
-            if key not in known:
+            if key not in (known := [*required, *optional]):
                 raise ValueError(f"unknown key '{key}'{suggestion(key, known)}")
         if missing := [key for key in required if key not in given]:
             raise ValueError(f"key '{missing[0]}' is missing")
@@ -127,24 +125,16 @@ def _keys(*required: str, optional: Collection[str] = ()) -> AfterValidator:
 
 
 def _two_platforms(wanted: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    if len(set(wanted["platforms"])) != 2:
-        raise ValueError(
-            f"platforms {wanted['platforms']}: name the two that are compared, as in [cpu, cuda]"
-        )
+    if len(set(pair := wanted["platforms"])) != 2:
+        raise ValueError(f"platforms {pair}: name the two that are compared, as in [cpu, cuda]")
     return wanted
 
 
-def _day(text: str) -> str:
-    return text if text == UNDATED else iso_date(text)
-
-
-def as_text(value: Any) -> Any:
-    """Return the text of what YAML has read as a number or a date."""
-    return str(value) if isinstance(value, int | float | date) else value
-
-
-Plain = Annotated[str, BeforeValidator(as_text)]
-_Answer = Annotated[Any, AfterValidator(_answer_or_number)]
+Plain = Annotated[  # YAML reads some texts as numbers and dates
+    str, BeforeValidator(lambda given: str(given) if isinstance(given, int | float | date) else given)
+]
+_Day = Annotated[Plain, AfterValidator(lambda text: text if text == UNDATED else iso_date(text))]
+_Answer = Annotated[Any, AfterValidator(lambda it: it if isinstance(it, bool) else read_number(it))]
 _CELL = ("dataset", "architecture", "platform", "seed")
 _SCORE = ("dataset", "architecture", "label", "metric")
 _Scores = Annotated[dict[str, Any], _keys(*_SCORE, "platform", "split", optional=["seed"])]
@@ -158,15 +148,7 @@ class _PriceKey(Strict):
     basis: Annotated[str, one_of(BASES)]
 
 
-class Input(Strict):
-    """An input of a claim."""
-
-    def find(self, context: Context) -> Value:
-        """Return the value; NotHere when there is no evidence, UserError when the input is wrong."""
-        raise NotImplementedError
-
-
-class Own(Input):
+class Own(Strict):
     """A number or range of the claim's own text."""
 
     own: Range
@@ -175,7 +157,7 @@ class Own(Input):
         return Value(self.own, self.own, Basis.OWN, show(self.own))
 
 
-class Cited(Input):
+class Cited(Strict):
     """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
 
     value: _Answer
@@ -188,14 +170,14 @@ class Cited(Input):
         return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})")
 
 
-class PriceOf(Input):
+class PriceOf(Strict):
     """``{price: {instance, region, basis}, as_of: date}``: USD per hour then, and the newest price now.
 
     With ``history: yes`` the claim is about that day, and no newer price touches it.
     """
 
     price: _PriceKey
-    as_of: Annotated[Plain, AfterValidator(_day)] | None = None
+    as_of: _Day | None = None
     history: bool = False
 
     def find(self, context: Context) -> Value:
@@ -207,33 +189,31 @@ class PriceOf(Input):
             until = f" up to {self.as_of}" if self.as_of else ""
             where = f"{key['instance']} in {key['region']} with basis '{key['basis']}'"
             raise NotHere(f"no price for {where}{until}")
-        then = rows.iloc[0]
-        now = then if self.history else price(context.prices, **key)
-        shown = f"{then['usd_per_hour']:g} USD/h ({' '.join(key.values())}, {then['as_of']})"
-        old, new = float(then["usd_per_hour"]), float(now["usd_per_hour"])
-        return Value((old, old), (new, new), Basis.PRICES, shown)
+        usd, as_of = float(rows["usd_per_hour"].iloc[0]), rows["as_of"].iloc[0]
+        now = usd if self.history else float(price(context.prices, **key)["usd_per_hour"])
+        shown = f"{usd:g} USD/h ({' '.join(key.values())}, {as_of})"
+        return Value((usd, usd), (now, now), Basis.PRICES, shown)
 
 
-class _Averaged(Input):
+class _Averaged(Strict):
     """A number from a column of a result table, by default the mean over seeds."""
 
-    aggregate: Annotated[str, one_of(_AGGREGATES)] = "mean"
+    aggregate: Annotated[str, one_of(("mean", "min", "max"))] = "mean"
 
     def _find(self, context: Context, table: str, wanted: Wanted, column: str) -> Value:
-        values = _rows(context, table, wanted, (column,))[column].dropna()
+        values = _rows(context, table, wanted, column)[column].dropna()
         if not pd.api.types.is_numeric_dtype(values):
             what = "has texts where a claim needs numbers; name another"
             raise UserError(f"column '{column}' of {table}.csv {what}")
         if values.empty:
             raise NotHere(f"{_cells(wanted)}: {table}.csv has no {column} for it")
         value = float(values.agg(self.aggregate))
-        counted = f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})"
-        return _found(value, counted)
+        return _found(value, value, f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})")
 
 
 class Metric(_Averaged):
-    """``{metric: {dataset, ..., metric: auroc}, column: ci_low}``: from metrics.csv; ``column`` is the value
-    itself unless it names an end of the interval."""
+    """``{metric: {dataset, ..., metric: auroc}, column: ci_low}``: a value from metrics.csv, or an end of
+    its interval."""
 
     metric: _Scores
     column: str = "value"
@@ -243,10 +223,8 @@ class Metric(_Averaged):
 
 
 class Cost(_Averaged):
-    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv.
-
-    Only the runs that stand for their group count, so no mean is over several machines.
-    """
+    """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, of the runs that stand for their group,
+    so no mean is over several machines."""
 
     cost: _Runs
     column: str = "usd_total"
@@ -255,7 +233,7 @@ class Cost(_Averaged):
         return self._find(context, "cost", self.cost | {"headline": [True]}, self.column)
 
 
-class Parity(Input):
+class Parity(Strict):
     """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
     apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
 
@@ -265,25 +243,26 @@ class Parity(Input):
     parity: _Pair
 
     def find(self, context: Context) -> Value:
-        pair = self.parity["platforms"]
         wanted = {key: self.parity[key] for key in _SCORE}
-        for platform in pair:
+        for platform in self.parity["platforms"]:
             if missing := _no_such_cell(context.cells, wanted | {"platform": [platform]}):
                 raise NotHere(missing)
-        wanted |= {"kind": ["platforms"], "platform_a": pair, "platform_b": pair}
+        wanted |= {"kind": ["platforms"]} | dict.fromkeys(
+            ("platform_a", "platform_b"), self.parity["platforms"]
+        )
         needed = ("ci90_low", "ci90_high", "margin", "verdict", "reason")
-        row, name = _rows(context, "parity", wanted, needed).iloc[0], _cells(wanted)
+        row, name = _rows(context, "parity", wanted, *needed).iloc[0], _cells(wanted)
         if pd.isna(row["ci90_low"]):
             raise NotHere(f"{name}: {row['verdict']}: {row['reason']}")
-        low, high = sorted((abs(float(row["ci90_low"])), abs(float(row["ci90_high"]))))
+        low, high = sorted(map(abs, (row["ci90_low"], row["ci90_high"])))
         low = 0.0 if row["ci90_low"] < 0 < row["ci90_high"] else low
         shown = f"{low:.4g} to {high:.4g} (size of the difference, 90 % interval, {name})"
         if low < row["margin"] < high:
             raise NotHere(f"{shown} lies neither inside the margin of {row['margin']:g} nor outside it")
-        return Value((low, high), (low, high), Basis.EVIDENCE, shown)
+        return _found(low, high, shown)
 
 
-class Share(Input):
+class Share(Strict):
     """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
     them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
 
@@ -291,30 +270,31 @@ class Share(Input):
     of: Annotated[Any, AfterValidator(_listed)]  # statuses
 
     def find(self, context: Context) -> Value:
-        rows = _rows(context, "cost", self.share, ("status",))
+        rows = _rows(context, "cost", self.share, "status")
         adopted = rows.sort_values("origin", kind="stable").drop_duplicates("cell")  # fresh before recorded
-        judged = adopted[adopted["status"].isin([*self.of, *_TRAINED])]
+        judged = adopted.loc[adopted["status"].isin([*self.of, *_TRAINED]), "status"]
         if judged.empty:
             found = ", ".join(sorted(set(rows["status"])))
             raise NotHere(f"{_cells(self.share)}: {found}; neither ok nor {' or '.join(self.of)}")
-        share = float(judged["status"].isin(self.of).mean())
-        return _found(share, f"{share:g} of {len(judged)} cells")
+        share = float(judged.isin(self.of).mean())
+        return _found(share, share, f"{share:g} of {len(judged)} cells")
 
 
-class Count(Input):
+class Count(Strict):
     """``{cells: {platform: [neuron]}}``: how many cells have a record; zero is an answer."""
 
     cells: _Runs
 
     def find(self, context: Context) -> Value:
-        if context.cost is None:
-            raise NotHere("cost.csv has not been made yet")
-        _need(context.cost, "cost.csv", ("cell", *self.cells))
-        count = float(_filtered(context.cost, self.cells)["cell"].nunique())
-        return _found(count, f"{count:g} cells")
+        try:
+            count = float(_rows(context, "cost", self.cells, "cell")["cell"].nunique())
+        except NotRun:
+            count = 0.0
+        return _found(count, count, f"{count:g} cells")
 
 
-KINDS: dict[str, type[Input]] = {
+Input = Own | Cited | PriceOf | Metric | Parity | Cost | Share | Count
+KINDS: dict[str, type[Any]] = {
     "value": Cited, "price": PriceOf, "metric": Metric, "parity": Parity, "cost": Cost, "share": Share,
     "cells": Count,
 }  # fmt: skip
@@ -337,32 +317,26 @@ def read_input(value: Any) -> Input:
         raise ValueError(f"{key}{complaint(first, known)}") from None
 
 
-def _rows(context: Context, of: str, wanted: Wanted, columns: Iterable[str]) -> pd.DataFrame:
+def _rows(context: Context, of: str, wanted: Wanted, *columns: str) -> pd.DataFrame:
     """Return the rows of a result table that ``wanted`` names; UserError when it lacks one of ``columns``."""
-    table, name = getattr(context, of), f"{of}.csv"
+    table: pd.DataFrame | None = getattr(context, of)
     if table is None:
-        raise NotHere(f"{_cells(wanted)}: {name} has not been made yet")
-    _need(table, name, wanted)
+        raise NotHere(f"{_cells(wanted)}: {of}.csv has not been made yet")
+    for column in (*wanted, *columns):
+        if column not in table:
+            raise UserError(
+                f"{of}.csv has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
+                "delete the table and run again"
+            )
     rows = _filtered(table, wanted)
     if rows.empty:
-        not_run = f"{_cells(wanted)}: not run yet, no row in {name}"
-        raise NotHere(_no_such_cell(context.cells, wanted) or not_run)
-    _need(table, name, columns)
+        not_run = f"{_cells(wanted)}: not run yet, no row in {of}.csv"
+        raise NotRun(_no_such_cell(context.cells, wanted) or not_run)
     return rows
 
 
-def _found(value: float, shown: str) -> Value:
-    return Value((value, value), (value, value), Basis.EVIDENCE, shown)
-
-
-def _need(table: pd.DataFrame, name: str, columns: Iterable[str]) -> None:
-    """UserError naming the first of ``columns`` that ``table`` lacks."""
-    for column in columns:
-        if column not in table:
-            raise UserError(
-                f"{name} has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
-                "delete the table and run again"
-            )
+def _found(low: float, high: float, shown: str) -> Value:
+    return Value((low, high), (low, high), Basis.EVIDENCE, shown)
 
 
 def _no_such_cell(cells: pd.DataFrame | None, wanted: Wanted) -> str | None:

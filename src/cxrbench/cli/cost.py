@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,11 @@ from cxrbench.cli.words import (
     RECORDED,
     RESULTS,
     STUDY,
+    JsonOption,
     PricesOption,
     RecordedOption,
     StudyOption,
+    print_json,
     say,
 )
 from cxrbench.study.errors import UserError
@@ -27,23 +30,73 @@ if TYPE_CHECKING:
 app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
 RegionOption = Annotated[str | None, typer.Option(help="AWS region; none: the study's.")]
-BasisOption = Annotated[str | None, typer.Option(help="on_demand, spot, ...; none: the study's.")]
-DateOption = Annotated[str | None, typer.Option("--as-of", help="Newest prices up to this date.")]
 OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
+_COSTS = (
+    "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "usd_per_hour",
+    "hours_total", "usd_total", "usd_used_cores", "usd_per_million_images", "cost_to_usable", "usd_sd",
+    "target_auroc", "usd_to_auroc", "cost_to_auroc", "usd_amortised", "amortised_over",
+)  # fmt: skip
+_HEADS = {
+    "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
+    "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
+    "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
+    "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
+    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "low": "images/s, low",
+    "high": "images/s, high", "usd_per_million_low": "USD/million images, low",
+    "usd_per_million_high": "USD/million images, high", "usd_here": "USD/run, GPU", "here": "GPU",
+    "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
+    "setup_hours": "set-up h", "work_hours": "work h", "rate": "interruptions/h", "interval": "saved every h",
+    "restart": "restart h", "expected_hours": "expected h", "usd": "USD", "usd_instance": "USD/h",
+    "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
+    "utilisation": "pays above this share of hours",
+}  # fmt: skip
 
 
 def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
     """Print rows as JSON or as ``text`` (none: all columns); ``out``: write them as CSV instead of text."""
-    from cxrbench.cli.cost_text import in_columns
     from cxrbench.study.files import write_csv
 
     if out:
         write_csv(out, table)
     if as_json:
-        print(table.to_json(orient="records", indent=1))
+        print_json(table)
     elif not out:
-        print(in_columns(table) if text is None else text)
+        print(_in_columns(table) if text is None else text)
+
+
+def _in_columns(table: pd.DataFrame) -> str:
+    """Return a table with units in its heads, four digits, and a dash where there is no value; what is the
+    same in all rows stands once, below it."""
+    if table.empty:
+        return "no rows"
+    table = table.rename(columns=_HEADS).dropna(axis="columns", how="all")
+    alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
+    if len(alike) == len(table.columns):
+        alike = alike[1:]
+    shown = table.drop(columns=alike).to_string(index=False, float_format=_digits, na_rep="-")
+    first = {name: table[name].iloc[0] for name in alike if table[name].iloc[0] != ""}
+    texts = (f"{name} {_digits(it) if isinstance(it, float) else it}" for name, it in first.items())
+    return f"{shown}\nIn all rows: {'; '.join(texts)}." if first else shown
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
+
+
+def _costs_in_columns(table: pd.DataFrame) -> str:
+    """Return cost rows, and what the dollars leave out."""
+    from cxrbench.cost.costs import EXCLUDED
+    from cxrbench.paper.cost_tables import machine_names
+
+    if table.empty:
+        return _in_columns(table)
+    shown = table.assign(machine=machine_names(table)).filter(_COSTS)
+    if (table["usd_used_cores"] == table["usd_total"]).all():
+        shown = shown.drop(columns="usd_used_cores")
+    note = f"Not charged: {EXCLUDED}."
+    if unknown := int(table["others_share"].isna().sum()):
+        note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
+    return f"{_in_columns(shown)}\n{note}"
 
 
 def _priced(
@@ -63,8 +116,8 @@ def cost_of_records(
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     region: RegionOption = None,
-    basis: BasisOption = None,
-    as_of: DateOption = None,
+    basis: Annotated[str | None, typer.Option(help="on_demand, spot, ...; none: the study's.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="Newest prices up to this date.")] = None,
     target_auroc: Annotated[
         float | None, typer.Option(help="Also the cost until this validation AUROC.")
     ] = None,
@@ -77,13 +130,12 @@ def cost_of_records(
     as_json: JsonOption = False,
 ) -> None:
     """Price cells: hours by phase times the price of an instance, marked measured or proxy."""
-    from cxrbench.cli import cost_text
     from cxrbench.cost.costs import cost_table, pricing_of
 
     pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
     table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
-    _print(table, as_json, cost_text.costs(table), out)
+    _print(table, as_json, _costs_in_columns(table), out)
 
 
 @app.command("regimes")
@@ -95,21 +147,18 @@ def cost_regimes(
     as_json: JsonOption = False,
 ) -> None:
     """The same cells, and the published ratio, under every price basis and date; does the ranking turn?"""
-    from cxrbench.cli import cost_text
-    from cxrbench.cost.costs import hours_of, pricing_of, runs_of
+    from cxrbench.cost import costs, ratios, regimes
     from cxrbench.cost.prices import read_prices
-    from cxrbench.cost.ratios import ratio_table, turning_sentences
-    from cxrbench.cost.regimes import ranking_sentences, regime_table
 
-    pricing, table = pricing_of(study, region), read_prices(prices)
-    costs = regime_table(hours_of(runs_of(records or [RECORDED])), table, pricing)
-    pairs = ratio_table(table, pricing)
+    pricing, table = costs.pricing_of(study, region), read_prices(prices)
+    cells = regimes.regime_table(costs.hours_of(costs.runs_of(records or [RECORDED])), table, pricing)
+    pairs = ratios.ratio_table(table, pricing)
     if as_json:
-        rows = (some.to_json(orient="records") for some in (costs, pairs))
+        rows = (some.to_json(orient="records") for some in (cells, pairs))
         print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
     else:
-        print(cost_text.costs(costs), cost_text.in_columns(pairs), sep="\n\n", end="\n\n")
-        print(*turning_sentences(table, pricing), *ranking_sentences(costs), sep="\n")
+        print(_costs_in_columns(cells), _in_columns(pairs), sep="\n\n", end="\n\n")
+        print(*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(cells), sep="\n")
 
 
 @app.command("spot")
@@ -127,9 +176,8 @@ def cost_spot(
     from cxrbench.cost.spot import RATES, spot_table
 
     hours = None if restart is None else restart / 60
-    _print(
-        spot_table(*_priced(records, study, prices, region), rate or RATES, save_every / 60, hours), as_json
-    )
+    known = _priced(records, study, prices, region)
+    _print(spot_table(*known, rate or RATES, save_every / 60, hours), as_json)
 
 
 @app.command("break-even")
@@ -144,8 +192,8 @@ def cost_break_even(
     as_json: JsonOption = False,
 ) -> None:
     """Runs until a port pays: for your numbers, or for the published cases and our own cells."""
-    from cxrbench.cli import cost_text
     from cxrbench.cost.porting import arithmetic, break_even_table
+    from cxrbench.paper.cost_tables import runs_in_words
 
     given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
     numbers = [number for number in given.values() if number is not None]
@@ -156,7 +204,9 @@ def cost_break_even(
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
         table = break_even_table(*_priced(records, study, prices))
-        _print(table, as_json, cost_text.break_even(table))
+        runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), table["note"])
+        shown = table.drop(columns=["source", "note", "saving"]).assign(runs=runs)
+        _print(table, as_json, _in_columns(shown))
 
 
 @app.command("reserve")
@@ -177,13 +227,17 @@ def cost_project(
     as_json: JsonOption = False,
 ) -> None:
     """Speeds and costs where nothing was run: ranges, labelled projected, with their errors elsewhere."""
-    from cxrbench.cli import cost_text
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.projection import projection_table
     from cxrbench.study.config import read_study
 
-    table = projection_table(read_study(study), read_prices(prices), recorded)
-    _print(table, as_json, cost_text.projections(table), out)
+    table, _ = projection_table(read_study(study), read_prices(prices), recorded)
+    made = table[table["why_not"].isna()].drop(columns=["sources", "assumptions", "why_not"])
+    lines = [_in_columns(made)]
+    for reason, some in table.groupby("why_not", sort=False):
+        where = f" on {', '.join(some['instance'].unique())}" if some["instance"].notna().all() else ""
+        lines.append(f"{reason}: {', '.join(some['architecture'].unique())}{where}")
+    _print(table, as_json, "\n".join(lines), out)
 
 
 @app.command("refresh")
@@ -198,11 +252,12 @@ def cost_refresh(
     """Ask AWS for today's prices and show the difference; nothing is written without --write."""
     from cxrbench.cost.refresh import refresh
 
-    found = refresh(prices, region, instances, write, window)
-    _print(found.difference, as_json)
-    for instance in found.not_offered:
+    difference, not_sold = refresh(prices, region, instances, write, window)
+    _print(difference, as_json)
+    for instance in not_sold:
         say(f"{instance}: not offered in {region}")
-    say(f"wrote {prices}" if found.written else "nothing written; add --write to keep these prices")
+    written = write and len(difference)
+    say(f"wrote {prices}" if written else "nothing written; add --write to keep these prices")
 
 
 @app.command("decide")
@@ -243,9 +298,8 @@ def cost_decide(
     else:
         chosen = ratio_for(architecture, basis, records, study, prices)
     decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
-    source = {"ratio": [chosen.low, chosen.high], "kind": chosen.kind, "source": chosen.source}
-    as_rows = pd.Series(vars(decision) | source)  # its JSON has null for infinitely many months
-    print(as_rows.to_json(indent=1) if as_json else "\n".join(decision.arithmetic))
+    as_rows = pd.Series(decision)  # its JSON has null for infinitely many months
+    print(as_rows.to_json(indent=1) if as_json else "\n".join(decision["arithmetic"]))
 
 
 @app.command("report")

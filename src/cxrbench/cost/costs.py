@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, REGIONS, price, read_prices
+from cxrbench.cost.prices import BASES, KEY, REGIONS, price, read_prices
 from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
@@ -29,10 +29,7 @@ COST_COLUMNS = (
     "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
     "note", "origin", "machine", "processor", "others_share", "busy", "headline", "seeds", "usd_sd",
 )  # fmt: skip
-_SAME_PRICE = [
-    "dataset", "architecture", "platform", "instance", "region", "basis", "as_of", "origin", "machine",
-    "busy",
-]  # fmt: skip
+_MACHINE = ["dataset", "architecture", "platform", "origin", "machine", "busy"]
 
 
 def cost_table(
@@ -44,11 +41,8 @@ def cost_table(
     target_auroc: float | None = None,
     runs: float | None = None,
 ) -> pd.DataFrame:
-    """Return cost.csv for the runs in ``paths`` (:func:`runs_of`) at the prices in the file ``prices``.
-
-    With ``runs`` also ``usd_amortised``, USD of a run when that many share its compilation, and
-    ``amortised_over``.
-    """
+    """Return cost.csv for the runs in ``paths`` at the prices in the file ``prices``; with ``runs`` also
+    USD of a run when so many share its compilation."""
     if target_auroc is not None and not 0 <= target_auroc <= 1:
         raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
     if runs is not None and runs < 1:
@@ -73,40 +67,25 @@ def pricing_of(
 
 
 def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
-    """Return the runs in ``paths`` (record.json files, or folders) with their origin: recorded or fresh.
+    """Return the runs in ``paths`` (record.json files, or folders) with their origin.
 
-    Without ``recorded`` all count as recorded. With it, a record that differs from that root's is fresh, and
-    the recorded run of the same cell, recipe and images follows it.
+    Fresh is what differs from the record below ``recorded``; that of the same recipe and images follows it.
     """
     files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
-    records = [read_record(path) for path in files]
-    if recorded is None:
-        return [(record, "recorded") for record in records]
-    evidence, runs = EvidenceStore(recorded), []
-    for record in records:
-        cell = Cell.parse(record.cell)
-        kept = cell.folder(recorded) / RECORD
-        theirs = read_record(kept) if kept.exists() and not evidence.refused(cell) else None
+    evidence, runs = EvidenceStore(recorded) if recorded else None, []
+    for record in map(read_record, files):
+        theirs = evidence.record(Cell.parse(record.cell)) if evidence else record
         runs.append((record, "recorded" if record == theirs else "fresh"))
-        if theirs is not None and record != theirs and _same_work(record, theirs):
-            runs.append((theirs, "recorded"))
+        if theirs is not None and record != theirs and record.recipe_hash == theirs.recipe_hash:
+            images = {run.dataset.packed for run in (record, theirs) if run.dataset}
+            runs += [(theirs, "recorded")] if len(images) < 2 else []
     return runs
 
 
-def _same_work(record: Record, other: Record) -> bool:
-    """Return whether two runs of a cell have the same recipe and, where known, the same images."""
-    images = {run.dataset.packed for run in (record, other) if run.dataset}
-    return record.recipe_hash == other.recipe_hash and len(images) < 2
-
-
 def hours_of(runs: Iterable[tuple[Record, str]], target_auroc: float | None = None) -> pd.DataFrame:
-    """Return what the cost of each run depends on: hours by phase, epochs, images, cores used, host and load.
-
-    ``hours_to_auroc`` is set-up, compilation and every epoch up to the first whose validation AUROC reaches
-    ``target_auroc``; NaN when none does. Hours include all attempts that led to the record.
-    """
+    """Return what the cost of each run depends on, all attempts included: hours, images, cores, host."""
     table = pd.DataFrame([_hours(record, origin, target_auroc) for record, origin in runs])
-    may_be_none = [name for name in ("target_auroc", "hours_to_auroc", "others_share") if name in table]
+    may_be_none = table.columns.intersection(["target_auroc", "hours_to_auroc", "others_share"])
     return table.astype(dict.fromkeys(may_be_none, float))
 
 
@@ -137,6 +116,7 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
 
 
 def _hours_to(record: Record, target: float | None) -> float | None:
+    """Return hours of set-up, compilation and epochs up to the first whose validation AUROC is ``target``."""
     seconds = record.timing.setup_seconds + record.timing.compile_seconds
     for epoch in record.history:
         seconds += epoch.train_seconds + epoch.eval_seconds
@@ -148,20 +128,18 @@ def _hours_to(record: Record, target: float | None) -> float | None:
 def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) for rows of :func:`hours_of`, sorted by cell.
 
-    A run is priced as the instance it ran on (measured), else as another (proxy), see :func:`priced_as`;
-    UserError when there is neither.
+    UserError when a run has no instance to be priced as (:func:`priced_as`).
     """
     if hours.empty:
         return pd.DataFrame(columns=list(COST_COLUMNS))
     instances = priced_as(hours, prices, pricing)
-    if instances.isna().any():
-        run = hours[instances.isna()].iloc[0]
-        own = f"{run['host_instance']} ({pricing.region}, {pricing.basis})"
+    for run in hours[instances.isna()].itertuples():
+        own = f"{run.host_instance} ({pricing.region}, {pricing.basis})"
         unpriced = f", and prices.csv has no price of {own}, which it ran on: add a row there, or"
         raise UserError(
-            f"config: prices.instances names no instance for platform '{run['platform']}' ({run['cell']})"
-            f"{unpriced if run['host_instance'] else ':'} add one to the config, for example "
-            f"'{run['platform']}: trn1.2xlarge'"
+            f"config: prices.instances names no instance for platform '{run.platform}' ({run.cell})"
+            f"{unpriced if run.host_instance else ':'} add one to the config, for example "
+            f"'{run.platform}: trn1.2xlarge'"
         )
     where = (pricing.region, pricing.basis, pricing.as_of)
     rates = pd.DataFrame([price(prices, instance, *where) for instance in instances.unique()])
@@ -171,8 +149,8 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 
 def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
-    """Return the instance that each row of ``hours`` is priced as: the one it ran on where that has a price,
-    else a proxy: the EC2 instance of a SageMaker one (ml.*), then the study's for its platform, or NaN."""
+    """Return the instance of each row: the one it ran on where that has a price, else a proxy: the EC2
+    instance of a SageMaker one (ml.*), the study's for its platform, or NaN."""
     there = (prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)
     priced, ran_on = prices.loc[there, "instance"], hours["host_instance"]
     on_ec2 = ran_on.str.removeprefix("ml.")
@@ -183,80 +161,71 @@ def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
 
-    ``usd_total`` is the whole instance for all phases, ``usd_used_cores`` the share of it for the occupied
-    cores; NaN when the run used a kind of core that the instance is not counted in. ``usd_per_epoch`` is
-    training and evaluation, ``usd_per_million_images`` training alone.
+    The whole instance is paid in all phases; ``usd_used_cores`` is the share of the occupied cores, NaN for a
+    kind of core that the instance is not counted in. ``usd_per_million_images`` is of training alone.
     """
     table = hours.merge(rates.drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
-    for phase in PHASES:
-        table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
     table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
-    table["usd_total"] = table["hours_total"] * rate
+    for what in (*PHASES, "total", "to_auroc"):
+        table[f"usd_{what}"] = table[f"hours_{what}"] * rate
     same_kind = table["accelerated"] == (table["accelerators"] > 0)
     table["cores_paid"] = table["cores"]
     table["cores_used"] = np.minimum(table["used"], table["cores"]).where(same_kind)
     table["usd_used_cores"] = table["usd_total"] * table["cores_used"] / table["cores_paid"]
-    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / _positive(table["epochs"])
-    table["usd_per_million_images"] = table["usd_train"] / _positive(table["images"]) * 1e6
-    table["usd_to_auroc"] = table["hours_to_auroc"] * rate
-    table["kind"] = np.where(table["instance"] == table["host_instance"], "measured", "proxy")
-    table["note"] = [_note(run) for run in table.itertuples()]
+    counts = table[["epochs", "images"]].where(lambda count: count > 0)  # NaN instead of zero
+    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / counts["epochs"]
+    table["usd_per_million_images"] = table["usd_train"] / counts["images"] * 1e6
+    proxy, failed = table["instance"] != table["host_instance"], table["status"] != "ok"
+    table["kind"] = np.where(proxy, "proxy", "measured")
+    host = "run on " + table["host_device"] + ", priced as " + table["instance"]
+    status = "ended as " + table["status"] + ": paid for, no usable model"
+    both = zip(host.where(proxy, ""), status.where(failed, ""), strict=True)
+    table["note"] = ["; ".join(filter(None, notes)) for notes in both]
     table["headline"] = headline(table)
     return _charge_failures(table)[list(COST_COLUMNS)]
 
 
-def _positive(counts: pd.Series) -> pd.Series:
-    """Return counts as divisors: NaN instead of zero."""
-    return counts.where(counts > 0)
-
-
-def _note(run: Any) -> str:
-    proxy = f"run on {run.host_device}, priced as {run.instance}" if run.kind == "proxy" else ""
-    failed = f"ended as {run.status}: paid for, no usable model" if run.status != "ok" else ""
-    return "; ".join(filter(None, [proxy, failed]))
-
-
 def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
-    """Add what each group spent on a success: ``cost_to_usable``, ``cost_to_auroc``; and ``seeds``, its
-    usable runs, with ``usd_sd``, the standard deviation of their dollars (NaN for one run).
+    """Add what each group spent on a success: a usable model, or one that reached the target AUROC.
 
-    A group is the seeds of one network and platform at one price on one machine. A usable model costs all
-    that was spent over the number of usable models. A model of the target AUROC costs what was spent until
-    each seed reached it, and all that was spent on other seeds, over the number that did.
+    A group is the seeds of one network and platform at one price on one machine; its failed runs are paid by
+    the others. ``seeds`` are the usable ones, ``usd_sd`` their deviation (NaN for one run).
     """
     ok = costs["status"] == "ok"
     reached = ok & costs["usd_to_auroc"].notna()
     until = costs["usd_to_auroc"].where(reached, costs["usd_total"])
-    groups = [costs[column] for column in _SAME_PRICE]
+    groups = [costs[column] for column in (*_MACHINE, *KEY, "as_of")]
 
-    def per_success(spent: pd.Series, success: pd.Series) -> pd.Series:
-        successes = success.groupby(groups).transform("sum")
-        return spent.groupby(groups).transform("sum") / _positive(successes)
+    def total(values: pd.Series) -> pd.Series:
+        return values.groupby(groups).transform("sum")
 
     usable = costs["usd_total"].where(ok).groupby(groups)
     return costs.assign(
-        cost_to_usable=per_success(costs["usd_total"], ok),
-        cost_to_auroc=per_success(until, reached),
+        cost_to_usable=total(costs["usd_total"]) / total(ok).replace(0, np.nan),
+        cost_to_auroc=total(until) / total(reached).replace(0, np.nan),
         seeds=usable.transform("count"),
         usd_sd=usable.transform("std"),
     )
 
 
-def both_sides(costs: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, str], list[str]]:
-    """Return the usable rows of a network on GPU and Trainium, the two platforms, and which has no row."""
+def both_sides(costs: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], str, list[str]]:
+    """Return the runs of a network on GPU and on Trainium, what differs between them beside the platform, and
+    the platforms without a usable one; where there are none of these, :func:`comparable` runs alone."""
     usable = costs[costs["status"] == "ok"]
     there = set(usable["platform"])
     sides = (GPU, next((name for name in TRAINIUM if name in there), TRAINIUM[0]))
-    return usable[usable["platform"].isin(sides)], sides, [name for name in sides if name not in there]
+    missing, differs = [name for name in sides if name not in there], ""
+    if not missing:
+        costs, differs = comparable(usable[usable["platform"].isin(sides)])
+    return {name: costs[costs["platform"] == name] for name in sides}, differs, missing
 
 
 def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of one data set and network that compare its platforms, and what differs between them.
 
-    Platforms that run on the processor itself are compared on a processor that all of them ran on: quiet
-    before busy, recorded before fresh, then where there are most runs. Where they share none, and for
-    accelerators, whose host is part of what is bought, each platform's headline stands.
+    Platforms on the processor itself are compared on one that all of them ran on: quiet before busy, recorded
+    before fresh, then where most runs are. Otherwise, and for accelerators, each headline stands.
     """
     chosen = runs[headline(runs)]
     hosts = runs[~runs["platform"].isin(ACCELERATED)]
@@ -273,11 +242,11 @@ def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def _differences(chosen: pd.DataFrame) -> str:
     """Return what differs between platforms beside the platform, in words; empty: nothing."""
     runs = chosen.drop_duplicates("platform").set_index("platform").sort_index()
-    processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"]
+    processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"].map(short_processor)
     found = [
-        f"{name} differ: " + ", ".join(f"{where} {short_processor(value)}" for where, value in values.items())
+        f"{name} differ: {', '.join(values.index + ' ' + values)}"
         for name, values in (("processors", processors), ("origins", runs["origin"]))
         if values.nunique() > 1
     ]
     busy = ", ".join(runs.index[runs["busy"].astype(bool)])
-    return "; ".join([*found, *([f"busy machine: {busy}"] if busy else [])])
+    return "; ".join(found + ([f"busy machine: {busy}"] if busy else []))

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 class Device:
     """Documented dense peaks of one core in TFLOP/s, and its memory bandwidth; None: not documented.
 
-    ``tflops`` is of bf16 (T4, V100: fp16), ``tflops_fp32`` of true fp32, not of TF32: PyTorch multiplies
-    fp32 matrices in fp32 by default. Efficiencies carry over within a ``family`` only: a CPU's share of its
-    peak says nothing about a GPU or a systolic array. ``evidence``: whether the source itself was read.
+    ``tflops`` is of bf16 (T4, V100: fp16), ``tflops_fp32`` of true fp32, not TF32. Efficiencies carry over
+    within a ``family`` only. ``evidence``: whether the source itself was read.
     """
 
     name: str

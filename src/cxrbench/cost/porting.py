@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.costs import both_sides, comparable, cost_table, pricing_of
+from cxrbench.cost.costs import both_sides, cost_table, pricing_of
 from cxrbench.cost.prices import newest, read_prices
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
@@ -32,13 +32,11 @@ DECISION_COLUMNS = [
 
 
 class Case(NamedTuple):
-    """A run on a GPU (``pair[0]``) and on Trainium (``pair[1]``), with its instance-hours on each.
+    """A run on a GPU (``here``) and on Trainium (``there``), with its instance-hours on each."""
 
-    Published hours are the source's own; cases of one source are readings of the same comparison.
-    """
-
-    name: str
-    pair: tuple[str, str]
+    case: str
+    here: str
+    there: str
     hours: tuple[float, float]
     source: str
     kind: str = "published"
@@ -48,21 +46,20 @@ class Case(NamedTuple):
 
 _P4D, _GPU_HOURS = ("p4d.24xlarge", "trn1.32xlarge"), 8 * 24 * 30
 CASES = (
-    Case("30B model, run times as printed", _P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
-    Case("30B model, equal tokens", _P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER),
-    Case("fine-tuning", _P4D, (6553 / 3600, 6033 / 3600), _BLOG),
+    Case("30B model, run times as printed", *_P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
+    Case("30B model, equal tokens", *_P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER),
+    Case("fine-tuning", *_P4D, (6553 / 3600, 6033 / 3600), _BLOG),
 )
 
 
 def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return the runs until a port pays at every price, for published cases and the networks of ``costs``.
+    """Return the runs until a port pays at every price, for published cases and the networks of cost.csv.
 
-    ``costs`` are rows of cost.csv. Infinite ``runs``: there is no saving. NaN: a side was not run or has
-    no price, and ``note`` names it. ``usd_*_sd`` is over seeds.
+    Infinite ``runs``: there is no saving. NaN: a side was not run or has no price, and ``note`` names it.
     """
     parts = []
     for case in CASES:
-        on_sagemaker = case._replace(pair=("ml." + case.pair[0], "ml." + case.pair[1]))
+        on_sagemaker = case._replace(here=f"ml.{case.here}", there=f"ml.{case.there}")
         parts += [_at_every_price(some, prices, pricing) for some in (case, on_sagemaker)]
     for network, some in costs.groupby(["dataset", "architecture"]):
         parts.append(_own(" ".join(network), some, prices, pricing))
@@ -70,50 +67,38 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
 
 
 def _at_every_price(case: Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    at = pair_prices(prices, case.pair, pricing.region)
+    at = pair_prices(prices, (case.here, case.there), pricing.region)
     rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
     rows = pd.concat([at[["region", "basis", "as_of"]], rates * case.hours], axis=1)
-    runs = [
-        break_even_runs(PORTING_USD, *usd) for usd in zip(rows["usd_here"], rows["usd_there"], strict=True)
-    ]
+    runs = [break_even_runs(PORTING_USD, *usd) for usd in rows[rates.columns].to_numpy()]
     return rows.assign(
-        case=case.name,
-        kind=case.kind,
-        here=case.pair[0],
-        there=case.pair[1],
+        **{name: getattr(case, name) for name in ("case", "kind", "here", "there", "source")},
         saving=rows["usd_here"] - rows["usd_there"],
         porting=PORTING_USD,
         runs=runs,
-        source=case.source,
         note=np.where(np.isfinite(runs), case.note, "never: no saving"),
         **(rates * case.hours_sd).add_suffix("_sd"),
     )
 
 
 def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return what comparable runs of a network cost on the GPU and on Trainium at every price; a single row
-    with the reason where it did not run on both."""
-    usable, platforms, missing = both_sides(costs)
-    source = "this paper's cells"
-    if not missing:
-        runs, differs = comparable(usable)
-        ends = pd.DataFrame([runs[runs["platform"] == name].iloc[0] for name in platforms])
-        mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
-        note = "mean over seeds, failed attempts charged" + (f"; {differs}" if differs else "")
-        kind = " and ".join(ends["kind"].unique())
-        case = Case(name, tuple(ends["instance"]), mean, source, kind, note, sd)
-        return _at_every_price(case, prices, pricing)
-    run = costs[costs["platform"].isin(platforms)]
-    here, there = (
-        " and ".join(run.loc[run["platform"] == name, "instance"].unique()) or pricing.instances.get(name, "")
-        for name in platforms
-    )
-    row = {
-        "case": name, "kind": " and ".join(run["kind"].unique()) or "not run", "here": here, "there": there,
-        "region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD,
-        "source": source, "note": f"not run: {', '.join(missing)}",
-    }  # fmt: skip
-    return pd.DataFrame([row])
+    """Return what comparable runs of a network cost on both sides at every price; a single row with the
+    reason where it did not run on both."""
+    sides, differs, missing = both_sides(costs)
+    runs, source = pd.concat(sides.values()), "this paper's cells"
+    kind = " and ".join(runs["kind"].unique()) or "not run"
+    if missing:
+        ran = {name: " and ".join(some["instance"].unique()) for name, some in sides.items()}
+        here, there = (instances or pricing.instances.get(name, "") for name, instances in ran.items())
+        note = f"not run: {', '.join(missing)}"
+        row = Case(name, here, there, (math.nan, math.nan), source, kind, note)._asdict()
+        where = {"region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD}
+        return pd.DataFrame([row | where])
+    ends = pd.DataFrame([some.iloc[0] for some in sides.values()])
+    mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
+    note = "; ".join(filter(None, ["mean over seeds, failed attempts charged", differs]))
+    here, there = ends["instance"]
+    return _at_every_price(Case(name, here, there, mean, source, kind, note, sd), prices, pricing)
 
 
 def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
@@ -138,21 +123,18 @@ def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> li
 
 
 def _amount(name: str, value: float) -> float:
-    """Return ``value``; UserError unless it is finite and zero or more."""
     if not math.isfinite(value) or value < 0:
         raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
     return value
 
 
 def reservations(prices: pd.DataFrame) -> pd.DataFrame:
-    """Return the utilisation (0 to 1) from which each reservation pays: its newest rate over that on demand.
-
-    A reservation is paid for every hour of its term, an on-demand instance for the hours it runs.
-    """
+    """Return the utilisation from which each reservation pays: its newest rate over that on demand."""
     latest = newest(prices)
-    reserved = latest[latest["basis"].str.startswith("reserved")]
     demand = latest[latest["basis"] == "on_demand"]
-    both = reserved.merge(demand, on=["instance", "region"], suffixes=("", "_on_demand"))
+    both = latest[latest["basis"].str.startswith("reserved")].merge(
+        demand, on=["instance", "region"], suffixes=("", "_on_demand")
+    )
     return both[["instance", "region", "basis"]].assign(
         usd_reserved=both["usd_per_hour"],
         usd_on_demand=both["usd_per_hour_on_demand"],
@@ -162,40 +144,25 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
 
 
 class Scenario(NamedTuple):
-    """Four of the five numbers as a source's decision table draws its line, and where it leans.
-
-    No source states what a second platform goes on costing: ``ongoing`` is zero, an assumption.
-    """
+    """Four of the five numbers as a source's decision table draws its line, and where it leans."""
 
     spend: float  # USD per month
     porting: float  # USD
-    ongoing: float  # USD per month
     months: float
     capacity: float
     leans: str
     source: str
+    ongoing: float = 0.0  # USD per month; no source states it: zero is an assumption
 
 
 # The chapter's decision framework, CloudExpat's checklist, CloudRoute's scenarios.
 SCENARIOS = (
-    Scenario(50_000, PORTING_USD, 0.0, 12, 1.0, "GPU", f"{_CHAPTER}; horizon assumed"),
-    Scenario(200_000, PORTING_USD, 0.0, 12, 1.0, "Trainium", f"{_CHAPTER}; horizon assumed"),
-    Scenario(30_000, 4 * _WEEK_USD, 0.0, 12, 1.0, "GPU", f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * _WEEK_USD, 0.0, 24, 1.0, "Trainium", f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * _WEEK_USD, 0.0, 24, 0.5, "Trainium", f"{_EXPAT}; half the capacity, assumed"),
+    Scenario(50_000, PORTING_USD, 12, 1.0, "GPU", f"{_CHAPTER}; horizon assumed"),
+    Scenario(200_000, PORTING_USD, 12, 1.0, "Trainium", f"{_CHAPTER}; horizon assumed"),
+    Scenario(30_000, 4 * _WEEK_USD, 12, 1.0, "GPU", f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * _WEEK_USD, 24, 1.0, "Trainium", f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * _WEEK_USD, 24, 0.5, "Trainium", f"{_EXPAT}; half the capacity, assumed"),
 )
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The answer to :func:`decide`. Ranges run from the worst to the best end of the cost ratio."""
-
-    verdict: str  # port, stay, depends
-    ratio: Ratio
-    saving_per_month: tuple[float, float]
-    net_over_horizon: tuple[float, float]
-    months_to_break_even: tuple[float, float]
-    arithmetic: tuple[str, ...]
 
 
 _VERDICTS = {
@@ -207,12 +174,12 @@ _VERDICTS = {
 
 def decide(
     ratio: Ratio, spend: float, porting: float, horizon: float, capacity: float, ongoing: float = 0.0
-) -> Decision:
+) -> dict[str, Any]:
     """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
 
-    ``spend``: USD per month paid for GPU training now. ``porting``: USD. ``horizon``: months that the model
-    will be trained. ``capacity``: share (0 to 1) of that work for which Trainium capacity can be had.
-    ``ongoing``: USD per month of engineering that the second platform needs as long as it is used.
+    ``spend`` and ``ongoing`` (engineering for the second platform): USD per month. ``porting``: USD.
+    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium can be had. Pairs in the
+    answer run from the worst to the best end of the cost ratio.
     """
     amounts = {"spend": spend, "porting budget": porting, "horizon": horizon, "ongoing engineering": ongoing}
     for name, value in amounts.items():
@@ -220,10 +187,10 @@ def decide(
     if not 0 <= capacity <= 1:
         raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
     worst, best = (spend * capacity * (1 - end) - ongoing for end in (ratio.high, ratio.low))
-    net = (worst * horizon - porting, best * horizon - porting)
+    net = [worst * horizon - porting, best * horizon - porting]
     slow, fast = (math.inf if usd <= 0 else porting / usd for usd in (worst, best))
     verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
-    lines = (
+    lines = [
         f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
         f"ongoing engineering of a second platform: {ongoing:,.0f} USD per month"
         + ("" if ongoing else ", an assumption"),
@@ -232,8 +199,17 @@ def decide(
         f"net over {horizon:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
         f"months to break even = porting / saved = {months(slow)} to {months(fast)}",
         _VERDICTS[verdict],
-    )
-    return Decision(verdict, ratio, (worst, best), net, (slow, fast), lines)
+    ]
+    return {
+        "verdict": verdict,
+        "ratio": [ratio.low, ratio.high],
+        "saving_per_month": [worst, best],
+        "net_over_horizon": net,
+        "months_to_break_even": [slow, fast],
+        "arithmetic": lines,
+        "kind": ratio.kind,
+        "source": ratio.source,
+    }
 
 
 def months(value: float) -> str:
@@ -255,14 +231,14 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
             where = {key: row[key] for key in not_stated}
             ratios.append((name, _unchanged_times(row, " against ".join(pair)), where))
     rows = []
-    for (name, ratio, where), case in ((ratio, case) for ratio in ratios for case in SCENARIOS):
+    for (name, ratio, where), case in itertools.product(ratios, SCENARIOS):
         answer = decide(ratio, case.spend, case.porting, case.months, case.capacity, case.ongoing)
-        row = {"architecture": name, "kind": ratio.kind, "ratio_low": ratio.low, "ratio_high": ratio.high}
-        row |= case._asdict() | where
-        row["saved_low"], row["saved_high"] = answer.saving_per_month
-        row["net_low"], row["net_high"] = answer.net_over_horizon
-        row["break_even_to"], row["break_even_from"] = answer.months_to_break_even
-        rows.append(row | {"verdict": answer.verdict, "source": f"{ratio.source}; {case.source}"})
+        row = {"architecture": name, **case._asdict(), **answer, **where}
+        row["ratio_low"], row["ratio_high"] = answer["ratio"]
+        row["saved_low"], row["saved_high"] = answer["saving_per_month"]
+        row["net_low"], row["net_high"] = answer["net_over_horizon"]
+        row["break_even_to"], row["break_even_from"] = answer["months_to_break_even"]
+        rows.append(row | {"source": f"{ratio.source}; {case.source}"})
     return pd.DataFrame(rows)[DECISION_COLUMNS]
 
 
@@ -273,23 +249,19 @@ def _unchanged_times(row: dict, prices: str) -> Ratio:
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
-    """Return the cost ratio for ``architecture``.
-
-    A name with a slash: that of the recorded cells of that data set and network, priced as ``basis``.
-    Otherwise a published one, the preprint's put at ``basis``. UserError when neither exists.
-    """
-    ratio = PUBLISHED.get(architecture)
-    if ratio is None and "/" not in architecture:
+    """Return a published cost ratio, the preprint's put at ``basis``; for a name with a slash that of the
+    recorded cells of that data set and network."""
+    pricing = pricing_of(study, basis=basis)
+    if "/" in architecture:
+        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
+    if architecture not in PUBLISHED:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
             f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
         )
-    if ratio and basis is None:
+    ratio, pair = PUBLISHED[architecture], study_pair(pricing)
+    if basis is None:
         return ratio
-    pricing = pricing_of(study, basis=basis)
-    if ratio is None:
-        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
-    pair = study_pair(pricing)
     if ratio is not PREPRINT or pair is None:
         raise UserError(
             f"the published ratio of '{architecture}' names no instances: it cannot be put at other prices; "
@@ -309,17 +281,14 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Rati
     Only :func:`~cxrbench.cost.costs.comparable` runs; what still differs stands in the source.
     """
     here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
-    usable, (gpu, trainium), missing = both_sides(here)
+    sides, differs, missing = both_sides(here)
     if missing:
         raise UserError(
             f"no usable cell {dataset}/{architecture}/{missing[-1]}: not run yet, so its cost ratio is not "
             "known; record one or give the ratio yourself"
         )
-    runs, differs = comparable(usable)
-    usd = runs.groupby("platform")["usd_total"].agg(["min", "max"])
-    return Ratio(
-        usd.loc[trainium, "min"] / usd.loc[gpu, "max"],
-        usd.loc[trainium, "max"] / usd.loc[gpu, "min"],
-        "measured" if set(runs["kind"]) == {"measured"} else "proxy",
-        f"cells {dataset}/{architecture}" + (f"; {differs}" if differs else ""),
-    )
+    gpu, trainium = (runs["usd_total"] for runs in sides.values())
+    measured = (pd.concat(sides.values())["kind"] == "measured").all()
+    source = "; ".join(filter(None, [f"cells {dataset}/{architecture}", differs]))
+    low, high = trainium.min() / gpu.max(), trainium.max() / gpu.min()
+    return Ratio(low, high, "measured" if measured else "proxy", source)

@@ -66,8 +66,7 @@ COLUMNS = tuple(Price.columns())
 def read_prices(path: Path | str) -> pd.DataFrame:
     """Return the price table in ``path``: texts as ``str``, numbers as ``float64``, unknown ones NaN.
 
-    An undated price has the date ``""``. UserError with file, line and column for anything that is not a
-    price in US dollars with a source.
+    UserError with file, line and column for anything that is not a price in US dollars with a source.
     """
     rows = read_rows(path, Price)
     if not rows:
@@ -88,24 +87,18 @@ def read_prices(path: Path | str) -> pd.DataFrame:
 def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.DataFrame:
     """Return one row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
 
-    ``where``: values of columns that the rows must have. An undated price is taken only where no dated one
-    qualifies, and has the ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
+    ``where``: values of columns. An undated price is taken only where no dated one qualifies, with the
+    ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
     """
     if as_of is not None:
-        prices = prices[prices["as_of"] <= _last_date(as_of)]
+        try:
+            prices = prices[prices["as_of"] <= ("" if as_of == UNDATED else iso_date(as_of))]
+        except ValueError as error:
+            raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
     for column, value in where.items():
         prices = prices[prices[column] == value]
     rows = prices.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
     return rows.assign(as_of=rows["as_of"].replace("", UNDATED)).reset_index(drop=True)
-
-
-def _last_date(as_of: str) -> str:
-    if as_of == UNDATED:
-        return ""
-    try:
-        return iso_date(as_of)
-    except ValueError as error:
-        raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
 
 
 def price(
@@ -113,23 +106,18 @@ def price(
 ) -> pd.Series:
     """Return the :func:`newest` price of ``instance``; NoPrice when there is none."""
     rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
-    if rows.empty:
-        raise _no_price(prices, (instance, region, basis), as_of)
-    return rows.iloc[0]
-
-
-def _no_price(prices: pd.DataFrame, wanted: tuple[str, str, str], as_of: str | None) -> NoPrice:
-    """Name which of instance, region, basis and date has no row, and what there is instead."""
+    if len(rows):
+        return rows.iloc[0]
     of = ""
-    for column, name, link in zip(KEY, wanted, (" for ", " in ", ""), strict=True):
+    for column, name, link in zip(KEY, (instance, region, basis), (" for ", " in ", ""), strict=True):
         known = sorted(set(prices[column]))
         if name not in known:
             listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
             reason = f"no price{of} with {column} '{name}'{listed}"
-            return NoPrice(reason, f"add a row to prices.csv{nearest(name, known)}")
+            raise NoPrice(reason, f"add a row to prices.csv{nearest(name, known)}")
         prices, of = prices[prices[column] == name], f"{of}{link}{name}"
-    reason = f"no price of {wanted[0]} ({wanted[1]}, {wanted[2]}) up to {as_of}"
-    oldest = prices["as_of"].min()
-    return NoPrice(
-        reason, f"the oldest row is of {oldest}; add an older row to prices.csv or ask for a later date"
+    raise NoPrice(
+        f"no price of {instance} ({region}, {basis}) up to {as_of}",
+        f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a later "
+        "date",
     )

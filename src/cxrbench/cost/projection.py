@@ -1,8 +1,7 @@
 """Projected images per second where nothing was run: always a range, always labelled ``projected``.
 
-A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC is two FLOP) and moves
-``bytes`` through memory. A device does at best ``share x peak`` FLOP/s and its bandwidth in bytes/s; shares
-come from runs elsewhere with the same kind of network in the same precision.
+A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC is two FLOP). A device does
+at best ``share x peak`` FLOP/s; shares come from runs elsewhere with the same kind of network and precision.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from cxrbench.compile.audit import read_audit
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.prices import newest
 from cxrbench.evidence.machine import is_busy, machine_of
 from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import FAMILIES
@@ -37,6 +38,7 @@ PROJECTION_COLUMNS = [
 BACKTEST_COLUMNS = [
     "device", "family", "kind", "precision", "measured", "share", "low", "high", "error", "method", "source",
 ]  # fmt: skip
+_MEASURED = "measured beside it"  # the source of a peak
 _NETWORKS = {  # timm's family names, by how they load a device
     "cnn": ("resnet", "resnext", "wide_resnet", "densenet", "vgg", "regnetx", "regnety"),
     "depthwise": ("convnext", "mobilenet", "efficientnet", "tf_efficientnet", "rexnet", "mnasnet"),
@@ -65,10 +67,7 @@ class Work(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """The share of the peak of a device in ``precision`` that some work reached, and its source.
-
-    Of our own runs also the cores of the device that did it, and images per second.
-    """
+    """The share of the peak of a device that some work reached; of our own runs also cores and images/s."""
 
     device: Device
     work: Work
@@ -77,6 +76,11 @@ class Speed(NamedTuple):
     precision: str = "fp32"
     cores: int = 1
     images_per_second: float = math.nan
+
+    @property
+    def alike(self) -> tuple[str, str, str]:
+        """What speeds have in common whose shares carry over: kind of network, family, precision."""
+        return self.work.kind, self.device.family, self.precision
 
 
 _ONE_CORE = (
@@ -107,16 +111,12 @@ def _peak(device: Device, precision: str) -> float:
 def project(
     work: Work, target: Device, cores: int, known: Iterable[Speed], precision: str = "fp32"
 ) -> dict[str, Any]:
-    """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``, with kind,
-    sources and assumptions.
+    """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``.
 
-    Shares of other kinds of network, families of devices and precisions are ignored; NotProjected when none
-    is left, or when ``target`` has no documented peak in ``precision``. The range is that of the shares;
-    those of a single device are taken as known to a factor of :data:`SPREAD` only. The high end never
-    passes the peak or what memory bandwidth allows.
+    The range is that of the shares of :attr:`Speed.alike` runs, those of a single device times and over
+    :data:`SPREAD`; its high end never passes the peak or what memory bandwidth allows.
     """
-    wanted = (work.kind, target.family, precision)
-    usable = [s for s in known if (s.work.kind, s.device.family, s.precision) == wanted and s.share > 0]
+    usable = [s for s in known if s.alike == (work.kind, target.family, precision) and s.share > 0]
     if not usable:
         where = {"neuron": "a NeuronCore", "gpu": "a GPU", "cpu": "a CPU"}[target.family]
         raise NotProjected(f"no efficiency of a {work.kind} network on {where} in {precision} is known")
@@ -142,19 +142,17 @@ def project(
         "high": min(min(high, 1.0) * per_share, limit),
         "kind": "projected",
         "sources": "; ".join([f"peak: {peak}", *(f"{s.share:.2%} of peak: {s.source}" for s in usable)]),
-        "assumptions": "; ".join(assumptions),
+        "assumptions": assumptions,
     }
 
 
-def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
-    """Return every network of the study on every instance with an accelerator, projected, or ``why_not``.
-
-    Sizes and precisions are those of the study's data sets. All cores of an instance are used. ``error`` is
-    what the projection of that kind of network got wrong elsewhere.
-    """
+def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Return every network of the study on every instance with an accelerator, projected, or ``why_not``;
+    and all assumptions made. ``error`` is what the projection of that kind of network got wrong elsewhere."""
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
     known, tested, where = [*measured, *PUBLISHED], backtest(measured), study.prices
     rates = newest(prices, where.as_of, region=where.region, basis=where.basis)
+    accelerated = rates[rates["accelerator"].isin(list(DEVICES))].to_dict("records")
     wanted = dict.fromkeys(
         (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
         for cell in study.all_cells()
@@ -164,23 +162,28 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> pd.D
         network = {"architecture": architecture, "pixels": pixels, "precision": precision}
         try:
             work = work_of(audit, architecture, pixels)
+            some = [_projected(work, rate, known, precision, tested) for rate in accelerated]
         except NotProjected as reason:
-            rows.append(network | {"why_not": str(reason)})
-            continue
-        some = []
-        for _, rate in rates[rates["accelerator"].isin(list(DEVICES))].iterrows():
-            row = network | rate[["instance", "region", "basis", "as_of", "cores"]].to_dict()
-            device = DEVICES[rate["accelerator"]]
-            try:
-                row |= project(work, device, int(rate["cores"]), known, precision)
-                row["usd_per_million_low"] = rate["usd_per_hour"] / row["high"] / 3600 * 1e6
-                row["usd_per_million_high"] = rate["usd_per_hour"] / row["low"] / 3600 * 1e6
-                row["error"] = _error(work.kind, device.family, tested)
-            except NotProjected as reason:
-                row["why_not"] = str(reason)
-            some.append(row)
-        rows += sorted(some, key=lambda row: "why_not" in row)
-    return pd.DataFrame(rows, columns=PROJECTION_COLUMNS)
+            some = [{"why_not": str(reason)}]
+        rows += [network | row for row in sorted(some, key=lambda row: "why_not" in row)]
+    table = pd.DataFrame(rows, columns=PROJECTION_COLUMNS)
+    assumed = list(table["assumptions"].dropna().explode().unique())
+    return table.assign(assumptions=table["assumptions"].map("; ".join, na_action="ignore")), assumed
+
+
+def _projected(
+    work: Work, rate: dict[Any, Any], known: list[Speed], precision: str, tested: pd.DataFrame
+) -> dict[str, Any]:
+    """Return the row of ``work`` on an instance."""
+    row = {name: rate[name] for name in ("instance", "region", "basis", "as_of", "cores")}
+    device = DEVICES[rate["accelerator"]]
+    try:
+        row |= project(work, device, int(rate["cores"]), known, precision)
+    except NotProjected as reason:
+        return row | {"why_not": str(reason)}
+    for end, other in (("low", "high"), ("high", "low")):
+        row[f"usd_per_million_{end}"] = rate["usd_per_hour"] / row[other] / 3600 * 1e6
+    return row | {"error": _error(work.kind, device.family, tested)}
 
 
 def _error(kind: str, family: str, tested: pd.DataFrame) -> str:
@@ -197,29 +200,25 @@ def _error(kind: str, family: str, tested: pd.DataFrame) -> str:
 def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
     """Return how wrong the projection is where something was run: one row per measurement.
 
-    ``error`` is the middle of the range (geometric) over what was measured, minus one. With three devices or
-    more of a family each is left out of its own projection; with fewer, each network and size is left out of
-    what its own device reached, because a run's own share only gives back what was measured.
+    ``error`` is the middle of the range (geometric) over what was measured, minus one.
     """
-    groups: dict[tuple[str, str, str], list[Speed]] = {}
-    for run in measured:
-        groups.setdefault((run.work.kind, run.device.family, run.precision), []).append(run)
+    kinds = list(dict.fromkeys(run.alike for run in measured))
     rows = []
-    for run, alike in ((run, group) for group in groups.values() for run in group):
-        others, method = _without(run, alike)
-        made = {"low": math.nan, "high": math.nan}
+    for run in sorted(measured, key=lambda run: kinds.index(run.alike)):
+        others, method = _without(run, [other for other in measured if other.alike == run.alike])
+        low = high = math.nan
         if others:
             made = project(run.work, run.device, run.cores, others, run.precision)
-        row = {"low": made["low"], "high": made["high"], "kind": run.work.kind, "method": method}
-        row |= {"device": run.device.name, "family": run.device.family, "precision": run.precision}
-        row |= {"measured": run.images_per_second, "share": run.share, "source": run.source}
-        error = math.sqrt(made["low"] * made["high"]) / run.images_per_second - 1
-        rows.append(row | {"error": error})
+            low, high = made["low"], made["high"]
+        error = math.sqrt(low * high) / run.images_per_second - 1
+        of = (run.device.name, run.device.family, run.work.kind, run.precision, run.images_per_second)
+        rows.append((*of, run.share, low, high, error, method, run.source))
     return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
 
 def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
-    """Return which of ``group`` may stand in the projection of ``run``, and by which rule."""
+    """Return which of ``group`` may stand in the projection of ``run``, and by which rule: a run's own share
+    only gives back what was measured."""
     same = [other for other in group if other.device.name == run.device.name]
     if len({other.device.name for other in group}) >= MIN_DEVICES:
         return [other for other in group if other not in same], "leave one device out"
@@ -229,77 +228,62 @@ def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
 
 
 def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
-    """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks.
+    """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks,
+    and quiet cells on a processor, a mean over seeds per network, size and precision.
 
-    A benchmark's share is of the matrix product measured beside it, its work the audit's: the FLOP that it
-    counts take grouped convolutions for dense ones.
+    A benchmark's peak is the matrix product beside it, its work the audit's. A processor has no documented
+    peak: the share of a cell there is of one TFLOP/s, and each machine is a family of its own.
     """
     audit, found = read_audit(recorded), []
-    for record in _records(recorded):
+    seeds: dict[tuple[Device, Work, str], list[float]] = {}
+    for record in map(read_record, sorted(recorded.glob(f"*/*/*/seed*/{RECORD}"))):
         with suppress(NotProjected):
-            device = device_of_host(record.host.device)
-            found.append(_speed(record, study, audit, device, record.host.devices_used))
+            run = _speed(record, study, audit)
+            if run.device.source != _MEASURED:
+                found.append(run)
+            elif not is_busy(record.timing.others_share):
+                seeds.setdefault((run.device, run.work, run.precision), []).append(run.images_per_second)
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):
-            peak, speed, platform = (row.get(key) for key in ("matmul_flops_per_second", "ours", "platform"))
-            if not peak or not speed:
-                continue
-            host, family = path.parent.name, FAMILIES.get(str(platform), "cpu")
             with suppress(NotProjected):
-                work = work_of(audit, str(row.get("architecture")), int(row.get("pixels") or 0))
-                device = _measured_device(f"{platform} of {host}", peak / 1e12, family)
-                source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
-                found.append(reached(device, 1, work, speed, source, str(row.get("precision", "fp32"))))
+                found += _benchmarked(row, path.parent.name, audit)
+    for (device, work, precision), speeds in seeds.items():
+        found.append(reached(device, 1, work, mean(speeds), "our own cells", precision))
     return found
 
 
-def cpu_speeds(study: Study, recorded: Path) -> list[Speed]:
-    """Return what recorded quiet cells reached on each machine: a mean over seeds per network, size and
-    precision.
-
-    A processor has no documented peak, so a share here is of one TFLOP/s and each machine is a family of its
-    own: shares compare runs on one processor, which is all that a backtest needs.
-    """
-    audit = read_audit(recorded)
-    seeds: dict[tuple[Device, Work, str], list[float]] = {}
-    for record in _records(recorded, "cpu"):
-        device = _measured_device(machine := machine_of(record, "cpu"), 1.0, machine)
-        with suppress(NotProjected):
-            run = _speed(record, study, audit, device, 1)
-            if not is_busy(record.timing.others_share):
-                seeds.setdefault((device, run.work, run.precision), []).append(run.images_per_second)
-    return [
-        reached(device, 1, work, mean(speeds), "our own cells", precision)
-        for (device, work, precision), speeds in seeds.items()
-    ]
+def _speed(record: Record, study: Study, audit: pd.DataFrame) -> Speed:
+    """Return the speed of a record; NotProjected where it is not known."""
+    cell, speed = Cell.parse(record.cell), record.timing.images_per_second
+    device, cores = device_of_host(record.host.device), record.host.devices_used
+    if cell.platform == "cpu":
+        device, cores = _measured_device(machine := machine_of(record, "cpu"), 1.0, machine), 1
+    if device is None or not speed or cell.dataset not in study.datasets:
+        raise NotProjected(f"{cell} has no speed on a device with documented peaks")
+    work = work_of(audit, cell.architecture, study.dataset(cell.dataset).pixels)
+    precision = str(record.recipe.get("precision", "fp32"))
+    return reached(device, cores, work, speed, f"cell {cell}", precision)
 
 
-def _records(recorded: Path, platform: str = "*") -> Iterator[Record]:
-    return map(read_record, sorted(recorded.glob(f"*/*/{platform}/seed*/{RECORD}")))
-
-
-def _speed(record: Record, study: Study, audit: pd.DataFrame, device: Device | None, cores: int) -> Speed:
-    """Return the speed of a record over ``cores`` cores of ``device``; NotProjected where it is not known."""
-    dataset, architecture = record.cell.split("/")[:2]
-    speed, precision = record.timing.images_per_second, str(record.recipe.get("precision", "fp32"))
-    if dataset not in study.datasets:
-        raise NotProjected(f"the study has no {dataset}")
-    if device is None or not speed:
-        raise NotProjected(f"{record.cell} has no speed on a device with documented peaks")
-    work = work_of(audit, architecture, study.dataset(dataset).pixels)
-    return reached(device, cores, work, speed, f"cell {record.cell}", precision)
+def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterator[Speed]:
+    """Yield the speed of a row of a benchmark's train.json, where it has one."""
+    peak, speed, platform = row["matmul_flops_per_second"], row["ours"], row["platform"]
+    if peak and speed:
+        device = _measured_device(f"{platform} of {host}", peak / 1e12, FAMILIES.get(platform, "cpu"))
+        work = work_of(audit, row["architecture"], row["pixels"])
+        source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
+        yield reached(device, 1, work, speed, source, row["precision"])
 
 
 def _measured_device(name: str, tflops: float, family: str) -> Device:
     """Return a device whose peak is ``tflops`` in every precision."""
-    return Device(name, family, tflops, tflops, None, "measured", "measured beside it", "measured beside it")
+    return Device(name, family, tflops, tflops, None, "measured", _MEASURED, _MEASURED)
 
 
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:
     """Return the training work of one image; NotProjected where it is not known.
 
-    Bytes are the least that a step moves per image: activations written and read once, weights and moments
-    once per step, at the audited batch where that is least, so that the limit they give is never too low.
+    Bytes are the least that a step moves per image at any audited batch, so the limit is never too low.
     """
     kind = kind_of(architecture)
     if kind is None:
@@ -310,36 +294,12 @@ def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:
     counted = rows[rows["problem"] == ""]
     if counted.empty:
         raise NotProjected(f"the audit failed: {rows['problem'].iloc[0]}")
-    least = counted["traffic_least_mib_per_image"].min() if "traffic_least_mib_per_image" in counted else 0
-    return Work(kind, float(counted["gmac"].iloc[0]), float(least) * 2**20 if least > 0 else None)
+    least = float(counted["traffic_least_mib_per_image"].min())
+    return Work(kind, float(counted["gmac"].iloc[0]), least * 2**20 if least > 0 else None)
 
 
 def kind_of(architecture: str) -> str | None:
     """Return cnn, depthwise or transformer, by timm's name of a network; None when the name is not known."""
-    for kind, families in _NETWORKS.items():
-        if re.match(rf"({'|'.join(families)})[\dv_]", architecture):
-            return kind
-    return None
-
-
-def read_audit(recorded: Path) -> pd.DataFrame:
-    """Return ``recorded``/audit/audit.csv, one row per network and setting; no rows where it does not exist.
-
-    Only what a projection needs is checked; UserError with line and column where that is not usable.
-    """
-    path, needed = recorded / "audit/audit.csv", ["architecture", "pixels", "gmac"]
-    if not path.exists():
-        return pd.DataFrame(columns=[*needed, "problem"])
-    try:
-        table = pd.read_csv(path, dtype={"problem": str})
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable table ({error}); restore it with git") from None
-    if missing := [name for name in needed if name not in table]:
-        raise UserError(f"{path}:1: column {missing[0]} is missing; make the audit again")
-    table["problem"] = table["problem"].fillna("") if "problem" in table else ""
-    bad = table[~(pd.to_numeric(table["gmac"], errors="coerce") > 0) & (table["problem"] == "")]
-    for line, gmac in zip(bad.index + 2, bad["gmac"], strict=True):
-        raise UserError(
-            f"{path}:{line}: column gmac: '{gmac}' is not a number above zero; make the audit again"
-        )
-    return table
+    families = {family: kind for kind, some in _NETWORKS.items() for family in some}
+    found = re.match(rf"({'|'.join(families)})[\dv_]", architecture)
+    return families[found[1]] if found else None

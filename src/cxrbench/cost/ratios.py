@@ -1,7 +1,4 @@
-"""Cost ratios of Trainium over a GPU: published ones, and what the preprint's becomes at other prices.
-
-Run times never change here, so a ranking can turn only through prices.
-"""
+"""Cost ratios of Trainium over a GPU: published ones, and the preprint's at other prices, same run times."""
 
 from __future__ import annotations
 
@@ -67,20 +64,18 @@ def study_pair(pricing: Pricing) -> tuple[str, str] | None:
 def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
     """Return the prices of both instances of ``pair`` at every date of each region and basis that has both.
 
-    Columns: region, basis, ``date`` (empty: undated), ``as_of`` (of both prices, in words), ``usd`` and
-    ``usd_other`` per hour, ``price_ratio``. Region ``home`` comes first; bases in order, dates upwards.
+    ``date`` is empty for undated, ``as_of`` names both prices. Region ``home`` comes first, dates go up.
     """
     some = prices[prices["instance"].isin(pair)]
     some = some.assign(shown=some["as_of"].replace("", UNDATED))
-
-    def newest_of_both(column: str) -> pd.DataFrame:
-        wide = some.pivot(index=["region", "basis", "as_of"], columns="instance", values=column)
-        return wide.reindex(columns=list(pair)).groupby(level=["region", "basis"]).ffill().dropna()
-
-    usd, dates = newest_of_both("usd_per_hour"), newest_of_both("shown")
-    rows = usd.index.to_frame(index=False, name=["region", "basis", "date"])
-    rows["as_of"] = [" and ".join(dict.fromkeys(both)) for both in dates.to_numpy()]
-    rows["usd"], rows["usd_other"] = usd.to_numpy(float).T
+    wide = some.pivot(
+        index=["region", "basis", "as_of"], columns="instance", values=["usd_per_hour", "shown"]
+    )
+    wide = wide.groupby(level=["region", "basis"]).ffill()
+    both = wide.reindex(columns=pd.MultiIndex.from_product([["usd_per_hour", "shown"], pair])).dropna()
+    rows = both.index.to_frame(index=False, name=["region", "basis", "date"])
+    rows["as_of"] = [" and ".join(dict.fromkeys(dates)) for dates in both["shown"].to_numpy()]
+    rows["usd"], rows["usd_other"] = both["usd_per_hour"].to_numpy(float).T
     rows["price_ratio"] = rows["usd"] / rows["usd_other"]
     place = {home: ""} | {basis: str(number) for number, basis in enumerate(BASES)}
     in_order = rows.sort_values(["region", "basis"], key=lambda names: names.replace(place), kind="stable")
@@ -90,14 +85,13 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
     """Return rows of :func:`pair_prices` with what the preprint's ratio is there, run times unchanged.
 
-    New columns: ``ratio_low``, ``ratio_high``; ``time_low``, ``time_high``, the ratio of run times; ``then``,
-    the date of the prices in the preprint's ratio: on demand in the same region on its day, or the newest
-    where the table has none so old; ``ranking``, whether it turns. NaN in regions without.
+    ``time_*`` is the ratio of run times, ``then`` the date of the prices in the stated ratio: on demand in
+    the same region on its day, or the newest where there is none so old. NaN in regions without.
     """
     rows = pair_prices(prices, pair, home)
     demand = rows[rows["basis"] == "on_demand"]
-    old = demand[demand["date"] <= PREPRINT_DATE]
-    stated = pd.concat([demand, old]).drop_duplicates("region", keep="last").set_index("region")
+    stated = pd.concat([demand, demand[demand["date"] <= PREPRINT_DATE]])
+    stated = stated.drop_duplicates("region", keep="last").set_index("region")
     then = rows["region"].map(stated["price_ratio"])
     for end in ("low", "high"):
         rows[f"time_{end}"] = getattr(PREPRINT, end) / then
@@ -113,12 +107,12 @@ def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     own, tables = study_pair(pricing), []
     for pair in dict.fromkeys([*([own] if own else []), *_PAIRS]):
         rows = preprint_at(prices, pair, pricing.region).assign(instance=pair[0], baseline=pair[1])
-        if not (pair[0].startswith(_PREPRINT_PAIR[0]) and pair[1].startswith(_PREPRINT_PAIR[1])):
+        if not all(name.startswith(start) for name, start in zip(pair, _PREPRINT_PAIR, strict=True)):
             rows = rows.assign(ratio_low=np.nan, ratio_high=np.nan, ranking="")
-        for end in ("low", "high"):
-            rows[f"published_{end}"] = np.where(rows["ratio_low"].isna(), np.nan, getattr(PREPRINT, end))
-        tables.append(rows.assign(kind="published"))
-    table = pd.concat(tables, ignore_index=True)
+        tables.append(rows)
+    table = pd.concat(tables, ignore_index=True).assign(kind="published")
+    for end in ("low", "high"):
+        table[f"published_{end}"] = np.where(table["ratio_low"].isna(), np.nan, getattr(PREPRINT, end))
     return table.rename(columns={"usd": "usd_instance", "usd_other": "usd_baseline"})[RATIO_COLUMNS]
 
 
@@ -128,29 +122,23 @@ def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]
     pair = study_pair(pricing)
     if pair is None:
         return "The study names no instance for both platforms: its price ratio is not defined.", ""
+    instance, baseline = pair
     rows = preprint_at(prices, pair, pricing.region).dropna()
     rows["basis"] = rows["basis"].str.replace("_", " ")
     spot = rows[(rows["region"] == pricing.region) & (rows["basis"] == "spot")]
     if spot.empty:
-        return f"There is no spot price of both {pair[0]} and {pair[1]} in {pricing.region}.", ""
-    turning = rows[rows["ratio_low"] < 1]
-    at = ", ".join(f"{row.region} {row.basis} ({row.as_of})" for row in turning.itertuples())
+        return f"There is no spot price of both {instance} and {baseline} in {pricing.region}.", ""
+    turning, at = rows[rows["ratio_low"] < 1], spot.iloc[-1]
+    where = ", ".join(turning["region"] + " " + turning["basis"] + " (" + turning["as_of"] + ")")
     count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
-    return (
-        _at_spot(pair, spot.iloc[-1]),
-        f"Over the {len(rows)} prices that the table has of both, {rows['ratio_low'].min():.2f} to "
-        f"{rows['ratio_high'].max():.2f} times; with run times unchanged, {pair[0]} could be cheaper than "
-        f"{pair[1]} at {count} of them{f': {at}' if at else ''}.",
-    )
-
-
-def _at_spot(pair: tuple[str, str], at: pd.Series) -> str:
-    instance, baseline = pair
     return (
         f"{instance} at {PREPRINT.low:g} to {PREPRINT.high:g} times the cost of {baseline} (published; "
         f"priced on demand, {at['region']}, {at['then']}) means {at['time_low']:.2f} to "
         f"{at['time_high']:.2f} times its hours; the same hours priced {at['basis']}, "
         f"{at['region']}, {at['as_of']} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as much: "
         f"the ranking {at['ranking']}. It turns where an hour of {instance} "
-        f"costs less than {1 / at['time_high']:.2f} to {1 / at['time_low']:.2f} of an hour of {baseline}."
+        f"costs less than {1 / at['time_high']:.2f} to {1 / at['time_low']:.2f} of an hour of {baseline}.",
+        f"Over the {len(rows)} prices that the table has of both, {rows['ratio_low'].min():.2f} to "
+        f"{rows['ratio_high'].max():.2f} times; with run times unchanged, {instance} could be cheaper than "
+        f"{baseline} at {count} of them{f': {where}' if where else ''}.",
     )

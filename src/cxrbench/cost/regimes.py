@@ -13,41 +13,32 @@ _RUN = ["cell", "origin"]
 
 
 def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return cost rows of every run at every basis and date that prices an instance of the study or of a run:
-    a column ``regime``, then those of cost.csv.
+    """Return rows of cost.csv after a column ``regime``, for every basis and date that prices a run.
 
-    A run is the same machine in all of them, the one of :func:`~cxrbench.cost.costs.priced_as`, or
-    SageMaker's of it (ml.*) where the run was on that and the regime prices it: only prices can then turn a
-    ranking. A run without a price under a regime, or an instance, has no row there.
+    A run is the same machine in all of them, or SageMaker's of it (ml.*) where it ran on that: only prices
+    can turn a ranking.
     """
-    tables = []
-    if len(hours):
-        usual, own = priced_as(hours, prices, pricing), hours["host_instance"]
-        named = {*pricing.instances.values(), *usual.dropna(), *own}
-        some = prices[prices["instance"].isin(named) & (prices["region"] == pricing.region)]
-        for basis, date in _regimes(some):
-            rates = newest(some, date, basis=basis)
-            same = own.isin(rates["instance"]) & (own.str.removeprefix("ml.") == usual)
-            instances = own.where(same, usual)
-            if instances.isin(rates["instance"]).any():
-                costs = charge(hours.assign(instance=instances), rates)
-                costs.insert(0, "regime", f"{basis}, {date}" if date == UNDATED else f"{basis} up to {date}")
-                tables.append(costs)
+    if hours.empty:
+        return pd.DataFrame(columns=["regime"])
+    tables, usual, own = [], priced_as(hours, prices, pricing), hours["host_instance"]
+    named = {*pricing.instances.values(), *usual.dropna(), *own}
+    some = prices[prices["instance"].isin(named) & (prices["region"] == pricing.region)]
+    for place, date in sorted(set(zip(some["basis"].map(BASES.index), some["as_of"], strict=True))):
+        basis = BASES[place]
+        rates = newest(some, date or UNDATED, basis=basis)
+        same = own.isin(rates["instance"]) & (own.str.removeprefix("ml.") == usual)
+        runs = hours.assign(instance=own.where(same, usual))
+        if runs["instance"].isin(rates["instance"]).any():
+            tables.append(charge(runs, rates))
+            tables[-1].insert(0, "regime", f"{basis} up to {date}" if date else f"{basis}, {UNDATED}")
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["regime"])
-
-
-def _regimes(prices: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return every basis and date of ``prices``: bases in order, each from its oldest date to its newest."""
-    dates = {basis: sorted(set(rows["as_of"])) for basis, rows in prices.groupby("basis")}
-    return [(basis, date or UNDATED) for basis in BASES for date in dates.get(basis, [])]
 
 
 def ranking_sentences(table: pd.DataFrame) -> list[str]:
     """Return a sentence per dataset and architecture with two platforms or more: does the ranking turn?
 
-    Platforms are ranked by mean USD per usable model over seeds, cheapest first, on
-    :func:`~cxrbench.cost.costs.comparable` runs, under the regimes that price every platform. Where there
-    are other platforms too, a second sentence ranks the accelerators alone.
+    Platforms are ranked by mean USD per usable model on comparable runs, under the regimes that price all of
+    them; where there are other platforms too, a second sentence ranks the accelerators alone.
     """
     sentences = []
     for network, group in table.groupby(["dataset", "architecture"]) if len(table) else ():

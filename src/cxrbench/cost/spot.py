@@ -1,17 +1,15 @@
-"""Spot: expected paid hours of runs that may be interrupted, as projections.
+"""Spot: expected paid hours of runs that may be interrupted. All times are hours.
 
 Interruptions are a Poisson process of ``rate`` per running hour. A run saves after every ``interval`` hours
 of work, and each interruption costs the work since the last save plus ``restart`` hours, themselves
-interruptible. Waiting for a new instance is not paid and not counted. All times are hours.
-
-The expectation of one stretch of s hours is exp(rate*restart) * (exp(rate*s) - 1) / rate
-(Daly, Future Generation Computer Systems 22, 2006, for exponential failures).
+interruptible. Waiting for a new instance is neither paid nor counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +27,11 @@ SPOT_COLUMNS = [
 
 
 def expected_hours(work: float, rate: float, interval: float, restart: float = 0.0) -> float:
-    """Return the expected paid hours to finish ``work`` hours; infinite when the expectation overflows."""
+    """Return the expected paid hours to finish ``work`` hours; infinite when the expectation overflows.
+
+    A stretch of s hours takes exp(rate*restart) * (exp(rate*s) - 1) / rate (Daly, Future Generation
+    Computer Systems 22, 2006, for exponential failures).
+    """
     for name, value in (("rate", rate), ("interval", interval), ("restart", restart), ("work", work)):
         if not math.isfinite(value) or value < 0 or (name == "interval" and value == 0):
             least = "above zero" if name == "interval" else "zero or more"
@@ -52,45 +54,43 @@ def spot_table(
 ) -> pd.DataFrame:
     """Return expected hours and USD of each group of ``costs`` and of a day of work on each instance.
 
-    The mean over the seeds of the group's headline machine is the work: compilation, training, evaluation.
-    The first set-up is paid as it is; a restart costs ``restart``, or another set-up. ``factor`` is over the
-    uninterrupted hours, ``usd_sd`` over the expectations of the seeds. USD are NaN, with the reason in
-    ``note``, where there is no spot price.
+    The mean over the seeds of the headline machine is the work: compilation, training, evaluation. A restart
+    costs ``restart`` or another set-up. ``factor`` is over the uninterrupted hours. Without a spot price
+    USD are NaN, and ``note`` has the reason.
     """
+
+    def expected(hours: pd.Series, rate: float) -> float:
+        return hours["setup_hours"] + expected_hours(hours["work_hours"], rate, interval, hours["restart"])
+
+    ok = costs[(costs["status"] == "ok") & costs["headline"].astype(bool)]
+    work = ok[["hours_compile", "hours_train", "hours_evaluate"]].sum(axis=1)
+    hours = pd.DataFrame({"setup_hours": ok["hours_setup"], "work_hours": work, "restart": ok["hours_setup"]})
+    example = pd.DataFrame([{"setup_hours": 0.0, "work_hours": EXAMPLE_HOURS, "restart": EXAMPLE_RESTART}])
+    groups = ok.groupby(["dataset", "architecture", "platform"])
+    runs = [(" ".join(group), some["instance"].iloc[0], hours.loc[some.index]) for group, some in groups]
+    named = f"{EXAMPLE_HOURS:g} hours of work, an example"
+    runs += [(named, instance, example) for instance in dict.fromkeys(pricing.instances.values())]
     rows = []
-    for run, instance, seeds in _runs(costs, pricing, restart):
-        mean = seeds.mean()
-        row = {"run": run, "kind": "projected", "interval": interval, "basis": "spot", "note": "", **mean}
+    for run, instance, seeds in runs:
+        seeds = seeds if restart is None else seeds.assign(restart=restart)
+        row: dict[str, Any] = {
+            "run": run,
+            "kind": "projected",
+            "interval": interval,
+            "basis": "spot",
+            "note": "",
+        }
         row |= {"instance": instance, "region": pricing.region, "as_of": "", "usd_per_hour": math.nan}
         try:
             found = price(prices, instance, pricing.region, "spot", pricing.as_of)
             row |= {"as_of": found["as_of"], "usd_per_hour": found["usd_per_hour"]}
         except NoPrice as missing:
             row["note"] = missing.reason
+        mean = seeds.mean()
         for rate in rates:
-            expected = _expected(mean, rate, interval)
-            deviation = seeds.apply(_expected, axis=1, args=(rate, interval)).std()
-            row |= {"rate": rate, "expected_hours": expected, "usd": expected * row["usd_per_hour"]}
+            paid, deviation = expected(mean, rate), seeds.apply(expected, axis=1, args=(rate,)).std()
             calm = mean["setup_hours"] + mean["work_hours"] if mean["work_hours"] else math.nan
-            rows.append(row | {"factor": expected / calm, "usd_sd": deviation * row["usd_per_hour"]})
+            row |= {**mean, "rate": rate, "expected_hours": paid, "factor": paid / calm}
+            usd = row["usd_per_hour"]
+            rows.append(row | {"usd": paid * usd, "usd_sd": deviation * usd})
     return pd.DataFrame(rows, columns=SPOT_COLUMNS)
-
-
-def _runs(
-    costs: pd.DataFrame, pricing: Pricing, restart: float | None
-) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Yield name, instance, and hours of set-up, work and restart of each seed; then of the examples."""
-    ok = costs[(costs["status"] == "ok") & costs["headline"].astype(bool)]
-    for group, some in ok.groupby(["dataset", "architecture", "platform"]):
-        work = some[["hours_compile", "hours_train", "hours_evaluate"]].sum(axis=1)
-        seeds = pd.DataFrame({"setup_hours": some["hours_setup"], "work_hours": work})
-        seeds["restart"] = seeds["setup_hours"] if restart is None else restart
-        yield " ".join(group), some["instance"].iloc[0], seeds
-    example = {"setup_hours": 0.0, "work_hours": EXAMPLE_HOURS}
-    example["restart"] = EXAMPLE_RESTART if restart is None else restart
-    for instance in dict.fromkeys(pricing.instances.values()):
-        yield f"{EXAMPLE_HOURS:g} hours of work, an example", instance, pd.DataFrame([example])
-
-
-def _expected(hours: pd.Series, rate: float, interval: float) -> float:
-    return hours["setup_hours"] + expected_hours(hours["work_hours"], rate, interval, hours["restart"])

@@ -10,26 +10,25 @@ from cxrbench.cost.costs import hours_of, runs_of
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, read_prices
-from cxrbench.cost.projection import backtest, cpu_speeds, measured_speeds, projection_table
+from cxrbench.cost.projection import backtest, measured_speeds, projection_table
 from cxrbench.cost.ratios import ratio_table, turning_sentences
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import spot_table
 from cxrbench.evidence.record import RECORD
 from cxrbench.study.config import read_study
-from cxrbench.study.files import write_csv, write_text
+from cxrbench.study.files import write_csv, write_json
 
-SENTENCES = "regimes.txt"
+SENTENCES = "money.json"  # besides the tables: sentences, each a field
 
 
 def write_cost_tables(results: Path, study_path: Path, prices_path: Path, recorded: Path) -> None:
-    """Write every table about money, and the ranking's sentences, into ``results``/tables."""
+    """Write every table about money, and their sentences, into ``results``/tables."""
     study, prices = read_study(study_path), read_prices(prices_path)
     costs = pd.read_csv(results / "tables/cost.csv")
     paths = [results / "cells" / cell / RECORD for cell in dict.fromkeys(costs["cell"])]
     regimes = regime_table(hours_of(runs_of(paths, recorded)), prices, study.prices)
     interval = max(study.limits.checkpoint_minutes, 1) / 60
-    # On documented devices and benchmarks, then on our own processors.
-    tested = [backtest(speeds(study, recorded)) for speeds in (measured_speeds, cpu_speeds)]
+    projected, assumptions = projection_table(study, prices, recorded)
     tables = {
         "prices": price_table(prices, study.prices.region),
         "regimes": regimes,
@@ -37,14 +36,15 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
         "spot": spot_table(costs, prices, study.prices, interval=interval),
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
-        "projection": projection_table(study, prices, recorded),
-        "backtest": pd.concat(tested, ignore_index=True),
+        "projection": projected,
+        "backtest": backtest(measured_speeds(study, recorded)),
         "peaks": pd.DataFrame(map(vars, DEVICES.values())).rename(columns={"name": "accelerator"}),
     }
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
-    sentences = [*turning_sentences(prices, study.prices), *ranking_sentences(regimes)]
-    write_text(results / "tables" / SENTENCES, "\n".join(sentences) + "\n")
+    at_spot, over_all = turning_sentences(prices, study.prices)
+    sentences = {"ratio_at_spot": at_spot, "ratio_over_all_prices": over_all, "assumptions": assumptions}
+    write_json(results / "tables" / SENTENCES, sentences | {"rankings": ranking_sentences(regimes)})
 
 
 def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 
@@ -14,28 +16,31 @@ from cxrbench.paper.latex import escape
 from cxrbench.paper.results import Results
 
 _NONE = "none"
+_EMPHASISED = r"\emph{none}"
 
 
 def cost_values(read: Results) -> dict[str, str]:
     """Return every number that the paper's section on cost may name."""
-    first, second, *ranking = (read.folder / "tables" / SENTENCES).read_text(encoding="utf-8").splitlines()
-    regimes, prices = read.csv("regimes"), read.csv("prices")
-    target, load = read.cost["target_auroc"].dropna(), read.cost["others_share"]
+    sentences = json.loads((read.folder / "tables" / SENTENCES).read_text(encoding="utf-8"))
+    regimes, prices, load = read.csv("regimes"), read.csv("prices"), read.cost["others_share"]
+    # Sources without their version: several versions of a file are one source.
+    sources = prices["source"].str.split(r" @| \(", n=1, regex=True).str[0].value_counts()
     return {
-        "cost/regime sentence": escape(first, 1000),
-        "cost/regimes sentence": escape(second, 1000),
-        "cost/ranking sentence": escape("; ".join(ranking) + ".", 2000),
+        "cost/regime sentence": escape(sentences["ratio_at_spot"], 1000),
+        "cost/regimes sentence": escape(sentences["ratio_over_all_prices"], 1000),
+        "cost/ranking sentence": escape("; ".join(sentences["rankings"]) + ".", 2000),
+        "cost/projection assumptions": escape("; ".join(sentences["assumptions"]), 1000) or _EMPHASISED,
         "cost/regimes": escape(listed(regimes["regime"].map(words)) if len(regimes) else _NONE),
         "cost/excluded": escape(EXCLUDED),
         "cost/runs": str(len(load)),
         "cost/runs/load unknown": str(load.isna().sum()),
         "cost/runs/load known": str(load.notna().sum()),
         "cost/runs/busy": str(read.cost["busy"].sum()),
-        "cost/target": f"{target.iloc[0]:g}" if len(target) else r"\emph{none}",
+        "cost/target": number(read.cost["target_auroc"].max(), "g", _EMPHASISED),
         "cost/ratio rows": str(len(read.csv("ratios"))),
         "price/rows": str(len(prices)),
         "price/date": prices["as_of"].dropna().max(),
-        "price/sources": escape(_price_sources(prices), 2000),
+        "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
         **_reservation_values(prices),
         **_case_values(read.csv("break_even")),
         **_decision_values(read.csv("decisions")),
@@ -43,32 +48,30 @@ def cost_values(read: Results) -> dict[str, str]:
     }
 
 
-def _price_sources(prices: pd.DataFrame) -> str:
-    """Return ``owner/repository file (3 rows); ...``: sources of prices, versions of one file together."""
-    counts = prices["source"].str.split(r" @| \(", n=1, regex=True).str[0].value_counts()
-    return "; ".join(f"{source} ({rows})" for source, rows in counts.items())
-
-
 def _reservation_values(prices: pd.DataFrame) -> dict[str, str]:
     """Return ``cost/<basis> pays``: per cent of the hours from which each reservation in the table pays."""
     table = reservations(prices.fillna({"as_of": ""}))
     percent = (100 * table["utilisation"]).map("{:.1f}".format)
-    pays = {basis: ", ".join(percent[table["basis"] == basis]) for basis in ("reserved_1y", "reserved_3y")}
-    values = {f"cost/{basis} pays": text or _NONE for basis, text in pays.items()}
-    return values | {"cost/reserved instance": escape(listed(table["instance"]) or _NONE)}
+    return {
+        "cost/reserved instance": escape(listed(table["instance"]) or _NONE),
+        **{
+            f"cost/{basis} pays": ", ".join(percent[table["basis"] == basis]) or _NONE
+            for basis in ("reserved_1y", "reserved_3y")
+        },
+    }
 
 
 def _case_values(cases: pd.DataFrame) -> dict[str, str]:
     """Return published comparisons, one per source, by whether a port pays at all, some or no prices."""
     published = cases[cases["kind"] == "published"]
     never = np.isinf(published["runs"]).groupby(published["source"]).agg(["all", "any"])
-    first = published[published["case"] == CASES[0].name]
+    first, last = (published[published["case"] == case.case] for case in (CASES[0], CASES[-1]))
     paid = (first["basis"].map(words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
-    tuning = published.loc[np.isfinite(published["runs"]) & (published["case"] == CASES[-1].name), "runs"]
+    tuning = last.loc[np.isfinite(last["runs"]), "runs"]
     demand = first[first["basis"] == "on_demand"].sort_values("as_of")
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
     return {
-        "cost/cut date": escape(cut.iloc[0] if len(cut) else _NONE),
+        "cost/cut date": escape(next(iter(cut), _NONE)),
         "cost/porting": f"{published['porting'].iloc[0]:,.0f}",
         "cost/comparisons": str(len(never)),
         "cost/comparisons always": str((~never["any"]).sum()),
@@ -76,37 +79,34 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
         "cost/comparisons depend": str((never["any"] & ~never["all"]).sum()),
         "cost/case prices": str(len(published)),
         "cost/pays at": escape("; ".join(paid) or _NONE),
-        "cost/tuning runs": span(tuning.min(), tuning.max(), "{:,.0f}") or _NONE,
+        "cost/tuning runs": span(tuning.min(), tuning.max(), "{:,.0f}", _NONE),
     }
 
 
 def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
     """Return rows of the decision table by verdict, and the prices at which it depends."""
     depends = decided[decided["verdict"] == "depends"]
-    verdicts = {verdict: (decided["verdict"] == verdict).sum() for verdict in ("port", "stay", "depends")}
+    verdicts = ("port", "stay", "depends")
     return {
         "cost/decisions": str(len(decided)),
         "cost/scenarios": str(len(SCENARIOS)),
         "cost/ranges": str(len(decided[["ratio_low", "ratio_high"]].drop_duplicates())),
         "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE),
-        "cost/ongoing": span(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}") or _NONE,
-        **{f"cost/decisions {verdict}": str(count) for verdict, count in verdicts.items()},
+        "cost/ongoing": span(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}", _NONE),
+        **{f"cost/decisions {verdict}": str((decided["verdict"] == verdict).sum()) for verdict in verdicts},
     }
 
 
 def _projection_values(projection: pd.DataFrame, backtest: pd.DataFrame) -> dict[str, str]:
-    """Return what was projected, under which assumptions, and how far the same arithmetic was off."""
-    assumed = dict.fromkeys(part for text in projection["assumptions"].dropna() for part in text.split("; "))
+    """Return what was projected, and how far the same arithmetic was off where something was measured."""
     tested = backtest.dropna(subset="error")
-    inside = tested["measured"].between(tested["low"], tested["high"])
     shares = backtest.groupby(["device", "kind", "precision"])["share"].agg(["min", "max"])
     return {
         "cost/projected": str(projection.loc[projection["why_not"].isna(), "architecture"].nunique()),
         "cost/not audited": str(projection["instance"].isna().sum()),
         "cost/precisions": escape(listed(projection["precision"])),
-        "cost/projection assumptions": escape("; ".join(assumed), 1000) if assumed else r"\emph{none}",
         "cost/factor": f"{SPREAD:g}",
         "cost/factor measured": number((shares["max"] / shares["min"]).max(), ".1f", _NONE),
         "cost/tested": str(len(tested)),
-        "cost/tested inside": str(inside.sum()),
+        "cost/tested inside": str(tested["measured"].between(tested["low"], tested["high"]).sum()),
     }

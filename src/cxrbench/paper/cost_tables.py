@@ -1,7 +1,6 @@
 """The paper's tables about money, and how a table names a machine and writes dollars.
 
-Each table shows for every row the word measured, proxy, projected or published, and region, basis and date
-of the price in it. The CSV files of :mod:`cxrbench.cost.write` are read here and nothing is computed.
+Every row says measured, proxy, projected or published, and region, basis and date of its price.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ def cells_by_regime(read: Results) -> Table:
     table = read.csv("regimes")
     if table.empty:
         return pd.DataFrame(), ""
-    regimes = list(dict.fromkeys(table["regime"]))
+    regimes = dict.fromkeys(map(words, table["regime"].unique()), "no price")
     rows = []
     for first, some, machine in _groups(table):
-        paid = {row.regime: spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
         where = {"Instance": first.instance, "Region": fmt.listed(some["region"])}
-        prices = {words(regime): paid.get(regime, "no price") for regime in regimes}
-        rows.append(machine | where | prices | {COLUMN: _evidence(read, some.drop_duplicates("cell"))})
+        paid = {words(row.regime): spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
+        evidence = {COLUMN: _evidence(read, some.drop_duplicates("cell"))}
+        rows.append(machine | where | regimes | paid | evidence)
     return pd.DataFrame(rows), "lllll" + "r" * len(regimes) + "l"
 
 
@@ -86,12 +85,8 @@ def _groups(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame, Row]]:
     """Yield for the seeds of each group on one machine its first row, all rows and its first columns."""
     runs = runs.assign(named=machine_names(runs))
     for group, some in runs.groupby([*GROUP, "instance", *MACHINE], sort=False):
-        machine, kind = fmt.listed(some["named"]), fmt.listed(some["kind"])
-        yield (
-            next(some.itertuples()),
-            some,
-            {"Cells": " ".join(group[:3]), "Machine": machine, "Kind": kind},
-        )
+        machine = {"Machine": fmt.listed(some["named"]), "Kind": fmt.listed(some["kind"])}
+        yield next(some.itertuples()), some, {"Cells": " ".join(group[:3])} | machine
 
 
 def _mean(values: pd.Series) -> str:
@@ -220,25 +215,21 @@ def projected_speeds(read: Results) -> Iterable[Row]:
 @fmt.table("llrll" + "r" * (len(BASES) + 1))
 def prices_by_basis(read: Results) -> Iterator[Row]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
-    columns: Columns = {
-        "Instance": "{instance}",
-        "Accelerators": _accelerators,
-        "Cores": "{cores:g}",
-        "Kind": "published",
-        "Region": "{region}",
-    }
     for _, some in read.csv("prices").groupby("instance", sort=False):
         dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + some["as_of"].fillna("undated") + ")"
         priced = {basis: list(prices) for basis, prices in dated.groupby(some["basis"])}
         demand = priced.get("on_demand", [])
-        first = fmt.row(next(some.itertuples()), columns)
-        first["On demand before"] = demand[0] if len(demand) > 1 else ""
-        yield first | {words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES}
-
-
-def _accelerators(row: Any) -> str:
-    several = f"{row.accelerators:g} {row.accelerator}, {row.memory_gib_per_accelerator:g} GiB each"
-    return several if row.accelerators else ""
+        row = next(some.itertuples())
+        several = f"{row.accelerators:g} {row.accelerator}, {row.memory_gib_per_accelerator:g} GiB each"
+        yield {
+            "Instance": row.instance,
+            "Accelerators": several if row.accelerators else "",
+            "Cores": f"{row.cores:g}",
+            "Kind": "published",
+            "Region": row.region,
+            "On demand before": demand[0] if len(demand) > 1 else "",
+            **{words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES},
+        }
 
 
 def machine_names(runs: pd.DataFrame) -> pd.Series:
@@ -266,7 +257,7 @@ def short(machine: str) -> str:
 
 
 def usd(value: float, missing: str = "none") -> str:
-    """Return dollars in four digits, from a thousand on in whole ones."""
+    """Return dollars in four digits, from a thousand on as whole numbers."""
     return fmt.number(value, ",.0f" if abs(value) >= 1000 else ".4g", missing)
 
 
