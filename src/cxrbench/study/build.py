@@ -20,7 +20,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 _OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
-_MADE = ("results", "paper", "figures")  # folders that a build writes
+_BUILT = ("results/metrics", "results/tables", "paper", "figures")  # folders that nothing but a build writes
 _NARRATORS = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
 _held: list[IO[str]] = []  # open, so locked, until this process ends
 
@@ -48,11 +48,12 @@ def alone_in(folder: Path) -> bool:
         say(f"cxrbench: the last build ran on {host}; if it has ended there: snakemake --unlock")
     elif stale:
         stopped = _stop_jobs_of(folder)
-        unfinished = (path for made in _MADE for path in (folder / made).rglob(".*.part"))
-        for path in (*stale, *unfinished):
+        for path in (*stale, *(folder / "results").rglob(".*.part")):
             path.unlink(missing_ok=True)
         also = f"; {stopped} of its processes still ran and were stopped" if stopped else ""
         say(f"cxrbench: the last build here was killed{also}; this one goes on from its files")
+    for path in (path for built in _BUILT for path in (folder / built).rglob(".*.part")):
+        path.unlink(missing_ok=True)  # of a command that was killed while its build went on
     holder.truncate(0)
     holder.write(socket.gethostname())
     holder.flush()
