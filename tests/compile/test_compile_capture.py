@@ -20,8 +20,7 @@ from cxrbench.compile.capture import NotCaptured, audit_network, capture
 from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Graph
 from cxrbench.study.config import Recipe
-from cxrbench.training.network import build_network
-from cxrbench.training.variants import VARIANTS, register_variants
+from cxrbench.training.network import VARIANTS, build_network, register_variants
 
 SMALL = Setting(pixels=64, batch=4)
 

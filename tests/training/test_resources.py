@@ -14,8 +14,7 @@ from conftest import ROOT
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, parse_study
-from cxrbench.training.plan import Plan
-from cxrbench.training.resources import JobNeeds
+from cxrbench.training.plan import JobNeeds, Plan
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}

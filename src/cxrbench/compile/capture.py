@@ -28,8 +28,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training.network import build_network
-from cxrbench.training.variants import register_variants
+from cxrbench.training.network import build_network, register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
 

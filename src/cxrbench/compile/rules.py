@@ -6,7 +6,6 @@ known only from a run: ResNet-50 is flagged for its 7x7 stem and is AWS's own tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from cxrbench.compile.facts import Facts, Setting
@@ -24,26 +23,17 @@ _CODES = "AWS Neuron SDK docs, compiler/error-codes"
 
 
 class Rule(NamedTuple):
-    """What a source reports, when a network (or any, by its setting) is flagged, and the deciding counts."""
+    """What a source reports; ``flags`` and ``found`` are about the names of :func:`_values`."""
 
     name: str
     says: str
     ground: Literal["documented", "reported", "arithmetic", "hypothesis"]
     source: str
-    flags: Callable[[Facts, Setting], bool]
-    found: Callable[[Facts, Setting], str]
+    flags: tuple[str, ...]  # any of them that is not zero
+    found: str  # what decided, to be formatted
     of: Literal["network", "setting"] = "network"
 
 
-FALLBACKS = Rule(
-    "R8",
-    "An operator without a lowering cuts the graph, a dynamic shape is refused (NCC_EMOD025); shapes "
-    "here are fixed, so only fallbacks are looked for",
-    "documented",
-    f"pytorch/xla v2.9.0 docs, troubleshoot; {_CODES}/EMOD025",
-    lambda facts, _: facts.fallbacks != "",
-    lambda facts, _: facts.fallbacks or "no operator falls back to the CPU while tracing",
-)
 RULES: tuple[Rule, ...] = (
     Rule(
         "R1",
@@ -51,8 +41,9 @@ RULES: tuple[Rule, ...] = (
         "output column per group",
         "arithmetic",
         f"{_NKI}: 128x128 tensor engine, tile limits",
-        lambda facts, _: facts.depthwise_convolutions > 0,
-        lambda facts, _: _part(facts, facts.depthwise_convolutions, facts.depthwise_mac_share),
+        ("depthwise_convolutions",),
+        "{depthwise_convolutions} of {forward_convolutions} forward convolutions, "
+        "{depthwise_mac_share:.1%} of forward MACs",
     ),
     Rule(
         "R2",
@@ -60,19 +51,18 @@ RULES: tuple[Rule, ...] = (
         "arithmetic",
         f"{_NKI}; a small CNN reached 1.2% of the bf16 peak, its precision not stated: "
         "scttfrdmn/aws-trainium-tutorial-for-research",
-        lambda facts, _: facts.narrow_convolutions > 0,
-        lambda facts, _: _part(facts, facts.narrow_convolutions, facts.narrow_mac_share),
+        ("narrow_convolutions",),
+        "{narrow_convolutions} of {forward_convolutions} forward convolutions, "
+        "{narrow_mac_share:.1%} of forward MACs",
     ),
     Rule(
         "R3",
         "The backward of a 7x7 convolution ended in NCC_ITEN404; the reproducer needs its input gradient too",
         "reported",
         f"{_SDK} issue 1295 (2026-03, trn1.32xlarge, input 256x1024)",
-        lambda facts, _: facts.large_kernels > 0,
-        lambda facts, _: (
-            f"largest {facts.largest_kernel}; {facts.large_kernels} with side 7 or more, of which "
-            f"{facts.large_kernel_input_gradients} need an input gradient"
-        ),
+        ("large_kernels",),
+        "largest {largest_kernel}; {large_kernels} with side 7 or more, of which "
+        "{large_kernel_input_gradients} need an input gradient",
     ),
     Rule(
         "R4",
@@ -80,18 +70,16 @@ RULES: tuple[Rule, ...] = (
         "(NCC_EVRF011)",
         "documented",
         f"{_CODES}/EVRF010, EVRF011",
-        lambda facts, _: facts.doubly_dilated + facts.strided_on_dilated > 0,
-        lambda facts, _: (
-            f"{facts.doubly_dilated} doubly dilated, {facts.strided_on_dilated} strided on dilated input"
-        ),
+        ("doubly_dilated", "strided_on_dilated"),
+        "{doubly_dilated} doubly dilated, {strided_on_dilated} strided on dilated input",
     ),
     Rule(
         "R5",
         "LayerNorm, GELU and pooling run off the tensor engine",
         "documented",
         "AWS Neuron SDK docs, about-neuron/arch/neuron-hardware/neuron-core-v2: roles of the engines",
-        lambda facts, _: facts.layernorms + facts.gelus + facts.poolings > 0,
-        lambda facts, _: f"{facts.layernorms} LayerNorm, {facts.gelus} GELU, {facts.poolings} pooling",
+        ("layernorms", "gelus", "poolings"),
+        "{layernorms} LayerNorm, {gelus} GELU, {poolings} pooling",
     ),
     Rule(
         "R6",
@@ -99,32 +87,35 @@ RULES: tuple[Rule, ...] = (
         "tiles are our lower estimate of the tensor engine's share",
         "reported",
         f"{_CODES}/EBVF030, EXTP004, EVRF007 (no number); {_SDK} issues 801, 819, 987, 1003 (the number)",
-        lambda facts, _: facts.tiles >= INSTRUCTION_CAP,
-        lambda facts, setting: (
-            f"{facts.instructions:,} HLO instructions; {facts.tiles:,} matrix tiles at batch "
-            f"{setting.batch}, {facts.tiles / INSTRUCTION_CAP:.0%} of {INSTRUCTION_CAP:,}"
-        ),
+        ("over_cap",),
+        "{instructions:,} HLO instructions; {tiles:,} matrix tiles at batch {batch}, {share_of_cap:.0%} of "
+        f"{INSTRUCTION_CAP:,}",
     ),
     Rule(
         "R7",
         "Weights, gradients, moments and activations share 16 GiB per core",
         "documented",
         f"{_CODES}/EOOM001, EOOM002; UNet training above 16 GB: Neuron 2.26 release notes",
-        lambda facts, setting: facts.step_gib(setting.batch) > CORE_GIB,
-        lambda facts, setting: (
-            f"{facts.step_gib(setting.batch):.1f} of {CORE_GIB:.0f} GiB at batch {setting.batch}; "
-            f"largest batch {facts.largest_batch(CORE_GIB)}"
-        ),
+        ("over_memory",),
+        f"{{step_gib:.1f}} of {CORE_GIB:.0f} GiB at batch {{batch}}; largest batch {{largest_batch}}",
     ),
-    FALLBACKS,
+    Rule(
+        "R8",
+        "An operator without a lowering cuts the graph, a dynamic shape is refused (NCC_EMOD025); shapes "
+        "here are fixed, so only fallbacks are looked for",
+        "documented",
+        f"pytorch/xla v2.9.0 docs, troubleshoot; {_CODES}/EMOD025",
+        ("fallbacks",),
+        "{operators}",
+    ),
     Rule(
         "R9",
         "Vision networks failed at any batch but 1 (TEN404, SDK 2.21); a small CNN compiled only at "
         "multiples of 25",
         "reported",
         f"huggingface/optimum-neuron pull request 754; {_SDK} issue 881",
-        lambda _, setting: setting.batch != 1,
-        lambda _, setting: f"batch {setting.batch}",
+        ("several_images",),
+        "batch {batch}",
         of="setting",
     ),
     Rule(
@@ -132,8 +123,8 @@ RULES: tuple[Rule, ...] = (
         "Matrix products in fp32 run at a quarter of the bf16 rate; nothing is cast by default since 2.27",
         "documented",
         f"{_NKI}; AWS Neuron SDK release notes, compiler 2.27",
-        lambda _, setting: setting.precision == "fp32",
-        lambda _, setting: setting.precision,
+        ("full_precision",),
+        "{precision}",
         of="setting",
     ),
     Rule(
@@ -142,35 +133,45 @@ RULES: tuple[Rule, ...] = (
         "ConvNeXt nano to tiny",
         "hypothesis",
         "timm 1.0.31, models/convnext.py (conv_mlp); not documented by AWS, to be tested on trn1",
-        lambda facts, _: facts.linears_on_maps > 0,
-        lambda facts, _: (
-            f"{facts.linears_on_maps} Linear layers on B x H x W x C maps; {facts.permutes} permutes of maps "
-            f"in forward; in the step {facts.transposes} transposes, {facts.dots} dots and "
-            f"{facts.convolutions} convolutions"
-        ),
+        ("linears_on_maps",),
+        "{linears_on_maps} Linear layers on B x H x W x C maps; {permutes} permutes of maps in forward; in "
+        "the step {transposes} transposes, {dots} dots and {convolutions} convolutions",
     ),
 )
 
 
-def _part(facts: Facts, convolutions: int, mac_share: float) -> str:
-    share = f"{mac_share:.1%} of forward MACs"
-    return f"{convolutions} of {facts.forward_convolutions} forward convolutions, {share}"
+def _values(facts: Facts, setting: Setting) -> dict[str, Any]:
+    """Return the counts of a network, its setting, and what rules derive from both."""
+    step_gib = facts.step_gib(setting.batch)
+    return {
+        **vars(facts),
+        **vars(setting),
+        "share_of_cap": facts.tiles / INSTRUCTION_CAP,
+        "over_cap": facts.tiles >= INSTRUCTION_CAP,
+        "step_gib": step_gib,
+        "over_memory": step_gib > CORE_GIB,
+        "largest_batch": facts.largest_batch(CORE_GIB),
+        "operators": facts.fallbacks or "no operator falls back to the CPU while tracing",
+        "several_images": setting.batch != 1,
+        "full_precision": setting.precision == "fp32",
+    }
 
 
 def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
     """Return what each rule finds, in order; only fallbacks are known of a network that was not captured."""
-    known = RULES if not facts.problem else (FALLBACKS,) if facts.fallbacks else ()
+    values = _values(facts, setting)
     return [
         {
             "rule": rule.name,
             "of": rule.of,
-            "flagged": rule.flags(facts, setting),
-            "found": rule.found(facts, setting),
+            "flagged": any(values[name] for name in rule.flags),
+            "found": rule.found.format_map(values),
             "says": rule.says,
             "ground": rule.ground,
             "source": rule.source,
         }
-        for rule in known
+        for rule in RULES
+        if not facts.problem or (facts.fallbacks and rule.flags == ("fallbacks",))
     ]
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
+from cxrbench.training.host import now
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
@@ -110,11 +110,6 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
         path.unlink(missing_ok=True)
         with suppress(OSError):
             file.close()
-
-
-def now() -> str:
-    """Return the time as records have it: UTC, whole seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def event(name: str, **values: Any) -> None:
