@@ -15,8 +15,16 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, TINY, cxrbench
-from cxrbench.cloud.bundle import NEEDED, pins, write_bundle
-from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
+from cxrbench.cloud.submit import (
+    INSTANCES,
+    NEEDED,
+    Order,
+    check,
+    estimator_arguments,
+    pins,
+    training_job,
+    write_bundle,
+)
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study

@@ -12,8 +12,7 @@ import pytest
 
 from conftest import ROOT, cxrbench
 from cxrbench.compile.audit import KEY, read_audit, record_audit, row, survey
-from cxrbench.compile.facts import Facts, Setting, facts_of
-from cxrbench.compile.rules import PRIOR
+from cxrbench.compile.rules import PRIOR, Facts, Setting, facts_of
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.errors import UserError
 
@@ -65,7 +64,7 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
 def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
-        "import sys; from pathlib import Path; from cxrbench.compile.facts import Setting\n"
+        "import sys; from pathlib import Path; from cxrbench.compile.rules import Setting\n"
         "from cxrbench.compile.audit import survey\n"
         f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"

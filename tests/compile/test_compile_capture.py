@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cxrbench.compile import capture as module
 from cxrbench.compile.capture import NotCaptured, audit_network, capture
-from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Graph
+from cxrbench.compile.rules import Facts, Setting
 from cxrbench.study.config import Recipe
 from cxrbench.training.network import VARIANTS, build_network, register_variants
 

@@ -10,9 +10,8 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.compile.audit import read_audit
-from cxrbench.compile.facts import Setting, facts_of
 from cxrbench.compile.networks import NETWORKS
-from cxrbench.compile.rules import flagged
+from cxrbench.compile.rules import Setting, facts_of, flagged
 from cxrbench.paper import measurements as report
 
 RECORDED = ROOT / "data/recorded"

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from cxrbench.compile.facts import Facts, Setting, facts_of
-from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES, flagged, verdicts
+from cxrbench.compile.rules import (
+    CORE_GIB,
+    INSTRUCTION_CAP,
+    RULES,
+    Facts,
+    Setting,
+    facts_of,
+    flagged,
+    verdicts,
+)
 
 CLEAR = Facts(
     parameters=1_000_000,

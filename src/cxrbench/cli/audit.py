@@ -46,9 +46,8 @@ def audit(
 ) -> None:
     """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
     from cxrbench.compile.audit import explained, survey
-    from cxrbench.compile.facts import Setting
     from cxrbench.compile.networks import NETWORKS
-    from cxrbench.compile.rules import PRIOR
+    from cxrbench.compile.rules import PRIOR, Setting
     from cxrbench.study.errors import UserError
 
     if precision not in ("fp32", "bf16"):

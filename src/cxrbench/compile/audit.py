@@ -14,9 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.compile.facts import Facts, Setting, facts_of
 from cxrbench.compile.networks import family_of
-from cxrbench.compile.rules import CORE_GIB, flagged, verdicts
+from cxrbench.compile.rules import CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError

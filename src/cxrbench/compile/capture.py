@@ -22,8 +22,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
-from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Convolution, Graph
+from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
