@@ -90,7 +90,7 @@ def second_step(network: nn.Module, platform) -> Graph:
         optimizer.step()
         if step == 1:
             platform.end_step()  # compiles and runs
-    return Graph.parse(module._hlo(module._results(network, optimizer, loss)))
+    return module._graph(module._results(network, optimizer, loss))
 
 
 @pytest.mark.parametrize(

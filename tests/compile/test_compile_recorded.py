@@ -22,12 +22,12 @@ def table() -> pd.DataFrame:
     return read_audit(RECORDED)
 
 
-@pytest.mark.parametrize("pixels", [224, 64])
-def test_all_listed_networks_are_recorded_at_both_sizes(pixels: int, table: pd.DataFrame) -> None:
-    some = table[(table["pixels"] == pixels) & (table["batch"] == 32)]
-    assert set(some["architecture"]) == set(NETWORKS)
-    assert (some["problem"] == "").all()
-    assert some[["torch", "torch_xla", "timm"]].drop_duplicates().shape[0] == 1
+def test_all_listed_networks_are_recorded_at_both_sizes(table: pd.DataFrame) -> None:
+    for pixels in (224, 64):
+        some = table[(table["pixels"] == pixels) & (table["batch"] == 32)]
+        assert set(some["architecture"]) == set(NETWORKS)
+        assert (some["problem"] == "").all()
+        assert some[["torch", "torch_xla", "timm"]].drop_duplicates().shape[0] == 1
 
 
 def test_recorded_flags_follow_from_recorded_counts(table: pd.DataFrame) -> None:

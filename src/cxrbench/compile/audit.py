@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from importlib import metadata
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,14 @@ def _captured(names: list[str], setting: Setting) -> Iterator[tuple[str, Facts]]
     if workers < 2:
         yield from ((name, _capture(name, setting)) for name in names)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        try:
-            yield from zip(names, pool.map(partial(_capture, setting=setting), names), strict=True)
-        except BrokenProcessPool:
-            raise UserError(
-                "a process that captured graphs was killed, most likely for lack of memory; finished "
-                "captures are kept: run the same command again, or name fewer networks"
-            ) from None
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            yield from zip(names, pool.map(_capture, names, repeat(setting)), strict=True)
+    except BrokenProcessPool:
+        raise UserError(
+            "a process that captured graphs was killed, most likely for lack of memory; finished "
+            "captures are kept: run the same command again, or name fewer networks"
+        ) from None
 
 
 def _capture(architecture: str, setting: Setting) -> Facts:

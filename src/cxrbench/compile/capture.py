@@ -79,10 +79,10 @@ def capture(
         with _linears_on_maps(maps), _saved_for_backward(kept, owned), platform.autocast():
             logits = network(images)
             loss = binary_cross_entropy_with_logits(logits, targets)
-        forward = Graph.parse(_hlo([logits]))
+        forward = _graph([logits])
         loss.backward()
         optimizer.step()
-    step = Graph.parse(_hlo(_results(network, optimizer, loss)))
+    step = _graph(_results(network, optimizer, loss))
     return Facts(
         **_graph_counts(step, forward, tuple(images.shape), setting),
         **_layer_counts(network),
@@ -142,10 +142,9 @@ def _results(network: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.T
     return [tensor.detach() for tensor in tensors if tensor.device == loss.device]
 
 
-def _hlo(tensors: list[torch.Tensor]) -> str:
-    """Return the HLO text of pending ``tensors`` (a private function of torch_xla: its version is pinned)."""
-    text: str = torch_xla._XLAC._get_xla_tensors_hlo(tensors)
-    return text
+def _graph(tensors: list[torch.Tensor]) -> Graph:
+    """Return the graph of pending ``tensors`` (the function is private: torch_xla is pinned)."""
+    return Graph.parse(torch_xla._XLAC._get_xla_tensors_hlo(tensors))
 
 
 def _fallbacks() -> str:
@@ -230,6 +229,10 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
     """Return the counts of a step's graph and of its forward part on ``images`` of this shape."""
     convolutions, ahead = step.convolutions, forward.convolutions
     macs = sum(product.macs for product in forward.products)
+
+    def share(some: list[Convolution]) -> float:
+        return round(sum(conv.product.macs for conv in some) / macs, 4) if macs else 0.0
+
     narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW]
     depthwise = [conv for conv in ahead if conv.depthwise]
     large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
@@ -247,8 +250,8 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
         "forward_convolutions": len(ahead),
         "depthwise_convolutions": len(depthwise),
         "narrow_convolutions": len(narrow),
-        "depthwise_mac_share": _share(depthwise, macs),
-        "narrow_mac_share": _share(narrow, macs),
+        "depthwise_mac_share": share(depthwise),
+        "narrow_mac_share": share(narrow),
         "kernels": " ".join(map(str, dict.fromkeys(sides))),
         "largest_kernel": max(sides, default=0),
         "large_kernels": sum(side >= LARGE_KERNEL for side in sides),
@@ -258,10 +261,6 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
         "tiles": sum(product.tiles for product in step.products),
         "traffic_unfused_mib_per_image": round(step.unfused_bytes / setting.batch / 2**20, 1),
     }
-
-
-def _share(convolutions: list[Convolution], macs: int) -> float:
-    return round(sum(conv.product.macs for conv in convolutions) / macs, 4) if macs else 0.0
 
 
 def _permutes(forward: Graph, images: tuple[int, ...]) -> int:

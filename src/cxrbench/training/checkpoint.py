@@ -28,8 +28,8 @@ class Progress(BaseModel):
     epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
     steady_images: int = 0
     steady_seconds: float = 0.0
-    core_seconds: float = 0.0  # of the machine while whole epochs were trained, or the rest of one
-    others_seconds: float = 0.0  # the part of them that other processes used
+    core_seconds: float = 0.0  # of the machine, while epochs were trained to their end
+    others_seconds: float = 0.0  # used by other processes
 
     @property
     def images_per_second(self) -> float | None:

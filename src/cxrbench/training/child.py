@@ -58,8 +58,13 @@ def main(path: str, *options: str) -> int:
 
 def _obey_runner(job: Job) -> None:
     """End with the runner, stop when it asks, and keep to the job's limit of memory."""
+
+    def ask_to_stop(signum: int, frame: FrameType | None) -> None:
+        global _stop
+        _stop = True
+
     host.prctl(_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGTERM, _ask_to_stop)
+    signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
     if job.limits.memory_gib is not None:
         limit = int(job.limits.memory_gib * 2**30)
@@ -94,24 +99,21 @@ def report_failures(work: Callable[[], None]) -> int:
         return REFUSED
     try:
         work()
+        return 0
     except Interrupted:
-        event("interrupted")
-        return INTERRUPTED
+        name, message, code = "interrupted", "", INTERRUPTED
     except UserError as error:
-        event("refused", message=str(error))
-        return REFUSED
+        name, message, code = "refused", str(error), REFUSED
     except Diverged as error:
-        event("diverged", message=str(error))
-        return 1
+        name, message, code = "diverged", str(error), 1
     except Exception as error:
         traceback.print_exc(file=sys.stdout)
+        name, message, code = "failed", "".join(traceback.format_exception_only(error))[:2000], 1
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM):  # no network's doing
             refusal = explained(error) or f"the system refused: {error}; mend that, then run this again"
-            event("refused", message=str(refusal))
-            return REFUSED
-        event("failed", message="".join(traceback.format_exception_only(error))[:2000])
-        return 1
-    return 0
+            name, message, code = "refused", str(refusal), REFUSED
+    event(name, message=message)
+    return code
 
 
 def train(job: Job, trial: bool = False) -> None:
@@ -136,7 +138,8 @@ def train(job: Job, trial: bool = False) -> None:
     }
     if platform.rank == 0:
         packed.check_sums()
-    event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
+    versions = {"python": python_platform.python_version()} | {name: _version(name) for name in _VERSIONS}
+    event("facts", dataset=dataset, versions=versions, device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters)
@@ -165,18 +168,10 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
     write_predictions(job.work / PREDICTIONS, pd.concat(parts, ignore_index=True))
 
 
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"python": python_platform.python_version()}
-    for name in _VERSIONS:
-        versions[name] = None
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
-
-
-def _ask_to_stop(signum: int, frame: FrameType | None) -> None:
-    global _stop
-    _stop = True
+def _version(package: str) -> str | None:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
 
 
 if __name__ == "__main__":

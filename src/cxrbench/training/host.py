@@ -36,11 +36,6 @@ def folder_name() -> str:
     return "-".join(re.findall(r"[a-z0-9]+", f"{cpu_name()} {cores()} cores".lower()))
 
 
-def memory_gib() -> float:
-    """Return the memory of the machine in GiB."""
-    return round(psutil.virtual_memory().total / 2**30, 1)
-
-
 def out_of_memory_kills() -> int:
     """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
     with suppress(OSError, ValueError, KeyError):

@@ -45,30 +45,32 @@ def precompile(job: Job) -> dict[str, Any]:
     environment = retries | os.environ | settings | trainer_environment(job)
     if shutil.which(TOOL, path=environment["PATH"]) is None:
         raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
-    with job.locked():
-        return _compile(job, environment)
-
-
-def _compile(job: Job, environment: dict[str, str]) -> dict[str, Any]:
-    """Run Neuron's tool on a trial of ``job`` and keep its counts."""
+    log, kept = job.work / "precompile.log", job.work / PRECOMPILED
     trial = job.model_copy(update={"work": job.work / "trial"})
-    shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
-    log, kept, started = job.work / "precompile.log", job.work / PRECOMPILED, time.monotonic()
-    command = [TOOL, *trainer_command(trial, TRIAL)]
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False)
-    output = log.read_text(encoding="utf-8", errors="replace")
-    before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
-    printed = _totals(output)
-    result = {
-        "seconds": round(before["seconds"] + time.monotonic() - started, 1),
-        **{name: before.get(name) if count is None else count for name, count in printed.items()},
-    }
-    write_json(kept, result)
-    shutil.rmtree(trial.work)
+    with job.locked():
+        started = time.monotonic()
+        shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
+        command = [TOOL, *trainer_command(trial, TRIAL)]
+        with log.open("w", encoding="utf-8") as file:
+            done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        output = log.read_text(encoding="utf-8", errors="replace")
+        before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
+        printed = {name: _total(words, output) for name, words in _TOTALS.items()}
+        result = {
+            "seconds": round(before["seconds"] + time.monotonic() - started, 1),
+            **{name: before.get(name) if count is None else count for name, count in printed.items()},
+        }
+        write_json(kept, result)
+        shutil.rmtree(trial.work)
     if reason := _reason(done.returncode, output, printed["graphs"]):
         raise UserError(f"{job.cell}: {reason} (see {log})")
     return result
+
+
+def _total(words: str, log: str) -> int | None:
+    """Return the count that the tool prints last after ``words``; None when it prints none."""
+    found = re.findall(rf"Total {words}: (\d+)", log)
+    return int(found[-1]) if found else None
 
 
 def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
@@ -89,9 +91,3 @@ def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
             f"graphs in the cache; free host memory or run `{TOOL} --command clear-locks`, then try again"
         )
     return None
-
-
-def _totals(log: str) -> dict[str, int | None]:
-    """Return the counts that the tool prints at its end; None for those that it did not print."""
-    printed = {name: re.findall(rf"Total {words}: (\d+)", log) for name, words in _TOTALS.items()}
-    return {name: int(found[-1]) if found else None for name, found in printed.items()}

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import psutil
+
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
@@ -97,8 +99,8 @@ def run(job: Job, target: Path) -> Record:
 
 def _train(job: Job, target: Path) -> Record:
     """Start the trainer until it ends in a result."""
-    attempts = _Attempts.read(job.attempts)
-    while True:
+    attempts, outcome = _Attempts.read(job.attempts), None
+    while outcome is None:
         tried = attempts.begin(job)
         write_json(job.attempts, vars(attempts))  # now: this process may be killed too
         began = time.monotonic()
@@ -108,8 +110,7 @@ def _train(job: Job, target: Path) -> Record:
             outcome = _outcome(tried, start, attempts)
         finally:
             write_json(job.attempts, vars(attempts))
-        if outcome:
-            return _write_evidence(tried, start, attempts, *outcome, target)
+    return _write_evidence(tried, start, attempts, *outcome, target)
 
 
 def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failure | None] | None:
@@ -238,7 +239,7 @@ def _host(job: Job, device: dict[str, Any]) -> Host:
         cpu=host.cpu_name(),
         cores=cores(),
         cores_used=min(job.recipe.threads * job.limits.processes, cores()),
-        memory_gib=host.memory_gib(),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=host.operating_system(),
         instance=host.instance_type(),
     )
