@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from importlib import metadata
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,6 +16,7 @@ import pandas as pd
 from cxrbench.compile.networks import family_of
 from cxrbench.compile.rules import CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.evidence.sums import updated_sums
+from cxrbench.platforms import installed
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_json, write_csv, write_json
@@ -52,15 +52,15 @@ def survey(
     return pd.DataFrame([row(name, setting, known[name], versions) for name in names])
 
 
-def _versions() -> dict[str, str]:
+def _versions() -> dict[str, str | None]:
     """Return the versions of the libraries that decide a graph; UserError when one is not installed."""
-    try:
-        return {name: metadata.version(name) for name in PACKAGES}
-    except metadata.PackageNotFoundError as error:
+    found = {name: installed(name) for name in PACKAGES}
+    if missing := [name for name, version in found.items() if version is None]:
         raise UserError(
-            f"{error.name} is not installed here: `make setup` installs what captures graphs; "
+            f"{missing[0]} is not installed here: `make setup` installs what captures graphs; "
             "recorded audits are in data/recorded/audit"
-        ) from None
+        )
+    return found
 
 
 def _cached(path: Path) -> Facts | None:
@@ -93,7 +93,7 @@ def _capture(architecture: str, setting: Setting) -> Facts:
     return audit_network(architecture, setting)
 
 
-def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, str]) -> dict[str, Any]:
+def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:
     """Return a line of audit.csv."""
     return {
         "architecture": architecture,

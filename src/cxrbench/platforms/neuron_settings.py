@@ -11,12 +11,12 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from cxrbench.platforms import installed
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
@@ -49,14 +49,11 @@ def why_not(platform: str, native: bool) -> str | None:
     if not any(DEVICES.glob("neuron[0-9]*")):
         return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
     wanted = f"requirements/{platform}.txt, see docs/neuron.md"
-    try:
-        version = metadata.version("torch-neuronx")
-    except metadata.PackageNotFoundError:
+    if (version := installed("torch-neuronx")) is None:
         return f"torch-neuronx is not installed here (install {wanted})"
-    found = re.match(r"(\d+)\.(\d+)", version)
-    installed = found is not None and (int(found[1]), int(found[2])) >= (2, 13)
-    if installed != native:
-        which = "TorchNeuron, for trn2 and trn3" if installed else "the torch_xla one, for trn1"
+    is_native = tuple(map(int, re.findall(r"\d+", version)[:2])) >= (2, 13)
+    if is_native != native:
+        which = "TorchNeuron, for trn2 and trn3" if is_native else "the torch_xla one, for trn1"
         return f"torch-neuronx {version} is {which}; platform {platform} needs the versions in {wanted}"
     return None
 

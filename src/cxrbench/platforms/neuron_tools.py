@@ -16,11 +16,11 @@ import tempfile
 import threading
 from collections import defaultdict
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from cxrbench.platforms import installed
 from cxrbench.platforms.neuron_settings import TAG, as_found
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ def describe(kind: str) -> dict[str, Any]:
     driver = None
     with suppress(OSError):
         driver = f"aws-neuronx-dkms {_DRIVER.read_text(encoding='utf-8').strip()}"
-    sdk = []  # compiler and runtime packages: together they identify a release
-    for name in ("neuronx-cc", "torch-neuronx", "libneuronxla"):
-        with suppress(metadata.PackageNotFoundError):
-            sdk.append(f"{name} {metadata.version(name)}")
+    packages = ("neuronx-cc", "torch-neuronx", "libneuronxla")  # together they identify a release
+    sdk = [f"{name} {version}" for name in packages if (version := installed(name))]
     return {
         "device": kind,
         "device_count": sum(chip["nc_count"] * joined for chip in chips),

@@ -18,8 +18,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -138,8 +136,9 @@ def train(job: Job, trial: bool = False) -> None:
     }
     if platform.rank == 0:
         packed.check_sums()
-    versions = {"python": python_platform.python_version()} | {name: _version(name) for name in _VERSIONS}
-    event("facts", dataset=dataset, versions=versions, device=platform.describe())
+    versions = {name: platforms.installed(name) for name in _VERSIONS}
+    event("facts", versions={"python": python_platform.python_version(), **versions})
+    event("facts", dataset=dataset, device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters)
@@ -166,12 +165,6 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
         part[LABELS], part[SCORES] = packed.labels()[rows], values
         parts.append(part)
     write_predictions(job.work / PREDICTIONS, pd.concat(parts, ignore_index=True))
-
-
-def _version(package: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return None
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import BaseModel, ConfigDict
 
@@ -69,17 +69,27 @@ class Job(BaseModel):
     def locked(self) -> Iterator[None]:
         """Hold the work folder, without what a recorded crash left; UserError names another holder."""
         self.work.mkdir(parents=True, exist_ok=True)
-        with _locked(self.work.with_name(f"{self.work.name}.lock"), self.cell):
+        path, host = self.work.with_name(f"{self.work.name}.lock"), socket.gethostname()
+        file = _lock(path, host, self.cell)
+        try:
+            with suppress(OSError):  # a full disk: the lock holds without its holder's name
+                file.truncate(0)
+                who = f"process {os.getpid()} on {host} has been training it since {now()}"
+                file.write(f"{who} (to stop it: kill {os.getpid()})")
+                file.flush()
             if (self.work / _CRASHED).exists():
                 shutil.rmtree(self.work)
                 self.work.mkdir()
             yield
+        finally:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.close()
 
 
-@contextmanager
-def _locked(path: Path, cell: Cell) -> Iterator[None]:
-    """Hold the lock file ``path``, which names its holder and is removed in the end."""
-    host, deadline = socket.gethostname(), time.monotonic() + _LEASE
+def _lock(path: Path, host: str, cell: Cell) -> TextIO:
+    """Return the lock file ``path``, held; wait for a holder on another host, which may be lost."""
+    deadline = time.monotonic() + _LEASE
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -97,19 +107,8 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
         with suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                break
+                return file
         file.close()  # the last holder removed it after it was opened here
-    try:
-        with suppress(OSError):  # a full disk: the lock holds without its holder's name
-            file.truncate(0)
-            who = f"process {os.getpid()} on {host} has been training it since {now()}"
-            file.write(f"{who} (to stop it: kill {os.getpid()})")
-            file.flush()
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        with suppress(OSError):
-            file.close()
 
 
 def event(name: str, **values: Any) -> None:

@@ -123,10 +123,11 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
             start_new_session=True,  # Ctrl-C must reach the trainer only through us
         ) as child,
         _stops(child, kill, start) as stop,
-        _watching(job.limits.spot_notice, stop),
         ThreadPoolExecutor(1) as thread,
     ):
         start.log_from = log.seek(0, os.SEEK_END)
+        if job.limits.spot_notice:
+            threading.Thread(target=_watch_for_notice, args=(child, stop), daemon=True).start()
         reading = thread.submit(_read, child, start, display, log, stop)
         try:
             child.wait(max(0.0, job.limits.hours * 3600 - seconds_before))
@@ -150,29 +151,24 @@ def _read(
     for line in child.stdout:
         events, texts = parse_events(line.decode(errors="backslashreplace"))
         for event in events:
-            _handle(event, start, display)
+            match event.pop("event"):
+                case "phase":
+                    start.phase = event["phase"]
+                    display.show_phase(start.phase)
+                case "progress":
+                    start.step = event["step"]
+                    display.show_progress(**event)
+                case "facts":
+                    start.facts |= event
+                case failure if start.reported is None:  # it makes other processes fail: the first one counts
+                    start.reported = Ending(failure)
+                    start.message = event.get("message", "").encode(errors="backslashreplace").decode()
         try:
             log.write("".join(f"{text}\n" for text in texts).encode())
         except OSError as error:  # a full disk: the trainer may still save
             if start.log_error is None:
                 stop()
             start.log_error = error
-
-
-def _handle(event: dict[str, Any], start: Start, display: _Display) -> None:
-    """Take in one event of the trainer."""
-    kind = event.pop("event")
-    if kind == "phase":
-        start.phase = event["phase"]
-        display.show_phase(start.phase)
-    elif kind == "progress":
-        start.step = event["step"]
-        display.show_progress(**event)
-    elif kind == "facts":
-        start.facts |= event
-    elif start.reported is None:  # one process's failure makes others fail: the first one counts
-        start.reported = Ending(kind)
-        start.message = event.get("message", "").encode(errors="backslashreplace").decode()
 
 
 @contextmanager
@@ -232,23 +228,12 @@ def _stops(
             signal.signal(number, handler)
 
 
-@contextmanager
-def _watching(enabled: bool, on_notice: Callable[[], None]) -> Iterator[None]:
-    """Call ``on_notice`` once, from a thread, when EC2 announces that this spot instance will go."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not _announced():
-            if done.wait(_NOTICE_SECONDS):
-                return
-        on_notice()
-
-    if enabled:
-        threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
+def _watch_for_notice(child: subprocess.Popen[bytes], stop: Callable[[], None]) -> None:
+    """Stop ``child`` when EC2 announces that this spot instance will go."""
+    while child.poll() is None:
+        if _announced():
+            return stop()
+        time.sleep(_NOTICE_SECONDS)
 
 
 def _announced() -> bool:
