@@ -29,7 +29,7 @@ def done(tmp_path_factory: pytest.TempPathFactory):
     return cxrbench("audit", *NAMES, *SMALL, *where, "--json", "--record"), folder
 
 
-def test_json_has_the_counts_and_a_verdict_per_rule_with_its_source(done) -> None:
+def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> None:
     run, _ = done
     assert run.returncode == 0, run.stderr
     resnet, convnext, hrnet = json.loads(run.stdout)
@@ -39,10 +39,6 @@ def test_json_has_the_counts_and_a_verdict_per_rule_with_its_source(done) -> Non
     assert {"pixels": 32, "batch": 4, "precision": "fp32"}.items() <= resnet.items()
     assert resnet["torch_xla"].startswith("2.9") and resnet["timm"] and resnet["torch"]
     assert hrnet["instructions"] == 0 and [verdict["rule"] for verdict in hrnet["verdicts"]] == ["R8"]
-
-
-def test_messages_state_the_recipe_and_that_it_is_a_prior(done) -> None:
-    run, _ = done
     for text in ("32 px, batch 4, fp32", "dead code included", "timm 1.", PRIOR):
         assert text in run.stderr
     assert "hrnet_w18_small: a step is not one graph: aten::upsample_nearest2d_backward" in run.stderr

@@ -126,7 +126,7 @@ def test_a_small_network_is_as_counted_by_hand(platform) -> None:
     assert (facts.kernels, facts.permutes, facts.linears_on_maps) == ("3", 0, 0)
 
 
-def test_layers_of_convnext_are_found() -> None:
+def test_layers_and_kernels_are_found() -> None:
     pico = audit_network("convnext_pico", SMALL)
     assert (pico.depthwise_convolutions, pico.layernorms, pico.batchnorms, pico.gelus) == (12, 17, 0, 12)
     assert (pico.grouped_convolutions, pico.batch_grouped_convolutions) == (24, 12)

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from cxrbench.compile.rules import (
-    CORE_GIB,
-    INSTRUCTION_CAP,
-    RULES,
-    Facts,
-    Setting,
-    facts_of,
-    flagged,
-    verdicts,
-)
+from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES, Facts, Setting, flagged, verdicts
 
 CLEAR = Facts(
     parameters=1_000_000,
@@ -77,11 +66,3 @@ def test_of_a_network_that_was_not_captured_only_fallbacks_are_known() -> None:
     fell = Facts(problem="a step is not one graph", fallbacks="aten::im2col")
     assert [verdict["rule"] for verdict in verdicts(fell, SETTING)] == ["R8"]
     assert flagged(fell, SETTING) == "R8"
-
-
-def test_facts_survive_a_row_and_a_row_without_one_is_refused() -> None:
-    row = {**vars(CLEAR), "architecture": "any"}
-    assert facts_of(row) == CLEAR
-    del row["gmac"]
-    with pytest.raises(ValueError, match="gmac"):
-        facts_of(row)
