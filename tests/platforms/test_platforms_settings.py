@@ -120,12 +120,6 @@ def test_a_local_cache_or_one_in_s3_is_taken(mounts: Path, location: str) -> Non
     assert chosen["NEURON_COMPILE_CACHE_URL"] == location
 
 
-def test_this_machines_file_system_is_that_of_stat(tmp_path: Path) -> None:
-    names = {"ext2/ext3": "ext4", "overlayfs": "overlay"}
-    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
-    assert settings.file_system(tmp_path / "not" / "there" / "yet") == names.get(kind, kind)
-
-
 @pytest.mark.parametrize("name", ["neuron", "torchneuron"])
 def test_a_machine_without_the_device_gets_one_sentence(name: str) -> None:
     if Path("/dev/neuron0").exists():
