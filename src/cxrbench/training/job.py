@@ -28,7 +28,7 @@ PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeede
 REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
 _FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
 _LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
-_CRASHED = "crashed.json"  # in the work folder: its state has led to a record
+CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
 
 
 class Job(BaseModel):
@@ -61,10 +61,6 @@ class Job(BaseModel):
         """The cell that this job trains."""
         return Cell(self.dataset, self.architecture, self.platform, self.seed)
 
-    def keep_as_crashed(self) -> None:
-        """Keep the work folder for inspection; the next training of the cell removes it and starts anew."""
-        self.attempts.rename(self.work / _CRASHED)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the work folder, without what a recorded crash left; UserError names another holder."""
@@ -77,7 +73,7 @@ class Job(BaseModel):
                 who = f"process {os.getpid()} on {host} has been training it since {now()}"
                 file.write(f"{who} (to stop it: kill {os.getpid()})")
                 file.flush()
-            if (self.work / _CRASHED).exists():
+            if (self.work / CRASHED).exists():
                 shutil.rmtree(self.work)
                 self.work.mkdir()
             yield

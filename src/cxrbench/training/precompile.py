@@ -55,7 +55,8 @@ def precompile(job: Job) -> dict[str, Any]:
             done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
         output = log.read_text(encoding="utf-8", errors="replace")
         before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
-        printed = {name: _total(words, output) for name, words in _TOTALS.items()}
+        totals = {name: re.findall(rf"Total {words}: (\d+)", output) for name, words in _TOTALS.items()}
+        printed = {name: int(found[-1]) if found else None for name, found in totals.items()}
         result = {
             "seconds": round(before["seconds"] + time.monotonic() - started, 1),
             **{name: before.get(name) if count is None else count for name, count in printed.items()},
@@ -65,12 +66,6 @@ def precompile(job: Job) -> dict[str, Any]:
     if reason := _reason(done.returncode, output, printed["graphs"]):
         raise UserError(f"{job.cell}: {reason} (see {log})")
     return result
-
-
-def _total(words: str, log: str) -> int | None:
-    """Return the count that the tool prints last after ``words``; None when it prints none."""
-    found = re.findall(rf"Total {words}: (\d+)", log)
-    return int(found[-1]) if found else None
 
 
 def _reason(returncode: int, output: str, graphs: int | None) -> str | None:

@@ -25,7 +25,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, write_json, written_aside
 from cxrbench.training import host
 from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
-from cxrbench.training.job import PRECOMPILED, Job, checkpoints
+from cxrbench.training.job import CRASHED, PRECOMPILED, Job, checkpoints
 from cxrbench.training.start import Ending, Start, start_trainer
 
 _LAST_LINES = 20
@@ -89,7 +89,7 @@ def run(job: Job, target: Path) -> Record:
             _check_writable(target)
             record = _train(job, target)
             if record.status == "crashed":
-                job.keep_as_crashed()
+                job.attempts.rename(job.work / CRASHED)
             else:
                 shutil.rmtree(job.work, ignore_errors=True)
             return record
