@@ -44,9 +44,7 @@ ORDERS = {
     ("instance", "processes", "precompile"),
     [("ml.trn1.2xlarge", 2, "yes"), ("ml.trn1.32xlarge", 32, "yes"), ("ml.g5.xlarge", 1, None)],
 )
-def test_a_request_that_the_service_takes_uses_every_device_and_compiles_ahead_on_neuron(
-    instance, processes, precompile, spot
-) -> None:
+def test_a_request_uses_every_device_and_compiles_ahead(instance, processes, precompile, spot) -> None:
     order = replace(ORDERS[instance], hours=4, spot=spot, cache="s3://bucket/neff")
     request = training_job(order)
     check(request)

@@ -76,9 +76,7 @@ def test_zeros_that_a_stride_inserts_are_no_work(platform, hlo) -> None:
 
 
 @pytest.mark.parametrize(("stride", "dilation", "doubly"), [(1, 1, 0), (2, 1, 0), (1, 2, 0), (2, 2, 1)])
-def test_a_strided_and_dilated_layer_dilates_both_in_its_input_gradient(
-    stride, dilation, doubly, platform, hlo
-) -> None:
+def test_a_strided_and_dilated_layer_dilates_both(stride, dilation, doubly, platform, hlo) -> None:
     layer = nn.Conv2d(4, 4, 3, stride, dilation, dilation)
     graph = backward_of(layer, (2, 4, 16, 16), platform, hlo)
     both = [c for c in graph.convolutions if max(c.input_dilation) > 1 and max(c.kernel_dilation) > 1]

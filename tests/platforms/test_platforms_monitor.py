@@ -99,9 +99,7 @@ UNKNOWN = ["", "unknown flag `j'", "[", "{}", '["chip"]', "null", '[{"nc_count":
         *((prints, 0, None, 1) for prints in UNKNOWN),
     ],
 )
-def test_physical_cores_are_counted_and_other_output_is_no_device(
-    prints, cores, gib, of_a_process, tools: Put
-) -> None:
+def test_physical_cores_are_counted(prints, cores, gib, of_a_process, tools: Put) -> None:
     tools("neuron-ls", prints)
     facts = describe("Trainium")
     assert (facts["device_count"], facts["device_memory_gib"]) == (cores, gib)

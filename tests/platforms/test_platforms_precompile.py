@@ -116,9 +116,7 @@ def test_the_error_of_a_trial_is_told_whatever_started_it(
     ("prints", "code", "counts"),
     [(summary(2, 2, 0), 0, (2, 2, 0)), (summary(2, 1, 1), 1, (2, 1, 1)), (NONE_NEW, 0, (None, None, None))],
 )
-def test_graphs_are_counted_and_failed_ones_are_left_to_the_training(
-    prints, code, counts, machine, make_job
-) -> None:
+def test_graphs_are_counted_and_failures_left_to_training(prints, code, counts, machine, make_job) -> None:
     machine(prints, code)
     found = precompile.precompile(make_job(platform="neuron"))
     assert (found["graphs"], found["succeeded"], found["failed"]) == counts

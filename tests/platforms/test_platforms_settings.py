@@ -141,9 +141,7 @@ WANTED = "not installed here (install requirements/{}.txt, see docs/neuron.md)"
         ("2.14.3.0.1234", "is TorchNeuron, for trn2 and trn3; platform neuron needs", None),
     ],
 )
-def test_the_two_products_of_one_name_are_distinguished(
-    version, neuron, torchneuron, tmp_path, monkeypatch
-) -> None:
+def test_the_two_products_are_distinguished(version, neuron, torchneuron, tmp_path, monkeypatch) -> None:
     (tmp_path / "neuron0").touch()
     monkeypatch.setattr(settings, "DEVICES", tmp_path)
     if version:  # metadata as pip leaves it

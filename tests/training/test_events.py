@@ -34,9 +34,7 @@ def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> 
 @pytest.mark.parametrize(
     ("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False), ("1", "failed", True)]
 )
-def test_an_event_has_a_line_of_its_own_and_failures_are_everyones(
-    rank, name, told, capfd, monkeypatch
-) -> None:
+def test_an_event_has_a_line_of_its_own(rank, name, told, capfd, monkeypatch) -> None:
     monkeypatch.setenv("RANK", rank)
     print("compiling ....", end="")
     event(name, phase="setup")
@@ -45,7 +43,7 @@ def test_an_event_has_a_line_of_its_own_and_failures_are_everyones(
 
 
 @pytest.mark.fault("bytes in a log that are no UTF-8", "the record, and the bytes as \\xNN in its log")
-def test_what_shares_a_line_with_an_event_is_kept_and_a_log_may_hold_any_byte(broken_job, tmp_path) -> None:
+def test_what_shares_a_line_with_an_event_is_kept(broken_job, tmp_path) -> None:
     forward = (
         f"print('....' + {TOLD!r} + 'INFO other'); print({HALF!r}, flush=True); import os\n"
         "        os.write(1, b'\\xc3\\x28\\x00'); raise ValueError('odd size')"

@@ -102,9 +102,7 @@ ORPHANS = """import os, signal, subprocess
         os.kill(os.getpid(), signal.SIGSEGV)"""
 
 
-def test_a_compiler_whose_trainer_was_killed_does_not_keep_the_cell_waiting(
-    broken_job, tmp_path, monkeypatch
-) -> None:
+def test_an_orphaned_compiler_does_not_keep_the_cell_waiting(broken_job, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COMPILER", str(tmp_path / "compiler"))
     record = run(broken_job(ORPHANS, limits=Limits(hours=120 / 3600)), tmp_path / "out")
     assert (record.status, record.failure.signal) == ("crashed", "SIGSEGV")
@@ -184,7 +182,7 @@ def test_a_failure_after_a_halved_micro_batch_is_told_not_the_one_before(broken_
 
 @pytest.mark.parametrize(("policy", "status"), [("record", "out_of_memory"), ("halve", "ok")])
 @pytest.mark.slow
-def test_too_little_memory_is_recorded_or_met_with_smaller_micro_batches(
+def test_too_little_memory_is_recorded_or_halves_batches(
     policy, status, broken_job, recipe, tmp_path
 ) -> None:
     greedy = "torch.empty(x.shape[0] * (1 << 26)); return super().forward(x)"  # 256 MiB an image
@@ -226,9 +224,7 @@ def metadata_server():
     server.shutdown()
 
 
-def test_a_spot_notice_saves_and_stops_only_where_it_is_asked_for(
-    metadata_server, make_job, tmp_path, monkeypatch
-) -> None:
+def test_a_spot_notice_stops_where_it_is_asked_for(metadata_server, make_job, tmp_path, monkeypatch) -> None:
     address, asked = metadata_server
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
     assert run(make_job("plain"), tmp_path / "plain").status == "ok"

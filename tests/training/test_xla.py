@@ -28,9 +28,7 @@ def recipe() -> Recipe:
 
 @pytest.mark.parametrize("architecture", ["resnet18", "convnext_atto"])
 @pytest.mark.slow
-def test_the_step_compiles_twice_evaluation_once_and_nothing_falls_back(
-    architecture, make_job, tmp_path
-) -> None:
+def test_the_step_compiles_twice_and_nothing_falls_back(architecture, make_job, tmp_path) -> None:
     job = make_job(architecture=architecture, platform="xla_cpu", micro_batch=192)
     record = run(job, tmp_path / "out")
     assert record.status == "ok", record.failure

@@ -40,6 +40,9 @@ _LINE_SECONDS = 10.0  # between two lines of progress where standard error is no
 _METADATA, _METADATA_VARIABLE = "http://169.254.169.254", "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 _NOTICE_SECONDS, _TIMEOUT_SECONDS = 5.0, 2.0
 
+Child = subprocess.Popen[bytes]
+Call = Callable[[], None]
+
 
 class Ending(StrEnum):
     """How a start of the trainer ended; the first four are also names of its last event."""
@@ -140,9 +143,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     return start
 
 
-def _read(
-    child: subprocess.Popen[bytes], start: Start, display: _Display, log: FileIO, stop: Callable[[], None]
-) -> None:
+def _read(child: Child, start: Start, display: _Display, log: FileIO, stop: Call) -> None:
     """Take in the trainer's events and append its other output to the log, on a thread of its own.
 
     The main thread must not block here: a signal that another thread receives would not be handled.
@@ -172,7 +173,7 @@ def _read(
 
 
 @contextmanager
-def _adopted() -> Iterator[Callable[[], None]]:
+def _adopted() -> Iterator[Call]:
     """Adopt the orphans of what this process starts; yields a function that kills all of it."""
     runner = psutil.Process()
     others = set(runner.children())
@@ -202,9 +203,7 @@ def _killed(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def _stops(
-    child: subprocess.Popen[bytes], kill: Callable[[], None], start: Start
-) -> Iterator[Callable[[], None]]:
+def _stops(child: Child, kill: Call, start: Start) -> Iterator[Call]:
     """Pass signals on to the trainer as SIGTERM; kill it at the third. Yields a function that does the same.
 
     Ctrl-C in a graph arrives twice, from the terminal and from Snakemake: it must not kill.
@@ -228,7 +227,7 @@ def _stops(
             signal.signal(number, handler)
 
 
-def _watch_for_notice(child: subprocess.Popen[bytes], stop: Callable[[], None]) -> None:
+def _watch_for_notice(child: Child, stop: Call) -> None:
     """Stop ``child`` when EC2 announces that this spot instance will go."""
     while child.poll() is None:
         if _announced():
