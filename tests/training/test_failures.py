@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 import signal
 import threading
 from datetime import datetime
@@ -133,16 +131,6 @@ def test_a_crash_keeps_its_work_folder_until_the_cell_is_trained_anew(broken_job
     assert (record.status, record.attempts) == ("ok", 1)
     assert "odd size" not in (tmp_path / "out/train.log").read_text()
     assert notes.exists() and not job.work.exists()
-
-
-def test_images_that_are_not_those_of_the_manifest_are_refused(make_job, packed, tmp_path) -> None:
-    other = tmp_path / packed.name
-    shutil.copytree(packed, other)
-    with (other / "images.npy").open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        file.write(b"\x01")
-    with pytest.raises(UserError, match=r"images\.npy: not the file that was packed"):
-        run(make_job(packed=other), tmp_path / "out")
 
 
 def test_an_environment_that_cannot_train_is_no_result(make_job, tmp_path, monkeypatch) -> None:

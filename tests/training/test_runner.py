@@ -162,8 +162,11 @@ for job in sys.argv[1:]:
     report_failures(lambda: train(Job.model_validate_json(Path(job).read_text())))"""
 
 
-def test_the_trainer_refuses_what_it_cannot_train(make_job, tmp_path) -> None:
+def test_the_trainer_refuses_what_it_cannot_train(make_job, packed, tmp_path) -> None:
     """In one process, which loads torch once."""
+    damaged = shutil.copytree(packed, tmp_path / packed.name)
+    images = (damaged / "images.npy").read_bytes()
+    (damaged / "images.npy").write_bytes(images[:-1] + bytes([images[-1] ^ 1]))
     mistakes = [
         ({"platform": "cuda"}, "platform cuda cannot run here: there is no NVIDIA driver"),
         ({"platform": "gpu"}, "unknown platform 'gpu'"),
@@ -171,6 +174,7 @@ def test_the_trainer_refuses_what_it_cannot_train(make_job, tmp_path) -> None:
         ({"recipe": Recipe(epochs=1, batch=1024), "micro_batch": 1024}, "fewer than one batch"),
         ({"micro_batch": 48}, "is not a multiple of micro_batch 48"),
         ({"packed": Path("nowhere/d")}, "not packed yet; run `cxrbench data pack d`"),
+        ({"packed": damaged}, "images.npy: not the file that was packed"),
     ]
     if Path("/proc/driver/nvidia/version").exists():
         del mistakes[0]
