@@ -176,14 +176,14 @@ def _one_graph() -> Iterator[None]:
 def _no_standard_error() -> Iterator[None]:
     """Drop what C++ code writes to the standard error stream: torch_xla prints a trace when it refuses."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept = os.dup(2)
     try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
 
 
 def _saved_for_backward(sizes: dict[int, int], owned: list[torch.Tensor]) -> AbstractContextManager[None]:
