@@ -58,10 +58,9 @@ def audit_network(architecture: str, setting: Setting) -> Facts:
 def capture(
     network: nn.Module, setting: Setting, platform: Platform, channels: int = 1, labels: int = len(FINDINGS)
 ) -> Facts:
-    """Return the facts of ``network``, which is moved to the device and used up.
+    """Return the facts of ``network`` (B x channels x P x P images to B x labels logits), which is used up.
 
-    It maps B x channels x P x P images to B x labels logits. Raises NotCaptured when its forward or backward
-    fails on images of this size.
+    Raises NotCaptured when its forward or backward fails on images of this size.
     """
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()

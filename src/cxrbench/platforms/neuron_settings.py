@@ -1,8 +1,7 @@
 """Environment of Neuron's compiler and runtime, all of it explicit: defaults changed between releases.
 
-Compiler flags, compile cache and rounding are set before torch_xla is imported. Sources: Neuron SDK,
-neuronx-cc API reference (flags); neuron-caching.rst and training-troubleshooting.rst (cache);
-torch-neuron-envvars.rst (variables). Imports no torch.
+Sources: Neuron SDK, neuronx-cc API reference (flags); neuron-caching.rst and training-troubleshooting.rst
+(cache); torch-neuron-envvars.rst (variables). Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``.
 
-A job of several processes runs this module again under torchrun, and ends as the first of them did: with the
-same exit code or by the same signal.
-
+For several processes it runs itself again under torchrun, and ends as the first of them did.
 Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
 78 the user's mistake or the machine's trouble; 1 a failure that the last lines of its output explain.
 """
@@ -42,10 +40,7 @@ _stop = False
 
 
 def main(path: str, *options: str) -> int:
-    """Train the job in ``path`` and return the exit code.
-
-    ``--trial``: only run every graph of the cell, in a few steps. ``--worker``: be one of several processes.
-    """
+    """Train the job in ``path``, return the exit code. ``--worker``: as one of several processes."""
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     if job.limits.processes > 1 and WORKER not in options:
         return _torchrun(job.limits.processes, path, *options, WORKER)
@@ -115,10 +110,7 @@ def report_failures(work: Callable[[], None]) -> int:
 
 
 def train(job: Job, trial: bool = False) -> None:
-    """Set up and train; leave predictions.parquet in the work folder and report the facts.
-
-    A ``trial`` only runs every graph of the cell once, and keeps nothing.
-    """
+    """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
     from cxrbench import platforms
     from cxrbench.datasets.packed import read_packed
     from cxrbench.training.loop import Trainer

@@ -1,8 +1,7 @@
 """One start of the trainer as a child process: what it reports, how it is stopped, how it ends.
 
-torchrun gives its processes sessions of their own, and a compiler whose process was killed loses its parent.
-While a trainer runs, the kernel hands such orphans to its runner (Linux, prctl(2), PR_SET_CHILD_SUBREAPER):
-everything the trainer started is a descendant of the runner, whatever its session or environment.
+While it runs, the kernel hands orphans, such as compilers whose process was killed, to its runner
+(prctl(2), PR_SET_CHILD_SUBREAPER): all that it started is a descendant of the runner.
 """
 
 from __future__ import annotations
@@ -204,14 +203,11 @@ def _killed(process: psutil.Process) -> bool:
 
 @contextmanager
 def _stops(child: Child, kill: Call, start: Start) -> Iterator[Call]:
-    """Pass signals on to the trainer as SIGTERM; kill it at the third. Yields a function that does the same.
-
-    Ctrl-C in a graph arrives twice, from the terminal and from Snakemake: it must not kill.
-    """
+    """Pass signals on as SIGTERM, and kill at the third; yields a function that does the same."""
 
     def ask(signum: int = 0, frame: FrameType | None = None) -> None:
         start.stop_requests += 1
-        if start.stop_requests < 3:
+        if start.stop_requests < 3:  # Ctrl-C in a graph arrives twice: from the terminal and from Snakemake
             child.terminate()
         else:
             kill()
