@@ -30,9 +30,9 @@ _TOTALS = {"graphs": "graphs", "succeeded": "successful compilations", "failed":
 def precompile(job: Job) -> dict[str, Any]:
     """Compile the graphs of ``job``'s cell; write and return work/precompile.json.
 
-    Keys: ``seconds`` (wall time of all tries), ``graphs``, ``succeeded``, ``failed`` (of the last try with new
-    graphs, else None). UserError when platform, tool or trial is missing or wrong, or no graph was tried; a
-    graph that does not compile is no error: training fails at it again and records why.
+    Keys: ``seconds`` (wall time of all tries), ``graphs``, ``succeeded``, ``failed`` (of the last try with
+    new graphs, else None). UserError when platform, tool or trial is missing or wrong, or no graph was tried;
+    a graph that does not compile is no error: training fails at it again and records why.
     """
     if job.platform != "neuron":
         raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
