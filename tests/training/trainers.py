@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from conftest import ROOT
+from cxrbench.evidence.record import Record
 from cxrbench.training.job import INTERRUPTED, checkpoints
 
 
@@ -61,6 +63,11 @@ def children(process: int) -> list[int]:
 def trainer_of(runner: subprocess.Popen) -> int:
     """The process id of the runner's child: the trainer, or torchrun when there are several processes."""
     return children(runner.pid)[0]
+
+
+def wall_seconds(record: Record) -> float:
+    """From the first start to the end, each in whole seconds."""
+    return (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.started)).total_seconds()
 
 
 def stub_timm(folder: Path, code: str) -> str:
