@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def register_variants() -> None:
-    """Make timm know the names of :data:`VARIANTS`; does nothing the second time."""
-
-    def register(name: str, base: str, options: dict[str, Any]) -> None:
-        def entry(pretrained: bool = False, **settings: Any) -> nn.Module:
-            network: nn.Module = timm.model_entrypoint(base)(pretrained=pretrained, **(options | settings))
-            return network
-
-        entry.__name__ = name
-        register_model(entry)
-
+    """Register :data:`VARIANTS` with timm; does nothing the second time."""
     for name, (base, options) in VARIANTS.items():
         if not timm.is_model(name):
-            register(name, base, options)
+            entry: Any = partial(timm.model_entrypoint(base), **options)
+            entry.__name__, entry.__module__ = name, __name__
+            register_model(entry)
 
 
 def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.ndarray) -> nn.Module:
