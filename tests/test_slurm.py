@@ -22,7 +22,7 @@ from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
 from cxrbench.training.job import checkpoints
-from cxrbench.training.resources import JobNeeds
+from cxrbench.training.plan import JobNeeds
 from slurm_cluster import Cluster, until
 from test_graph import copy_of_the_repository
 

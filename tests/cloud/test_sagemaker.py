@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,11 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, TINY, cxrbench
-from cxrbench.cloud.bundle import NEEDED, pins, write_bundle
+from cxrbench.cloud import submit
 from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Recipe, parse_study
+from cxrbench.study.config import parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.training.job import PRECOMPILED
 
@@ -43,13 +44,10 @@ ORDERS = {
     ("instance", "processes", "precompile"),
     [("ml.trn1.2xlarge", 2, "yes"), ("ml.trn1.32xlarge", 32, "yes"), ("ml.g5.xlarge", 1, None)],
 )
-def test_a_request_that_the_service_takes_uses_every_device_and_compiles_ahead_on_neuron(
-    instance, processes, precompile, spot
-) -> None:
+def test_a_request_uses_every_device_and_compiles_ahead(instance, processes, precompile, spot) -> None:
     order = replace(ORDERS[instance], hours=4, spot=spot, cache="s3://bucket/neff")
     request = training_job(order)
     check(request)
-    assert json.loads(json.dumps(request)) == request
     parameters = {name: json.loads(value) for name, value in request["HyperParameters"].items()}
     assert (parameters["cell"], parameters["processes"]) == (str(order.cell), processes)
     assert (parameters["hours"], parameters.get("precompile")) == (4, precompile)
@@ -93,9 +91,9 @@ def test_what_the_service_would_refuse_is_refused_here(where: list[str], value: 
         del part[where[-1]]
     else:
         part[where[-1]] = value
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=re.escape(message)) as error:
         check(request)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +107,8 @@ def test_what_the_service_would_refuse_is_refused_here(where: list[str], value: 
     ],
 )
 def test_an_order_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=re.escape(message)):
         replace(ORDERS["ml.trn1.2xlarge"], **changes)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("spot", [False, True])
@@ -140,33 +137,32 @@ def test_the_sdks_estimator_sends_the_same_request(order: Order, spot: bool, mon
 
 def test_the_command_prints_a_checked_request(tmp_path: Path) -> None:
     order = ORDERS["ml.trn1.2xlarge"]
-    words = ["--instance", order.instance, "--role", order.role, "--code", order.code, "--data", order.data]
-    words += ["--output", order.output, "--registry", REGISTRY]
-    done = cxrbench("sagemaker", "job", order.cell, *words)
-    assert json.loads(done.stdout) == training_job(order), done.stderr
-    estimator = cxrbench("sagemaker", "job", order.cell, *words, "--estimator")
-    assert json.loads(estimator.stdout) == estimator_arguments(order)
-    changed = cxrbench("sagemaker", "job", order.cell, *words, "--name", "again", "--hours", 4)
-    assert json.loads(changed.stdout) == training_job(replace(order, called="again", hours=4.0))
-    words[3] = "training"
-    refused = cxrbench("sagemaker", "job", order.cell, *words)
+
+    def job(*options: object) -> subprocess.CompletedProcess[str]:
+        words = ["--instance", order.instance, "--role", order.role, "--code", order.code]
+        words += ["--data", order.data, "--output", order.output, "--registry", REGISTRY]
+        return cxrbench("sagemaker", "job", order.cell, *words, *options)
+
+    assert json.loads(job("--estimator").stdout) == estimator_arguments(order)
+    changed = replace(order, called="again", hours=4.0)
+    assert json.loads(job("--name", "again", "--hours", 4).stdout) == training_job(changed)
+    refused = job("--role", "training")
     assert refused.returncode == 1 and refused.stderr.startswith("cxrbench: the request does not fit")
 
 
 @pytest.fixture(scope="module")
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a small study, unpacked as SageMaker unpacks it."""
-    recipe = Recipe(epochs=1, batch=64, averaging=0.9, threads=1)
     study = {
         "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast"}},
-        "recipes": {"fast": recipe.model_dump(mode="json")},
+        "recipes": {"fast": {"epochs": 1, "batch": 64, "averaging": 0.9, "threads": 1}},
         "cells": [],
     }
     folder = tmp_path_factory.mktemp("bundle")
-    write_bundle(folder / "a.tar.gz", parse_study(study), ROOT / "requirements/base.lock")
-    write_bundle(folder / "b.tar.gz", parse_study(study), ROOT / "requirements/base.lock")
-    assert (folder / "a.tar.gz").read_bytes() == (folder / "b.tar.gz").read_bytes()
-    with tarfile.open(folder / "a.tar.gz") as tar:
+    for name in ("a", "b"):
+        submit.write_bundle(folder / name, parse_study(study), ROOT / "requirements/base.lock")
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+    with tarfile.open(folder / "a") as tar:
         tar.extractall(folder / "code", filter="data")
     return folder / "code"
 
@@ -174,8 +170,8 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_bundle_has_what_a_container_needs(bundled: Path) -> None:
     names = {"train.py", "study.json", "requirements.txt", "commit.txt", "cxrbench"}
     assert {path.name for path in bundled.iterdir()} == names
-    assert (bundled / "requirements.txt").read_text().split() == pins(ROOT / "requirements/base.lock")
-    assert not {"torch", "torchvision", "numpy"} & set(NEEDED)  # the container's own
+    assert (bundled / "requirements.txt").read_text().split() == submit.pins(ROOT / "requirements/base.lock")
+    assert not {"torch", "torchvision", "numpy"} & set(submit.NEEDED)  # the container's own
     assert sum(path.stat().st_size for path in bundled.rglob("*") if path.is_file()) < 2_000_000
 
 
@@ -229,13 +225,12 @@ def stub(bundled: Path, tmp_path: Path) -> Path:
     (tmp_path / "cxrbench").mkdir()
     (tmp_path / "cxrbench/__init__.py").write_text("")
     (tmp_path / "cxrbench/__main__.py").write_text(
-        "import json, os, sys, time\n"
+        "import json, os, pathlib, sys, time\n"
         "command, cell, *words = sys.argv[1:]\n"
         "options = dict(zip(words[::2], words[1::2]))\n"
         "limits = json.load(open(options['--study']))['limits']\n"
-        "out = open(os.path.join(os.path.dirname(__file__), '..', command), 'w')\n"
-        "json.dump({'cell': cell, 'options': options, 'limits': limits}, out)\n"
-        "out.close()\n"
+        "noted = json.dumps({'cell': cell, 'options': options, 'limits': limits})\n"
+        "pathlib.Path(__file__).parents[1].joinpath(command).write_text(noted)\n"
         "time.sleep(float(os.environ.get('SLOW', '0')) * (command == 'precompile'))\n"
     )
     return tmp_path

@@ -12,8 +12,7 @@ import pytest
 
 from conftest import ROOT, cxrbench
 from cxrbench.compile.audit import KEY, read_audit, record_audit, row, survey
-from cxrbench.compile.facts import Facts, Setting, facts_of
-from cxrbench.compile.rules import PRIOR
+from cxrbench.compile.rules import PRIOR, Facts, Setting, facts_of
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.errors import UserError
 
@@ -30,7 +29,7 @@ def done(tmp_path_factory: pytest.TempPathFactory):
     return cxrbench("audit", *NAMES, *SMALL, *where, "--json", "--record"), folder
 
 
-def test_json_has_the_counts_and_a_verdict_per_rule_with_its_source(done) -> None:
+def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> None:
     run, _ = done
     assert run.returncode == 0, run.stderr
     resnet, convnext, hrnet = json.loads(run.stdout)
@@ -40,10 +39,6 @@ def test_json_has_the_counts_and_a_verdict_per_rule_with_its_source(done) -> Non
     assert {"pixels": 32, "batch": 4, "precision": "fp32"}.items() <= resnet.items()
     assert resnet["torch_xla"].startswith("2.9") and resnet["timm"] and resnet["torch"]
     assert hrnet["instructions"] == 0 and [verdict["rule"] for verdict in hrnet["verdicts"]] == ["R8"]
-
-
-def test_messages_state_the_recipe_and_that_it_is_a_prior(done) -> None:
-    run, _ = done
     for text in ("32 px, batch 4, fp32", "dead code included", "timm 1.", PRIOR):
         assert text in run.stderr
     assert "hrnet_w18_small: a step is not one graph: aten::upsample_nearest2d_backward" in run.stderr
@@ -65,7 +60,7 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
 def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
-        "import sys; from pathlib import Path; from cxrbench.compile.facts import Setting\n"
+        "import sys; from pathlib import Path; from cxrbench.compile.rules import Setting\n"
         "from cxrbench.compile.audit import survey\n"
         f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"

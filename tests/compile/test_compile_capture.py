@@ -17,11 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cxrbench.compile import capture as module
 from cxrbench.compile.capture import NotCaptured, audit_network, capture
-from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Graph
+from cxrbench.compile.rules import Facts, Setting
 from cxrbench.study.config import Recipe
-from cxrbench.training.network import build_network
-from cxrbench.training.variants import VARIANTS, register_variants
+from cxrbench.training.network import VARIANTS, build_network, register_variants
 
 SMALL = Setting(pixels=64, batch=4)
 
@@ -91,7 +90,7 @@ def second_step(network: nn.Module, platform) -> Graph:
         optimizer.step()
         if step == 1:
             platform.end_step()  # compiles and runs
-    return Graph.parse(module._hlo(module._results(network, optimizer, loss)))
+    return module._graph(module._results(network, optimizer, loss))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_a_small_network_is_as_counted_by_hand(platform) -> None:
     assert (facts.kernels, facts.permutes, facts.linears_on_maps) == ("3", 0, 0)
 
 
-def test_layers_of_convnext_are_found() -> None:
+def test_layers_and_kernels_are_found() -> None:
     pico = audit_network("convnext_pico", SMALL)
     assert (pico.depthwise_convolutions, pico.layernorms, pico.batchnorms, pico.gelus) == (12, 17, 0, 12)
     assert (pico.grouped_convolutions, pico.batch_grouped_convolutions) == (24, 12)
@@ -146,12 +145,6 @@ def test_the_kind_of_mlp_changes_dots_and_convolutions_but_no_permutes() -> None
     assert linear.grouped_convolutions == convolved.grouped_convolutions
 
 
-def falls() -> nn.Sequential:
-    """A network with an operator whose backward torch_xla does not have."""
-    ends = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    return nn.Sequential(nn.Conv2d(1, 14, 3, stride=2), nn.Upsample(scale_factor=2), *ends)
-
-
 class Reads(nn.Sequential):
     """Looks at a value in the middle of the step."""
 
@@ -160,9 +153,10 @@ class Reads(nn.Sequential):
 
 
 def test_a_step_that_is_not_one_graph_is_named_and_not_compiled(platform, capfd) -> None:
-    before = platform.compiles()[0]
+    before, ends = platform.compiles()[0], (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    falls = nn.Sequential(nn.Conv2d(1, 14, 3, stride=2), nn.Upsample(scale_factor=2), *ends)
     with pytest.raises(NotCaptured, match="aten::upsample_nearest2d_backward falls back to the CPU"):
-        capture(falls(), SMALL, platform)
+        capture(falls, SMALL, platform)
     with pytest.raises(NotCaptured, match="not one graph: its code reads a value"):
         capture(Reads(*hand()), Setting(32, 4), platform)
     assert platform.compiles()[0] == before
@@ -177,9 +171,9 @@ def test_a_size_that_a_network_cannot_take_is_a_sentence() -> None:
     assert re.search("trained at 64 px: .*[Kk]ernel size", facts.problem)
 
 
-@pytest.mark.parametrize("architecture", ["vit_base_patch14_dinov2", "swinv2_cr_tiny_ns_224"])
-def test_networks_of_a_fixed_size_are_built_for_another(architecture: str) -> None:
-    assert not audit_network(architecture, Setting(56, 4)).problem
+def test_networks_of_a_fixed_size_are_built_for_another() -> None:
+    for architecture in ("vit_base_patch14_dinov2", "swinv2_cr_tiny_ns_224"):
+        assert not audit_network(architecture, Setting(56, 4)).problem
 
 
 def test_bf16_is_another_graph() -> None:

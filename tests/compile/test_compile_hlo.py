@@ -42,10 +42,7 @@ def test_a_convolutions_work_is_what_its_shapes_say(data, platform, hlo) -> None
 
 
 @FAST
-@given(
-    shape=st.tuples(*[st.integers(1, 5)] * 4),
-    tiled=st.integers(1, 3000),
-)
+@given(shape=st.tuples(*[st.integers(1, 5)] * 4), tiled=st.integers(1, 3000))
 def test_a_dots_work_is_what_its_shapes_say(shape, tiled, platform, hlo) -> None:
     b, m, k, n = shape
     left, right = (platform.to_device(torch.zeros(s)) for s in ((b, m, k), (b, k, n)))
@@ -58,7 +55,6 @@ def test_a_dots_work_is_what_its_shapes_say(shape, tiled, platform, hlo) -> None
 def test_a_depthwise_layer_has_a_batch_grouped_weight_gradient(platform, hlo) -> None:
     layer = nn.Conv2d(8, 8, 7, padding=3, groups=8, bias=False)
     found = {conv.role: conv for conv in backward_of(layer, (2, 8, 16, 16), platform, hlo).convolutions}
-    assert set(found) == {"forward", "input gradient", "weight gradient"}
     assert {role: (conv.feature_groups, conv.batch_groups) for role, conv in found.items()} == {
         "forward": (8, 1),
         "input gradient": (8, 1),
@@ -74,16 +70,13 @@ def test_a_depthwise_layer_has_a_batch_grouped_weight_gradient(platform, hlo) ->
 def test_zeros_that_a_stride_inserts_are_no_work(platform, hlo) -> None:
     """A patch embedding's input gradient does as much as its forward."""
     layer = nn.Conv2d(4, 6, 8, stride=8, bias=False)
-    found = {
-        conv.role: conv.product for conv in backward_of(layer, (2, 4, 32, 32), platform, hlo).convolutions
-    }
-    assert found["input gradient"].macs == found["forward"].macs == 2 * 6 * 4 * 4 * 4 * 64
+    graph = backward_of(layer, (2, 4, 32, 32), platform, hlo)
+    macs = {conv.role: conv.product.macs for conv in graph.convolutions}
+    assert macs["input gradient"] == macs["forward"] == 2 * 6 * 4 * 4 * 4 * 64
 
 
 @pytest.mark.parametrize(("stride", "dilation", "doubly"), [(1, 1, 0), (2, 1, 0), (1, 2, 0), (2, 2, 1)])
-def test_a_strided_and_dilated_layer_dilates_both_in_its_input_gradient(
-    stride, dilation, doubly, platform, hlo
-) -> None:
+def test_a_strided_and_dilated_layer_dilates_both(stride, dilation, doubly, platform, hlo) -> None:
     layer = nn.Conv2d(4, 4, 3, stride, dilation, dilation)
     graph = backward_of(layer, (2, 4, 16, 16), platform, hlo)
     both = [c for c in graph.convolutions if max(c.input_dilation) > 1 and max(c.kernel_dilation) > 1]
@@ -120,9 +113,10 @@ def test_operands_without_their_types_are_read_alike(platform, hlo) -> None:
 
 def test_text_that_is_cut_off_or_no_hlo_is_refused(platform, hlo) -> None:
     text = hlo([torch.relu(platform.to_device(torch.zeros(3)))])
-    with pytest.raises(ValueError, match="no end"):
-        Graph.parse(text[: text.rindex("}")])
-    with pytest.raises(ValueError, match="no end"):
-        Graph.parse("{}")
-    with pytest.raises(ValueError, match="not a line of HLO: some words"):
-        Graph.parse(text.replace("  ROOT", "some words\n  ROOT"))
+    for damaged, message in (
+        (text[: text.rindex("}")], "no end"),
+        ("{}", "no end"),
+        (text.replace("  ROOT", "some words\n  ROOT"), "not a line of HLO: some words"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Graph.parse(damaged)

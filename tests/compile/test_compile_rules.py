@@ -1,14 +1,22 @@
-"""Each rule flags what its source is about, clears what it is not about, and says what it found."""
+"""Each rule flags what its source is about; the recorded audits hold together, and the paper reads them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
-from cxrbench.compile.facts import Facts, Setting, facts_of
-from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES, flagged, verdicts
+from conftest import ROOT
+from cxrbench.compile import rules
+from cxrbench.compile.audit import read_audit
+from cxrbench.compile.networks import NETWORKS
+from cxrbench.compile.rules import Facts, Setting, facts_of, flagged, verdicts
+from cxrbench.paper import measurements as report
 
+RECORDED = ROOT / "data/recorded"
 CLEAR = Facts(
     parameters=1_000_000,
     gmac=1.0,
@@ -18,7 +26,7 @@ CLEAR = Facts(
     forward_convolutions=1,
     kernels="3",
     largest_kernel=3,
-    tiles=INSTRUCTION_CAP - 1,
+    tiles=rules.INSTRUCTION_CAP - 1,
 )
 SETTING = Setting(64, 1, "bf16")
 CHANGES = {
@@ -27,8 +35,8 @@ CHANGES = {
     "R3": {"large_kernels": 1, "largest_kernel": 7},
     "R4": {"strided_on_dilated": 1},
     "R5": {"gelus": 1},
-    "R6": {"tiles": INSTRUCTION_CAP},
-    "R7": {"activation_mib_per_image": CORE_GIB * 1024},
+    "R6": {"tiles": rules.INSTRUCTION_CAP},
+    "R7": {"activation_mib_per_image": rules.CORE_GIB * 1024},
     "R8": {"fallbacks": "aten::im2col"},
     "R11": {"linears_on_maps": 1},
 }
@@ -36,26 +44,24 @@ SETTINGS = {"R9": replace(SETTING, batch=2), "R10": replace(SETTING, precision="
 
 
 def test_every_rule_is_tried_here_and_has_a_source() -> None:
-    assert {rule.name for rule in RULES} == set(CHANGES) | set(SETTINGS)
-    assert all(rule.source and rule.says and rule.ground for rule in RULES)
-    assert {rule.name for rule in RULES if rule.of == "setting"} == set(SETTINGS)
+    assert {rule.name for rule in rules.RULES} == set(CHANGES) | set(SETTINGS)
+    assert all(rule.source and rule.says and rule.ground for rule in rules.RULES)
+    assert {rule.name for rule in rules.RULES if rule.of == "setting"} == set(SETTINGS)
 
 
-def test_a_network_with_nothing_of_the_kind_is_clear() -> None:
-    assert flagged(CLEAR, SETTING) == ""
-    assert not any(verdict["flagged"] for verdict in verdicts(CLEAR, SETTING))
-    assert all(verdict["found"] for verdict in verdicts(CLEAR, SETTING))
+def broken(facts: Facts, setting: Setting) -> list[str]:
+    """The rules that are flagged; each says what it found."""
+    assert all(verdict["found"] for verdict in verdicts(facts, setting))
+    return [verdict["rule"] for verdict in verdicts(facts, setting) if verdict["flagged"]]
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_rule_about_networks_flags_only_its_own(name: str) -> None:
-    assert flagged(replace(CLEAR, **CHANGES[name]), SETTING) == name
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_rule_about_settings_is_no_mark_of_a_network(name: str) -> None:
-    found = [verdict["rule"] for verdict in verdicts(CLEAR, SETTINGS[name]) if verdict["flagged"]]
-    assert found == [name] and flagged(CLEAR, SETTINGS[name]) == ""
+def test_each_rule_flags_only_its_own_and_one_about_settings_is_no_mark_of_a_network() -> None:
+    assert broken(CLEAR, SETTING) == []
+    for name, change in CHANGES.items():
+        changed = replace(CLEAR, **change)
+        assert broken(changed, SETTING) == [name] and flagged(changed, SETTING) == name
+    for name, setting in SETTINGS.items():
+        assert broken(CLEAR, setting) == [name] and flagged(CLEAR, setting) == ""
 
 
 def test_memory_counts_weights_gradients_moments_and_activations() -> None:
@@ -63,22 +69,71 @@ def test_memory_counts_weights_gradients_moments_and_activations() -> None:
     assert facts.step_gib(8) == 1 + 1
     assert facts.largest_batch(16) == 15 * 8
     assert facts.largest_batch(0.5) == 0
-    assert "largest batch 120" in next(
-        verdict["found"] for verdict in verdicts(facts, SETTING) if verdict["rule"] == "R7"
-    )
+    assert "1.1 of 16 GiB at batch 1; largest batch 120" in [v["found"] for v in verdicts(facts, SETTING)]
 
 
 def test_of_a_network_that_was_not_captured_only_fallbacks_are_known() -> None:
     assert verdicts(Facts(problem="cannot be built"), SETTING) == []
     fell = Facts(problem="a step is not one graph", fallbacks="aten::im2col")
-    assert [verdict["rule"] for verdict in verdicts(fell, SETTING)] == ["R8"] and flagged(
-        fell, SETTING
-    ) == "R8"
+    assert [verdict["rule"] for verdict in verdicts(fell, SETTING)] == ["R8"]
+    assert flagged(fell, SETTING) == "R8"
 
 
-def test_facts_survive_a_row_and_a_row_without_one_is_refused() -> None:
-    row = {**vars(CLEAR), "architecture": "any"}
-    assert facts_of(row) == CLEAR
-    del row["gmac"]
-    with pytest.raises(ValueError, match="gmac"):
-        facts_of(row)
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return read_audit(RECORDED)
+
+
+def test_all_listed_networks_are_recorded_at_both_sizes(table: pd.DataFrame) -> None:
+    for pixels in (224, 64):
+        some = table[(table["pixels"] == pixels) & (table["batch"] == 32)]
+        assert set(some["architecture"]) == set(NETWORKS)
+        assert (some["problem"] == "").all()
+        assert some[["torch", "torch_xla", "timm"]].drop_duplicates().shape[0] == 1
+
+
+def test_recorded_flags_follow_from_recorded_counts(table: pd.DataFrame) -> None:
+    """A change of the rules asks for recording again."""
+    for row in table.to_dict("records"):
+        setting = Setting(row["pixels"], row["batch"], row["precision"])
+        assert row["rules_broken"] == flagged(facts_of(row), setting), row["architecture"]
+
+
+def test_counts_do_not_depend_on_the_size_and_work_grows_with_it(table: pd.DataFrame) -> None:
+    large, small = (
+        table[table["pixels"] == pixels].set_index("architecture").drop(index="swin_base_patch4_window7_224")
+        for pixels in (224, 64)
+    )
+    convnext = [name for name in large.index if name.startswith(("convnext", "resnet"))]
+    for column in ("instructions", "convolutions", "dots", "permutes", "layernorms", "parameters"):
+        assert (large.loc[convnext, column] == small.loc[convnext, column]).all(), column
+    ratio = large.loc[convnext, "gmac"] / small.loc[convnext, "gmac"]
+    assert ratio.between(0.9 * (224 / 64) ** 2, 1.05 * (224 / 64) ** 2).all()
+
+
+def test_the_papers_table_and_numbers_come_from_it(table: pd.DataFrame) -> None:
+    read = SimpleNamespace(recorded=RECORDED)
+    shown, preamble = report.audit_table(read)
+    assert list(shown["Network"]) == list(report.ROWS) and len(preamble) == len(shown.columns)
+    values = report.audit_values(read)
+    assert values["audit/networks"] == "40"
+    prose = (ROOT / "paper/sections/audit.tex").read_text()
+    assert set(re.findall(r"\\val\{([^}]*)\}", prose)) <= set(values)
+
+
+def test_what_the_paper_says_of_pico_and_tiny_holds(table: pd.DataFrame) -> None:
+    """The prose says "either", "two of them", "equal": sentences that numbers alone would not keep true."""
+    of = report.of_setting(table)
+    for name in ("convnext_pico", "convnext_tiny"):
+        assert of.loc[name, "depthwise_convolutions"] > 0
+        assert of.loc[name, "permutes"] == 2 * of.loc[name, "layernorms"]
+    tiny, swapped = of.loc["convnext_tiny"], of.loc["convnext_tiny_conv_mlp"]
+    for same in ("parameters", "gmac", "activation_mib_per_image", "permutes", "tiles", "layernorms"):
+        assert tiny[same] == swapped[same]
+    assert tiny["step_gib"] < 16 and "R3" in of.loc["resnet50", "rules_broken"]
+
+
+def test_without_records_the_paper_still_builds(tmp_path) -> None:
+    read = SimpleNamespace(recorded=tmp_path)
+    assert report.audit_table(read)[0].empty
+    assert report.audit_values(read)["audit/networks"] == "0"

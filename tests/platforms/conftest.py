@@ -28,19 +28,11 @@ def report(utilisation: dict[str, float] | None, device_bytes: int | None) -> di
     The shape is that of the Neuron SDK's neuron-monitor-user-guide.rst; what surrounds the runtimes is a
     trn1.2xlarge's, captured in github.com/lablup/all-smi (without the addresses of the account it ran in).
     """
-    cores = {
-        core: {"neuroncore_utilization": percent, "flops": 1234567891011}
-        for core, percent in (utilisation or {}).items()
-    }
-    memory = {"host": 6997643264, "neuron_device": device_bytes}
+    cores = {core: {"neuroncore_utilization": percent} for core, percent in (utilisation or {}).items()}
+    used = {"host": 6997643264, "neuron_device": device_bytes}
     metrics = {
         "neuroncore_counters": {"period": 1.000113182, "neuroncores_in_use": cores, "error": ""},
-        "memory_used": {
-            "period": 1.00001,
-            "neuron_runtime_used_bytes": memory,
-            "loaded_models": [],
-            "error": "",
-        },
+        "memory_used": {"period": 1.00001, "neuron_runtime_used_bytes": used, "loaded_models": []},
     }
     runtime = {"pid": 4242, "neuron_runtime_tag": "cxrbench", "error": "", "report": metrics}
     return {

@@ -6,7 +6,6 @@ import csv
 import re
 from typing import get_args
 
-import pytest
 import timm
 
 from conftest import ROOT
@@ -57,10 +56,9 @@ def test_the_docs_name_commands_and_files_that_exist() -> None:
     assert TOOL in DOCS
 
 
-@pytest.mark.parametrize("names", [["neuron-pypi.txt", "training.txt"], ["training.txt"]])
-def test_pins_are_those_of_the_other_platforms(names: list[str]) -> None:
+def test_pins_are_those_of_the_other_platforms() -> None:
     locked = dict(PIN.findall((ROOT / "requirements/base.lock").read_text()))
-    for name in names:
+    for name in ("neuron-pypi.txt", "training.txt"):
         pinned = dict(PIN.findall((ROOT / "requirements" / name).read_text()))
         assert len(pinned) >= 3 and all(locked[package] == version for package, version in pinned.items())
 

@@ -24,27 +24,18 @@ def finished() -> Monitor:
     return monitor
 
 
-def test_readings_are_kept_per_core(tools: Put) -> None:
+def test_readings_are_kept_per_core_and_half_an_object_and_death_change_nothing(tools: Put) -> None:
     lines = [report({"0": 40.0}, 2**30), report({"0": 60.0, "1": 10.0}, 3 * 2**30), report({}, 2**20)]
-    tools("neuron-monitor", "".join(json.dumps(line) + "\n" for line in lines))
+    whole = "".join(json.dumps(line) + "\n" for line in lines)
+    tools("neuron-monitor", whole + whole[:99], "kill -9 $$")
     monitor = finished()
     assert monitor.peak_memory_mib() == 3 * 1024
     assert monitor.report() == {
-        "neuron_monitor": "ended with exit code 0",
+        "neuron_monitor": "ended with exit code -9",
         "neuron_monitor_reports": 3,
-        "neuron_monitor_unreadable": 0,
+        "neuron_monitor_unreadable": 1,
         "neuroncore_utilization_percent": {"0": 50.0, "1": 10.0},
     }
-
-
-def test_half_an_object_and_then_death_changes_nothing(tools: Put) -> None:
-    whole = json.dumps(report({"0": 40.0}, 2**30))
-    tools("neuron-monitor", whole + "\n" + whole[: len(whole) // 2], "kill -9 $$")
-    monitor = finished()
-    found = monitor.report()
-    assert found["neuron_monitor"] == "ended with exit code -9"
-    assert (found["neuron_monitor_reports"], found["neuron_monitor_unreadable"]) == (1, 1)
-    assert monitor.peak_memory_mib() == 1024
 
 
 @pytest.mark.parametrize(
@@ -68,17 +59,14 @@ def test_anything_else_is_no_reading(line: str, tools: Put) -> None:
     assert found["neuroncore_utilization_percent"] == {} and monitor.peak_memory_mib() is None
 
 
-def test_the_record_states_that_the_tool_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_states_that_the_tool_is_missing_or_does_not_start(tools: Put, monkeypatch) -> None:
+    tools("neuron-monitor", "").write_bytes(b"\x7fELF not really")
+    assert "does not start" in Monitor().report()["neuron_monitor"]
     monkeypatch.setenv("PATH", "")
     monitor = Monitor()
     assert monitor.report() == {"neuron_monitor": "neuron-monitor is not installed"}
     assert monitor.peak_memory_mib() is None
     monitor.close()
-
-
-def test_a_tool_that_does_not_start_is_no_reason_to_stop(tools: Put) -> None:
-    tools("neuron-monitor", "").write_bytes(b"\x7fELF not really")
-    assert "does not start" in Monitor().report()["neuron_monitor"]
 
 
 def test_only_our_processes_are_monitored(tools: Put, tmp_path: Path) -> None:
@@ -100,26 +88,22 @@ def test_closing_ends_a_process_that_would_go_on(tools: Put) -> None:
 
 # A trn2.3xlarge: Neuron SDK, neuron-ls.rst, and public captures of the same shape.
 TRN2 = [{"nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104, "neuron_device": 0}]
+UNKNOWN = ["", "unknown flag `j'", "[", "{}", '["chip"]', "null", '[{"nc_count": "2"}]']
 
 
 @pytest.mark.parametrize(
     ("prints", "cores", "gib", "of_a_process"),
-    [(NEURON_LS_TRN1, 2, 16.0, 1), (json.dumps(TRN2), 8, 12.0, 2)],
+    [
+        (NEURON_LS_TRN1, 2, 16.0, 1),
+        (json.dumps(TRN2), 8, 12.0, 2),  # LNC 2: a process holds a pair of cores
+        *((prints, 0, None, 1) for prints in UNKNOWN),
+    ],
 )
 def test_physical_cores_are_counted(prints, cores, gib, of_a_process, tools: Put) -> None:
     tools("neuron-ls", prints)
     facts = describe("Trainium")
     assert (facts["device_count"], facts["device_memory_gib"]) == (cores, gib)
-    assert facts["devices_per_process"] == of_a_process  # LNC 2: a process holds a pair of cores
-
-
-@pytest.mark.parametrize(
-    "prints", ["", "unknown flag `j'", "[", "{}", '["chip"]', "null", '[{"nc_count": "2"}]']
-)
-def test_other_output_of_neuron_ls_is_no_device(prints: str, tools: Put) -> None:
-    tools("neuron-ls", prints)
-    facts = describe("Trainium")
-    assert (facts["device_count"], facts["device_memory_gib"]) == (0, None)
+    assert facts["devices_per_process"] == of_a_process
 
 
 def test_a_list_inside_an_object_is_found(tools: Put) -> None:

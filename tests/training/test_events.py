@@ -9,8 +9,6 @@ import pytest
 from cxrbench.training.job import EVENT, event, parse_events
 from cxrbench.training.runner import run
 
-from .trainers import custom_network
-
 PHASE = {"event": "phase", "phase": "compile"}
 TOLD = EVENT + json.dumps(PHASE)
 HALF = TOLD[:18]
@@ -36,9 +34,7 @@ def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> 
 @pytest.mark.parametrize(
     ("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False), ("1", "failed", True)]
 )
-def test_an_event_has_a_line_of_its_own_and_failures_are_everyones(
-    rank, name, told, capfd, monkeypatch
-) -> None:
+def test_an_event_has_a_line_of_its_own(rank, name, told, capfd, monkeypatch) -> None:
     monkeypatch.setenv("RANK", rank)
     print("compiling ....", end="")
     event(name, phase="setup")
@@ -47,15 +43,12 @@ def test_an_event_has_a_line_of_its_own_and_failures_are_everyones(
 
 
 @pytest.mark.fault("bytes in a log that are no UTF-8", "the record, and the bytes as \\xNN in its log")
-def test_what_shares_a_line_with_an_event_is_kept_and_a_log_may_hold_any_byte(
-    make_job, tmp_path, monkeypatch
-) -> None:
+def test_what_shares_a_line_with_an_event_is_kept(broken_job, tmp_path) -> None:
     forward = (
         f"print('....' + {TOLD!r} + 'INFO other'); print({HALF!r}, flush=True); import os\n"
         "        os.write(1, b'\\xc3\\x28\\x00'); raise ValueError('odd size')"
     )
-    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", forward))
-    job = make_job(architecture="broken_net")
+    job = broken_job(forward)
     job.work.mkdir(parents=True)
     (job.work / "train.log").write_bytes(b"\xff\xfe of an earlier start\n")
     record = run(job, tmp_path / "out")

@@ -18,21 +18,15 @@ def printed(*words: object, **how: object) -> str:
 
 def test_the_commit_is_the_codes_and_a_module_that_git_does_not_know_makes_it_dirty(tmp_path: Path) -> None:
     clone, elsewhere = clone_of_the_tree(tmp_path / "clone"), tmp_path / "elsewhere"
-    elsewhere.mkdir()
     who = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
     for folder in (clone, elsewhere):
-        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "first"]):
-            printed("git", "-C", folder, *who, *words)
+        printed("git", "init", "-q", folder)
+        printed("git", "-C", folder, "add", "-A")
+        printed("git", "-C", folder, *who, "commit", "-q", "--allow-empty", "-m", "first")
     environment = {name: value for name, value in os.environ.items() if name != "CXRBENCH_COMMIT"}
-
-    def commit() -> str:
-        ask = "from cxrbench.training import host; print(*host.commit())"
-        path = {"PYTHONPATH": str(clone / "src")}
-        return printed(sys.executable, "-c", ask, cwd=elsewhere, env=environment | path)
-
+    environment["PYTHONPATH"] = str(clone / "src")
+    ask = [sys.executable, "-c", "from cxrbench.training import host; print(*host.commit())"]
     head = printed("git", "-C", clone, "rev-parse", "HEAD")
-    assert commit() == f"{head} False"
-    (clone / "notes.txt").write_text("mine, and no code")
-    assert commit() == f"{head} False"
-    (clone / "src/cxrbench/platforms/mine.py").write_text("# a new platform")
-    assert commit() == f"{head} True"
+    for path, dirty in (("README.md", False), ("notes.txt", False), ("src/cxrbench/platforms/mine.py", True)):
+        (clone / path).touch()
+        assert printed(*ask, cwd=elsewhere, env=environment) == f"{head} {dirty}"

@@ -15,7 +15,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.training.job import checkpoints
 from cxrbench.training.runner import run
 
-from .trainers import custom_network, start
+from .trainers import start, stub_timm
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 
@@ -73,10 +73,9 @@ def test_a_file_that_may_not_grow_is_an_error(make_job, tmp_path) -> None:
 
 
 @pytest.mark.fault("the disk fills under the log", "exit code 1, the folder, and how to go on")
-def test_a_log_that_fills_the_disk_is_an_error(small_disk, make_job, tmp_path) -> None:
-    path = custom_network(tmp_path / "site", "print('x' * 2**21); return super().forward(x)")
-    job = on(small_disk("size=1m"), make_job(architecture="broken_net"))
-    assert "the disk is full; free some space on" in refusal(start(job, tmp_path, PYTHONPATH=path))
+def test_a_log_that_fills_the_disk_is_an_error(small_disk, broken_job, tmp_path) -> None:
+    job = on(small_disk("size=1m"), broken_job("print('x' * 2**21); return super().forward(x)"))
+    assert "the disk is full; free some space on" in refusal(start(job, tmp_path))
     assert not (tmp_path / "out").exists() and job.attempts.exists()
 
 
@@ -99,16 +98,15 @@ def test_a_read_only_place_is_refused_before_training(small_disk, make_job) -> N
 
 
 @pytest.mark.fault("the host has no memory for the trainer", "an error that names limits.memory_gib")
-def test_host_memory_that_no_limit_declares_is_an_error(make_job, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", "torch.empty(1 << 50)"))
-    job = make_job(architecture="broken_net", limits=Limits(out_of_memory="record"))
+def test_host_memory_that_no_limit_declares_is_an_error(broken_job, tmp_path) -> None:
+    job = broken_job("torch.empty(1 << 50)", limits=Limits(out_of_memory="record"))
     with pytest.raises(UserError, match=r"out of memory \(host\) .* declare it as limits\.memory_gib"):
         run(job, tmp_path / "out")
     assert not (tmp_path / "out").exists() and job.attempts.exists()
 
 
 @pytest.mark.fault("the kernel kills the trainer for want of memory", "an error that says so")
-def test_the_kernels_killer_is_no_crash(make_job, tmp_path) -> None:
+def test_the_kernels_killer_is_no_crash(broken_job, tmp_path) -> None:
     group = MEMORY_GROUPS / f"cxrbench-{os.getpid()}"
     try:
         group.mkdir()
@@ -116,8 +114,7 @@ def test_the_kernels_killer_is_no_crash(make_job, tmp_path) -> None:
         pytest.skip(f"no group with a memory limit can be made here: {error}")
     try:
         (group / "memory.limit_in_bytes").write_text(str(2**30))
-        path = custom_network(tmp_path / "site", "torch.ones(1 << 30); return super().forward(x)")
-        process = start(make_job(architecture="broken_net"), tmp_path, PYTHONPATH=path)
+        process = start(broken_job("torch.ones(1 << 30); return super().forward(x)"), tmp_path)
         (group / "cgroup.procs").write_text(str(process.pid))
         assert "the kernel killed a process for want of host memory" in refusal(process)
         assert not (tmp_path / "out").exists()
@@ -137,20 +134,16 @@ KILLS = """import os, signal, pathlib
 @pytest.mark.fault(
     "SIGKILL of the trainer, thrice between checkpoints", "it resumes each time; the record is ok"
 )
-def test_kills_between_checkpoints_are_no_crash(make_job, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", KILLS))
+def test_kills_between_checkpoints_are_no_crash(broken_job, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KILLS", str(tmp_path / "kills"))
     (tmp_path / "kills").write_text("xxx")
-    record = run(make_job(architecture="broken_net"), tmp_path / "out")
+    record = run(broken_job(KILLS), tmp_path / "out")
     assert (record.status, record.attempts) == ("ok", 4), record.failure
 
 
 @pytest.mark.fault("SIGKILL of the trainer whenever it starts", "an error after two; the state kept")
 def test_kills_before_any_step_are_an_error(make_job, tmp_path, monkeypatch) -> None:
-    stub = tmp_path / "die"
-    stub.mkdir()
-    (stub / "timm.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n")
-    monkeypatch.setenv("PYTHONPATH", f"{stub}:{os.environ['PYTHONPATH']}")
+    monkeypatch.setenv("PYTHONPATH", stub_timm(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)"))
     job = make_job()
     with pytest.raises(UserError, match="SIGKILL from outside ended the trainer twice in phase setup"):
         run(job, tmp_path / "out")

@@ -39,9 +39,9 @@ def test_a_runtime_status_is_known_by_name_and_by_number(row: dict[str, str]) ->
         assert (found.status or "machine") == status and kind in found.kind
 
 
-@pytest.mark.parametrize("number", [row["number"] for row in RUNTIME if row["status"]])
-def test_any_status_of_a_load_is_a_failed_load(number: str) -> None:
-    assert classify(f"INTERNAL: nrt_load_collectives status={number}\n")[0] == "load_failed"
+def test_any_status_of_a_load_is_a_failed_load() -> None:
+    for row in filter(lambda row: row["status"], RUNTIME):
+        assert classify(f"INTERNAL: nrt_load_collectives status={row['number']}\n")[0] == "load_failed"
 
 
 def test_the_reason_counts_more_than_the_last_word() -> None:

@@ -11,11 +11,12 @@ import pytest
 from columns import SCORES
 from conftest import ROOT
 from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
 
-from .trainers import children, custom_network, start, trainer_of, wait_for_checkpoint, wait_until
+from .trainers import children, start, stop, stub_timm, trainer_of, wait_for_checkpoint, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +43,7 @@ def test_two_processes_train_like_one_and_score_each_image_once(make_job, tmp_pa
     assert two.platform["processes"] == 2 and two.platform["batchnorm_statistics"] == "no BatchNorm"
 
 
-@pytest.fixture
-def make_two(make_job):
-    """A function that makes a job of two processes, which save at every step."""
-
-    def make(**changes: object):
-        limits = Limits(processes=2, checkpoint_minutes=0)
-        return make_job(**{"micro_batch": 32, "limits": limits} | changes)
-
-    return make
+TWO = {"micro_batch": 32, "limits": Limits(processes=2, checkpoint_minutes=0)}
 
 
 # Its second step never ends, as a long compile does not; nobody hears there that training is to stop.
@@ -63,18 +56,16 @@ STALLS = """import os, pathlib, signal
         return super().forward(x)"""
 
 
-def test_two_processes_that_do_not_hear_are_interrupted_and_go_on(make_two, tmp_path, monkeypatch) -> None:
-    path = custom_network(tmp_path / "site", STALLS)
+def test_two_processes_that_do_not_hear_are_interrupted_and_go_on(broken_job, tmp_path) -> None:
     (tmp_path / "stalled").mkdir()
-    job = make_two(architecture="broken_net")
-    process = start(job, tmp_path, PYTHONPATH=path, STALL=str(tmp_path / "stalled"))
+    job = broken_job(STALLS, **TWO)
+    process = start(job, tmp_path, STALL=str(tmp_path / "stalled"))
     wait_until(lambda: len(list((tmp_path / "stalled").iterdir())) == 2, "stalled step", process)
     kept = list(job.checkpoints.iterdir())
     process.terminate()
     assert process.wait(120) == INTERRUPTED
     assert not (tmp_path / "out").exists()
     assert kept and list(job.checkpoints.iterdir()) == kept
-    monkeypatch.setenv("PYTHONPATH", path)
     record = run(job, tmp_path / "out")
     assert (record.status, record.attempts) == ("ok", 2), record.failure
     assert "resumed after step 1 " in (tmp_path / "out/train.log").read_text()
@@ -82,46 +73,39 @@ def test_two_processes_that_do_not_hear_are_interrupted_and_go_on(make_two, tmp_
 
 @pytest.mark.parametrize("how", ["asked to stop", "killed"])
 @pytest.mark.slow
-def test_two_processes_go_on_from_their_checkpoint(how, make_two, tmp_path) -> None:
-    job = make_two()
+def test_two_processes_go_on_from_their_checkpoint(how, make_job, tmp_path) -> None:
+    job = make_job(**TWO)
     process = start(job, tmp_path)
-    wait_for_checkpoint(job, process)
     if how == "killed":
+        wait_for_checkpoint(job, process)
         os.kill(children(trainer_of(process))[-1], signal.SIGKILL)
         assert process.wait(300) == 0
     else:
-        process.terminate()
-        assert process.wait(120) == INTERRUPTED
+        stop(job, process)
         assert run(job, tmp_path / "out").status == "ok"
     assert '"attempts": 2' in (tmp_path / "out/record.json").read_text()
     assert "resumed after step" in (tmp_path / "out/train.log").read_text()
 
 
-def test_a_process_that_crashes_counts_as_a_crashed_trainer(make_two, tmp_path, monkeypatch) -> None:
-    stub = tmp_path / "die"
-    stub.mkdir()
-    (stub / "timm.py").write_text(
-        "import __main__, os, signal, time\n"
+def test_a_process_that_crashes_counts_as_a_crashed_trainer(make_job, tmp_path, monkeypatch) -> None:
+    dies = (
+        "import __main__\n"
         "if os.environ['RANK'] == '1':\n"
         "    os.kill(os.getpid(), signal.SIGSEGV)\n"
         "while not __main__._stop:\n"  # torchrun stops the other one, which then fails
         "    time.sleep(0.01)\n"
-        "raise RuntimeError('stopped')\n"
+        "raise RuntimeError('stopped')"
     )
-    monkeypatch.setenv("PYTHONPATH", f"{stub}:{ROOT / 'src'}")
-    record = run(make_two(), tmp_path / "out")
+    monkeypatch.setenv("PYTHONPATH", stub_timm(tmp_path, dies))
+    record = run(make_job(**TWO), tmp_path / "out")
     assert (record.status, record.attempts) == ("crashed", 2)
     failure = record.failure
     assert (failure.signal, failure.fingerprint, failure.returncode) == ("SIGSEGV", "SIGSEGV", None)
 
 
-def test_the_exception_of_one_process_is_named_not_what_it_does_to_the_other(
-    make_two, tmp_path, monkeypatch
-) -> None:
+def test_the_exception_of_one_process_is_named_not_what_it_does_to_the_other(broken_job, tmp_path) -> None:
     odd = "import os\n        if os.environ['RANK'] == '1': raise ValueError('odd size')"
-    path = custom_network(tmp_path / "site", f"{odd}\n        return super().forward(x)")
-    monkeypatch.setenv("PYTHONPATH", path)
-    record = run(make_two(architecture="broken_net"), tmp_path / "out")
+    record = run(broken_job(f"{odd}\n        return super().forward(x)", **TWO), tmp_path / "out")
     assert (record.status, record.phase, record.attempts) == ("crashed", "train", 1)
     failure = record.failure
     assert (failure.fingerprint, failure.returncode) == ("ValueError: odd size", 1)

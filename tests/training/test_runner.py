@@ -24,10 +24,12 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training.job import INTERRUPTED, parse_events
+from cxrbench.training.job import parse_events
 from cxrbench.training.runner import run
 
-from .trainers import start, trainer_of, wait_for_checkpoint
+from .trainers import start, stop, stub_timm, trainer_of, wait_for_checkpoint
+
+OFTEN = Limits(checkpoint_minutes=0)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def scores(folder: Path) -> np.ndarray:
     return read_predictions(folder / "predictions.parquet")[SCORES].to_numpy()
 
 
-def test_a_finished_cell_has_a_whole_record(finished: Path, packed: Path, recipe: Recipe) -> None:
+def test_a_finished_cell_has_a_whole_record_and_its_predictions(finished: Path, packed, recipe) -> None:
     record = check_evidence(finished, Cell("phantom-32px", TINY, "cpu", 0))
     assert record.status == "ok" and record.phase == "done" and record.failure is None
     assert [one.epoch for one in record.history] == [1, 2]
@@ -52,9 +54,6 @@ def test_a_finished_cell_has_a_whole_record(finished: Path, packed: Path, recipe
     assert record.host.cores_used == min(2, record.host.cores)
     assert record.versions["torch"].startswith("2.")
     assert str(ROOT) not in (finished / "train.log").read_text()
-
-
-def test_predictions_follow_the_index(finished: Path, packed: Path) -> None:
     predictions = read_predictions(finished / "predictions.parquet")
     index = pd.read_parquet(packed / "index.parquet")
     expected = pd.concat([index[index["split"] == split] for split in ("val", "test")])
@@ -63,23 +62,16 @@ def test_predictions_follow_the_index(finished: Path, packed: Path) -> None:
     assert predictions[SCORES].dtypes.eq("float32").all()
 
 
-def test_the_same_cell_gives_the_same_bits(finished: Path, make_job, tmp_path: Path) -> None:
-    run(make_job(), tmp_path / "again")
+@pytest.mark.parametrize("limits", [Limits(), Limits(resident_gib=0)], ids=["resident", "streamed"])
+def test_the_same_cell_gives_the_same_bits(limits, finished: Path, make_job, tmp_path: Path) -> None:
+    run(make_job(limits=limits), tmp_path / "again")
     assert (scores(finished) == scores(tmp_path / "again")).all()
 
 
-def test_streamed_input_and_small_micro_batches_are_the_same_training(finished, make_job, tmp_path) -> None:
-    run(make_job(limits=Limits(resident_gib=0)), tmp_path / "streamed")
-    assert (scores(finished) == scores(tmp_path / "streamed")).all()
-
-
-@pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(stop, finished, make_job, tmp_path) -> None:
-    job = make_job(limits=Limits(checkpoint_minutes=0))
-    process = start(job, tmp_path)
-    wait_for_checkpoint(job, process)
-    process.send_signal(stop)
-    assert process.wait(60) == INTERRUPTED
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(number, finished, make_job, tmp_path) -> None:
+    job = make_job(limits=OFTEN)
+    stop(job, start(job, tmp_path), number)
     assert not (tmp_path / "out/record.json").exists()
     record = run(job, tmp_path / "out")
     assert record.status == "ok" and record.attempts == 2
@@ -88,7 +80,7 @@ def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(stop, finished, ma
 
 
 def test_a_killed_trainer_goes_on_from_its_checkpoint(finished, make_job, tmp_path) -> None:
-    job = make_job(limits=Limits(checkpoint_minutes=0))
+    job = make_job(limits=OFTEN)
     process = start(job, tmp_path)
     wait_for_checkpoint(job, process)
     os.kill(trainer_of(process), signal.SIGKILL)
@@ -98,7 +90,7 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(finished, make_job, tmp_pa
 
 @pytest.mark.fault("a second trainer of one cell", "an error that names the first; its lock ends with it")
 def test_a_cell_has_one_trainer_and_a_killed_runner_leaves_no_lock(make_job, tmp_path) -> None:
-    job = make_job(limits=Limits(checkpoint_minutes=0))
+    job = make_job(limits=OFTEN)
     process = start(job, tmp_path)
     wait_for_checkpoint(job, process)
     with pytest.raises(UserError, match=rf"process {process.pid} on .* since .*: kill {process.pid}\); wait"):
@@ -126,10 +118,7 @@ def test_the_lock_of_a_lost_node_is_waited_for(make_job) -> None:
 
 
 def test_two_deaths_without_progress_are_a_crash(make_job, tmp_path, monkeypatch) -> None:
-    sitecustomize = tmp_path / "die"
-    sitecustomize.mkdir()
-    (sitecustomize / "timm.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n")
-    monkeypatch.setenv("PYTHONPATH", f"{sitecustomize}:{ROOT / 'src'}")
+    monkeypatch.setenv("PYTHONPATH", stub_timm(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)"))
     record = run(make_job(), tmp_path / "out")
     assert (record.status, record.attempts) == ("crashed", 2)
     assert record.failure.signal == "SIGSEGV" and record.failure.fingerprint == "SIGSEGV"
@@ -145,7 +134,7 @@ def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> 
 
 
 def test_too_long_is_timed_out_and_kills_no_later_trainer(make_job, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("cxrbench.training.family._PAUSE", 3)  # between two looks for processes left to kill
+    monkeypatch.setattr("cxrbench.training.start._PAUSE", 3)  # between two looks for processes left to kill
     record = run(make_job("late", limits=Limits(hours=1 / 3600)), tmp_path / "late out")
     assert record.status == "timed_out" and record.failure.kind == "stopped after 0.000277778 h"
     assert record.timing.setup_seconds >= 1  # a failure costs what it took
@@ -166,14 +155,6 @@ def test_memory_stays_flat_over_epochs(make_job, recipe, tmp_path) -> None:
     assert peak(10) < 1.03 * peak(3)
 
 
-def test_the_users_mistake_is_one_message_and_no_record(make_job, tmp_path) -> None:
-    with pytest.raises(UserError) as error:
-        run(make_job(architecture="resnet81"), tmp_path / "out")
-    assert "unknown architecture 'resnet81'; did you mean 'resnet18'" in str(error.value)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "out").exists()
-
-
 REFUSED = """import sys
 from pathlib import Path
 from cxrbench.training.child import report_failures, train
@@ -182,14 +163,19 @@ for job in sys.argv[1:]:
     report_failures(lambda: train(Job.model_validate_json(Path(job).read_text())))"""
 
 
-def test_the_trainer_refuses_what_it_cannot_train(make_job, tmp_path) -> None:
+def test_the_trainer_refuses_what_it_cannot_train(make_job, packed, tmp_path) -> None:
     """In one process, which loads torch once."""
+    damaged = shutil.copytree(packed, tmp_path / packed.name)
+    images = (damaged / "images.npy").read_bytes()
+    (damaged / "images.npy").write_bytes(images[:-1] + bytes([images[-1] ^ 1]))
     mistakes = [
         ({"platform": "cuda"}, "platform cuda cannot run here: there is no NVIDIA driver"),
         ({"platform": "gpu"}, "unknown platform 'gpu'"),
+        ({"architecture": "resnet81"}, "unknown architecture 'resnet81'; did you mean 'resnet18'"),
         ({"recipe": Recipe(epochs=1, batch=1024), "micro_batch": 1024}, "fewer than one batch"),
         ({"micro_batch": 48}, "is not a multiple of micro_batch 48"),
         ({"packed": Path("nowhere/d")}, "not packed yet; run `cxrbench data pack d`"),
+        ({"packed": damaged}, "images.npy: not the file that was packed"),
     ]
     if Path("/proc/driver/nvidia/version").exists():
         del mistakes[0]
@@ -206,11 +192,8 @@ def test_the_trainer_refuses_what_it_cannot_train(make_job, tmp_path) -> None:
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(make_job, recipe, tmp_path) -> None:
-    job = make_job(limits=Limits(checkpoint_minutes=0))
-    process = start(job, tmp_path)
-    wait_for_checkpoint(job, process)
-    process.terminate()
-    assert process.wait(60) == INTERRUPTED
+    job = make_job(limits=OFTEN)
+    stop(job, start(job, tmp_path))
     other = job.model_copy(update={"recipe": recipe.model_copy(update={"weight_decay": 0.1})})
     with pytest.raises(UserError, match="another recipe"):
         run(other, tmp_path / "out")
@@ -218,13 +201,8 @@ def test_a_checkpoint_of_another_recipe_is_refused(make_job, recipe, tmp_path) -
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, make_job, tmp_path) -> None:
-    job = make_job(limits=Limits(checkpoint_minutes=0))
-    process = start(job, tmp_path)
-    while len(list(job.checkpoints.glob("step*"))) < 2:
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.terminate()
-    assert process.wait(60) == INTERRUPTED
+    job = make_job(limits=OFTEN)
+    stop(job, start(job, tmp_path), checkpoints=2)
     newest = max(job.checkpoints.glob("step*"))
     newest.write_bytes(newest.read_bytes()[:-1000])
     record = run(job, tmp_path / "out")
@@ -237,7 +215,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, make_job, t
 @pytest.mark.slow
 def test_eight_kills_at_random_moments_change_no_bit(finished, make_job, tmp_path) -> None:
     rng = random.Random(0)
-    job = make_job(limits=Limits(checkpoint_minutes=0))
+    job = make_job(limits=OFTEN)
     kills = 0
     while kills < 8:
         process = start(job, tmp_path)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from conftest import ROOT
-from cxrbench.training.job import checkpoints
+from cxrbench.evidence.record import Record
+from cxrbench.training.job import INTERRUPTED, checkpoints
 
 
 def start(job, folder: Path, **environment: str) -> subprocess.Popen:
@@ -26,7 +29,7 @@ def start(job, folder: Path, **environment: str) -> subprocess.Popen:
     (folder / "study.json").write_text(json.dumps(study))
     words = ["train", job.cell, "--study", folder / "study.json", "--packed", job.packed / "manifest.json"]
     words += ["--out", folder / "out/record.json", "--work", job.work.parents[3]]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | environment
+    environment = {"PYTHONPATH": str(ROOT / "src")} | os.environ | environment
     command = [sys.executable, "-m", "cxrbench", *map(str, words)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -40,9 +43,16 @@ def wait_until(there: Callable[[], object], what: str, process: subprocess.Popen
         time.sleep(0.05)
 
 
-def wait_for_checkpoint(job, process: subprocess.Popen) -> None:
-    """Until the trainer has saved its first state."""
-    wait_until(lambda: checkpoints(job.checkpoints), "checkpoint", process)
+def wait_for_checkpoint(job, process: subprocess.Popen, count: int = 1) -> None:
+    """Until the trainer has saved its first state, or ``count`` states."""
+    wait_until(lambda: len(checkpoints(job.checkpoints)) >= count, "checkpoint", process)
+
+
+def stop(job, process: subprocess.Popen, number: int = signal.SIGTERM, checkpoints: int = 1) -> None:
+    """Stop `cxrbench train` with a signal, once its trainer has saved."""
+    wait_for_checkpoint(job, process, checkpoints)
+    process.send_signal(number)
+    assert process.wait(120) == INTERRUPTED
 
 
 def children(process: int) -> list[int]:
@@ -53,6 +63,18 @@ def children(process: int) -> list[int]:
 def trainer_of(runner: subprocess.Popen) -> int:
     """The process id of the runner's child: the trainer, or torchrun when there are several processes."""
     return children(runner.pid)[0]
+
+
+def wall_seconds(record: Record) -> float:
+    """From the first start to the end, each in whole seconds."""
+    return (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.started)).total_seconds()
+
+
+def stub_timm(folder: Path, code: str) -> str:
+    """Return a PYTHONPATH on which importing timm, as the trainer does, runs ``code`` instead."""
+    (folder / "stub").mkdir()
+    (folder / "stub/timm.py").write_text(f"import os, signal, time\n{code}\n")
+    return f"{folder / 'stub'}:{ROOT / 'src'}"
 
 
 def custom_network(folder: Path, forward: str) -> str:

@@ -23,8 +23,7 @@ from cxrbench.study.config import parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, write_if_changed
 from cxrbench.study.readers import Document
-from cxrbench.training.plan import Plan, must_be_architectures
-from cxrbench.training.resources import JobNeeds
+from cxrbench.training.plan import JobNeeds, Plan, must_be_architectures
 
 RECORDED = Path("data/recorded")
 SUMS = list(RECORDED.glob("SHA256SUMS"))  # what is recorded, as one file

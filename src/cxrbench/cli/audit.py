@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import write_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,43 +48,32 @@ def audit(
     cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
 ) -> None:
     """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
-    from cxrbench.compile.audit import explained, survey
-    from cxrbench.compile.facts import Setting
+    from cxrbench.compile.audit import PACKAGES, explained, record_audit, survey
     from cxrbench.compile.networks import NETWORKS
-    from cxrbench.compile.rules import PRIOR
-    from cxrbench.study.errors import UserError
+    from cxrbench.compile.rules import PRIOR, Setting
 
     if precision not in ("fp32", "bf16"):
         raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
     setting = Setting(pixels, batch, precision)
     table = survey(architectures or NETWORKS, setting, cache, say)
     if out:
-        from cxrbench.study.files import write_csv
-
         write_csv(out, table)
     if record:
-        from cxrbench.compile.audit import record_audit
-
         say(f"recorded {len(table)} networks in {record_audit(table, recorded)}")
     if as_json:
-        import json
-
         print(json.dumps(explained(table), indent=1))
     elif not out:
         _show(table, explained(table) if architectures else [])
-    first = table.iloc[0]
-    versions = ", ".join(f"{name} {first[name]}" for name in ("torch", "torch_xla", "timm"))
+    versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
     say(f"{setting.words()} {versions}.")
     say(PRIOR)
 
 
 def _show(table: pd.DataFrame, details: list[dict[str, Any]]) -> None:
     """A line per network, and the verdict of every rule for those named on the command line."""
-    captured = table[table["problem"] == ""]
-    if len(captured):
-        shown = captured.assign(parameters=(captured["parameters"] / 1e6).map("{:.2f}".format))
-        shown = shown.assign(gmac=shown["gmac"].map("{:.2f}".format))
-        print(shown[list(SHOWN)].rename(columns=SHOWN).to_string(index=False))
+    if len(captured := table[table["problem"] == ""].assign(parameters=table["parameters"] / 1e6)):
+        shown = captured[list(SHOWN)].rename(columns=SHOWN)
+        print(shown.to_string(index=False, float_format="{:.2f}".format))
     for network in details:
         if network["verdicts"]:
             print(f"\n{network['architecture']}")

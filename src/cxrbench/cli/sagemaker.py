@@ -20,7 +20,7 @@ def sagemaker_bundle(
     study: StudyOption = STUDY,
 ) -> None:
     """Pack the code and the study for SageMaker."""
-    from cxrbench.cloud.bundle import write_bundle
+    from cxrbench.cloud.submit import write_bundle
     from cxrbench.study.config import read_study
 
     names = write_bundle(out, read_study(study))

@@ -81,10 +81,7 @@ def _keep(log: Path | None, message: str) -> None:
 
 
 def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
-    """Return the job that trains ``cell`` of ``study`` on the packed dataset of a manifest.json.
-
-    ``work`` has a folder for each cell; the cell's own is removed in the end.
-    """
+    """Return the job that trains ``cell`` of ``study``; ``packed`` is a manifest.json."""
     from cxrbench.datasets.packed import must_be_packed_from
     from cxrbench.study.config import read_study
     from cxrbench.training.job import Job

@@ -45,7 +45,11 @@ def main(words: list[str] | None = None) -> int:
             return 1
     packed, kept = (Path(os.environ[name]) for name in _FOLDERS)
     work = CHECKPOINTS if CHECKPOINTS.is_dir() else Path(tempfile.mkdtemp())
-    _set_environment()
+    for name in [name for name in os.environ if name.startswith(_TORCHRUN)]:
+        del os.environ[name]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+    if (commit := HERE / "commit.txt").exists():
+        os.environ["CXRBENCH_COMMIT"] = commit.read_text(encoding="utf-8").strip()
     study = json.loads((HERE / "study.json").read_text(encoding="utf-8"))
     limits = study["limits"]  # the bundle writes all of a study, its defaults too
     limits |= {"processes": options.processes, "hours": options.hours or limits["hours"]}
@@ -56,15 +60,6 @@ def main(words: list[str] | None = None) -> int:
     out = kept / options.cell / "record.json"
     # exec keeps this process, so that SageMaker's SIGTERM reaches `cxrbench train` itself.
     os.execv(sys.executable, [*_cxrbench("train", options.cell, study), *common, "--out", str(out)])
-
-
-def _set_environment() -> None:
-    """Set what the trainer reads, and remove the variables of SageMaker's torchrun."""
-    for name in [name for name in os.environ if name.startswith(_TORCHRUN)]:
-        del os.environ[name]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
-    if (commit := HERE / "commit.txt").exists():
-        os.environ["CXRBENCH_COMMIT"] = commit.read_text(encoding="utf-8").strip()
 
 
 def _cxrbench(command: str, cell: str, study: dict[str, Any]) -> list[str]:

@@ -6,18 +6,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from importlib import metadata
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cxrbench.compile.facts import Facts, Setting, facts_of
 from cxrbench.compile.networks import family_of
-from cxrbench.compile.rules import CORE_GIB, flagged, verdicts
+from cxrbench.compile.rules import CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.evidence.sums import updated_sums
+from cxrbench.platforms import installed
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_json, write_csv, write_json
@@ -53,15 +52,15 @@ def survey(
     return pd.DataFrame([row(name, setting, known[name], versions) for name in names])
 
 
-def _versions() -> dict[str, str]:
+def _versions() -> dict[str, str | None]:
     """Return the versions of the libraries that decide a graph; UserError when one is not installed."""
-    try:
-        return {name: metadata.version(name) for name in PACKAGES}
-    except metadata.PackageNotFoundError as error:
+    found = {name: installed(name) for name in PACKAGES}
+    if missing := [name for name, version in found.items() if version is None]:
         raise UserError(
-            f"{error.name} is not installed here: `make setup` installs what captures graphs; "
+            f"{missing[0]} is not installed here: `make setup` installs what captures graphs; "
             "recorded audits are in data/recorded/audit"
-        ) from None
+        )
+    return found
 
 
 def _cached(path: Path) -> Facts | None:
@@ -78,14 +77,14 @@ def _captured(names: list[str], setting: Setting) -> Iterator[tuple[str, Facts]]
     if workers < 2:
         yield from ((name, _capture(name, setting)) for name in names)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        try:
-            yield from zip(names, pool.map(partial(_capture, setting=setting), names), strict=True)
-        except BrokenProcessPool:
-            raise UserError(
-                "a process that captured graphs was killed, most likely for lack of memory; finished "
-                "captures are kept: run the same command again, or name fewer networks"
-            ) from None
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            yield from zip(names, pool.map(_capture, names, repeat(setting)), strict=True)
+    except BrokenProcessPool:
+        raise UserError(
+            "a process that captured graphs was killed, most likely for lack of memory; finished "
+            "captures are kept: run the same command again, or name fewer networks"
+        ) from None
 
 
 def _capture(architecture: str, setting: Setting) -> Facts:
@@ -94,7 +93,7 @@ def _capture(architecture: str, setting: Setting) -> Facts:
     return audit_network(architecture, setting)
 
 
-def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, str]) -> dict[str, Any]:
+def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:
     """Return a line of audit.csv."""
     return {
         "architecture": architecture,

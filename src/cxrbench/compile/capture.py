@@ -22,14 +22,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
-from cxrbench.compile.facts import Facts, Setting
 from cxrbench.compile.hlo import Convolution, Graph
+from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training.network import build_network
-from cxrbench.training.variants import register_variants
+from cxrbench.training.network import build_network, register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
 
@@ -59,10 +58,9 @@ def audit_network(architecture: str, setting: Setting) -> Facts:
 def capture(
     network: nn.Module, setting: Setting, platform: Platform, channels: int = 1, labels: int = len(FINDINGS)
 ) -> Facts:
-    """Return the facts of ``network``, which is moved to the device and used up.
+    """Return the facts of ``network`` (B x channels x P x P images to B x labels logits), which is used up.
 
-    It maps B x channels x P x P images to B x labels logits. Raises NotCaptured when its forward or backward
-    fails on images of this size.
+    Raises NotCaptured when its forward or backward fails on images of this size.
     """
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()
@@ -80,10 +78,10 @@ def capture(
         with _linears_on_maps(maps), _saved_for_backward(kept, owned), platform.autocast():
             logits = network(images)
             loss = binary_cross_entropy_with_logits(logits, targets)
-        forward = Graph.parse(_hlo([logits]))
+        forward = _graph([logits])
         loss.backward()
         optimizer.step()
-    step = Graph.parse(_hlo(_results(network, optimizer, loss)))
+    step = _graph(_results(network, optimizer, loss))
     return Facts(
         **_graph_counts(step, forward, tuple(images.shape), setting),
         **_layer_counts(network),
@@ -143,10 +141,9 @@ def _results(network: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.T
     return [tensor.detach() for tensor in tensors if tensor.device == loss.device]
 
 
-def _hlo(tensors: list[torch.Tensor]) -> str:
-    """Return the HLO text of pending ``tensors`` (a private function of torch_xla: its version is pinned)."""
-    text: str = torch_xla._XLAC._get_xla_tensors_hlo(tensors)
-    return text
+def _graph(tensors: list[torch.Tensor]) -> Graph:
+    """Return the graph of pending ``tensors`` (the function is private: torch_xla is pinned)."""
+    return Graph.parse(torch_xla._XLAC._get_xla_tensors_hlo(tensors))
 
 
 def _fallbacks() -> str:
@@ -178,14 +175,14 @@ def _one_graph() -> Iterator[None]:
 def _no_standard_error() -> Iterator[None]:
     """Drop what C++ code writes to the standard error stream: torch_xla prints a trace when it refuses."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept = os.dup(2)
     try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
 
 
 def _saved_for_backward(sizes: dict[int, int], owned: list[torch.Tensor]) -> AbstractContextManager[None]:
@@ -231,6 +228,10 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
     """Return the counts of a step's graph and of its forward part on ``images`` of this shape."""
     convolutions, ahead = step.convolutions, forward.convolutions
     macs = sum(product.macs for product in forward.products)
+
+    def share(some: list[Convolution]) -> float:
+        return round(sum(conv.product.macs for conv in some) / macs, 4) if macs else 0.0
+
     narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW]
     depthwise = [conv for conv in ahead if conv.depthwise]
     large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
@@ -248,8 +249,8 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
         "forward_convolutions": len(ahead),
         "depthwise_convolutions": len(depthwise),
         "narrow_convolutions": len(narrow),
-        "depthwise_mac_share": _share(depthwise, macs),
-        "narrow_mac_share": _share(narrow, macs),
+        "depthwise_mac_share": share(depthwise),
+        "narrow_mac_share": share(narrow),
         "kernels": " ".join(map(str, dict.fromkeys(sides))),
         "largest_kernel": max(sides, default=0),
         "large_kernels": sum(side >= LARGE_KERNEL for side in sides),
@@ -259,10 +260,6 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
         "tiles": sum(product.tiles for product in step.products),
         "traffic_unfused_mib_per_image": round(step.unfused_bytes / setting.batch / 2**20, 1),
     }
-
-
-def _share(convolutions: list[Convolution], macs: int) -> float:
-    return round(sum(conv.product.macs for conv in convolutions) / macs, 4) if macs else 0.0
 
 
 def _permutes(forward: Graph, images: tuple[int, ...]) -> int:

@@ -115,22 +115,21 @@ class Graph:
             raise ValueError("not a complete HLO module: its entry computation has no end")
         graph = cls()
         for line in filter(str.strip, entry[1].splitlines()):
-            graph._add(line)
+            match = _LINE.match(line)
+            if match is None:
+                raise ValueError(f"not a line of HLO: {line[:120]}")
+            root, name, result, opcode, rest = match.groups()
+            inside, _, attributes = rest.partition("), ")
+            shapes = ((kind, re.findall(r"\d+", dims)) for kind, dims in _SHAPE.findall(result))
+            graph.instructions[name] = Instruction(
+                name,
+                opcode,
+                shapes=tuple((kind, tuple(map(int, dims))) for kind, dims in shapes),
+                operands=() if opcode == "constant" else tuple(_OPERAND.findall(inside)),
+                attributes=attributes,
+            )
+            graph.root = name if root else graph.root
         return graph
-
-    def _add(self, line: str) -> None:
-        match = _LINE.match(line)
-        if match is None:
-            raise ValueError(f"not a line of HLO: {line[:120]}")
-        root, name, result, opcode, rest = match.groups()
-        inside, _, attributes = rest.partition("), ")
-        shapes = tuple(
-            (kind, tuple(map(int, filter(None, dims.split(","))))) for kind, dims in _SHAPE.findall(result)
-        )
-        operands = () if opcode == "constant" else tuple(_OPERAND.findall(inside))
-        self.instructions[name] = Instruction(name, opcode, shapes, operands, attributes)
-        if root:
-            self.root = name
 
     @cached_property
     def counts(self) -> Counter[str]:

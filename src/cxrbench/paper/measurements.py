@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.compile.audit import KEY, read_audit
-from cxrbench.compile.facts import Setting
-from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES
+from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES, Setting
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, listed

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -35,6 +37,13 @@ def unavailable(name: str) -> str | None:
             return f"{package} is not installed here (run `make setup`)"
     if (found_by := ENTRIES[name].found_by) and not Path(found_by[0]).exists():
         return found_by[1]
+    return None
+
+
+def installed(package: str) -> str | None:
+    """Return the version of an installed package; None where it is not installed."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
     return None
 
 

@@ -1,8 +1,7 @@
 """Environment of Neuron's compiler and runtime, all of it explicit: defaults changed between releases.
 
-Compiler flags, compile cache and rounding are set before torch_xla is imported. Sources: Neuron SDK,
-neuronx-cc API reference (flags); neuron-caching.rst and training-troubleshooting.rst (cache);
-torch-neuron-envvars.rst (variables). Imports no torch.
+Sources: Neuron SDK, neuronx-cc API reference (flags); neuron-caching.rst and training-troubleshooting.rst
+(cache); torch-neuron-envvars.rst (variables). Imports no torch.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from cxrbench.platforms import installed
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
@@ -40,30 +40,22 @@ _RETRY = "--retry_failed_compilation"
 _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.sshfs", "9p")
 
 
-def why_not(platform: str, native: bool) -> str | None:
-    """Return why a Neuron platform cannot run on this machine; None when it can.
-
-    The package torch-neuronx is two products: TorchNeuron (``native``) from version 2.13 on, before it an
-    addition to torch_xla.
-    """
+def why_not(platform: str) -> str | None:
+    """Return why a Neuron platform cannot run on this machine; None when it can."""
     if not any(DEVICES.glob("neuron[0-9]*")):
         return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
     wanted = f"requirements/{platform}.txt, see docs/neuron.md"
-    try:
-        version = metadata.version("torch-neuronx")
-    except metadata.PackageNotFoundError:
+    if (version := installed("torch-neuronx")) is None:
         return f"torch-neuronx is not installed here (install {wanted})"
-    found = re.match(r"(\d+)\.(\d+)", version)
-    installed = found is not None and (int(found[1]), int(found[2])) >= (2, 13)
-    if installed != native:
-        which = "TorchNeuron, for trn2 and trn3" if installed else "the torch_xla one, for trn1"
+    # The package is two products: TorchNeuron from version 2.13 on, before it an addition to torch_xla.
+    torchneuron = tuple(map(int, re.findall(r"\d+", version)[:2])) >= (2, 13)
+    if torchneuron != (platform == "torchneuron"):
+        which = "TorchNeuron, for trn2 and trn3" if torchneuron else "the torch_xla one, for trn1"
         return f"torch-neuronx {version} is {which}; platform {platform} needs the versions in {wanted}"
     return None
 
 
-def unavailable() -> str | None:
-    """Return why platform neuron cannot run on this machine; None when it can."""
-    return why_not("neuron", native=False)
+unavailable = partial(why_not, "neuron")
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
@@ -135,17 +127,12 @@ def check_cache(location: str) -> None:
         return
     if "://" in location:
         raise UserError(f"Neuron compile cache '{location}': use a local folder or an s3:// address")
-    kind = file_system(Path(location))
+    # Of several mounts on one folder the last one counts.
+    mounts = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
+    real = Path(os.path.realpath(location))
+    kind = next((mounts[folder] for folder in (real, *real.parents) if folder in mounts), "unknown")
     if kind in _NETWORK:
         raise UserError(
             f"Neuron compile cache '{location}' lies on a network file system ({kind}), where Neuron's locks "
             f"fail; set NEURON_COMPILE_CACHE_URL to a local folder such as {DEFAULT_CACHE} or to s3://..."
         )
-
-
-def file_system(path: Path) -> str:
-    """Return the type of the file system that holds ``path``, which need not exist yet."""
-    real = Path(os.path.realpath(path))
-    # Of several mounts on one folder the last one counts.
-    mounts = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
-    return next((mounts[folder] for folder in (real, *real.parents) if folder in mounts), "unknown")

@@ -1,7 +1,7 @@
-"""Neuron's command line tools and what they report: ``neuron-ls`` and ``neuron-monitor``. No torch.
+"""What ``neuron-ls`` and ``neuron-monitor`` report. No torch.
 
 The monitor is a side process that prints a JSON object a period (Neuron SDK, neuron-monitor-user-guide.rst);
-its readings are kept, and its death changes nothing.
+its death changes nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections import defaultdict
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from cxrbench.platforms import installed
 from cxrbench.platforms.neuron_settings import TAG, as_found
 
 if TYPE_CHECKING:
@@ -45,16 +47,21 @@ def tool(name: str) -> str | None:
 def describe(kind: str) -> dict[str, Any]:
     """Return device facts for the record. A device is a physical NeuronCore, as in data/prices.csv."""
     chips = _chips()
-    joined = chips[0].get("logical_neuroncore_config", 1) if chips else 1  # what one process holds
-    per_chip = [chip["nc_count"] * joined for chip in chips]
-    memory = chips[0].get("memory_size") if chips else None
+    first = chips[0] if chips else {"nc_count": 0}
+    joined = first.get("logical_neuroncore_config", 1)  # what one process holds
+    cores, memory = first["nc_count"] * joined, first.get("memory_size")
+    driver = None
+    with suppress(OSError):
+        driver = f"aws-neuronx-dkms {_DRIVER.read_text(encoding='utf-8').strip()}"
+    packages = ("neuronx-cc", "torch-neuronx", "libneuronxla")  # together they identify a release
+    sdk = [f"{name} {version}" for name in packages if (version := installed(name))]
     return {
         "device": kind,
-        "device_count": sum(per_chip),
+        "device_count": sum(chip["nc_count"] * joined for chip in chips),
         "devices_per_process": joined,
-        "device_memory_gib": round(memory / per_chip[0] / 2**30, 1) if memory and per_chip[0] else None,
-        "driver": _driver(),
-        "sdk": _packages(),
+        "device_memory_gib": round(memory / cores / 2**30, 1) if memory and cores else None,
+        "driver": driver,
+        "sdk": ", ".join(sdk) or None,
     }
 
 
@@ -80,28 +87,13 @@ def _chips() -> list[dict[str, Any]]:
     return []
 
 
-def _driver() -> str | None:
-    with suppress(OSError):
-        return f"aws-neuronx-dkms {_DRIVER.read_text(encoding='utf-8').strip()}"
-    return None
-
-
-def _packages() -> str | None:
-    """Return the versions of compiler and runtime packages, which identify an SDK release together."""
-    found = []
-    for name in ("neuronx-cc", "torch-neuronx", "libneuronxla"):
-        with suppress(metadata.PackageNotFoundError):
-            found.append(f"{name} {metadata.version(name)}")
-    return ", ".join(found) or None
-
-
 class Monitor:
     """Utilisation per NeuronCore and peak device memory since the object was made."""
 
     def __init__(self) -> None:
         self._reports = self._unreadable = 0
         self._peak_bytes: float | None = None  # of the process that held most
-        self._percent: dict[str, list[float]] = {}  # readings by core
+        self._percent: defaultdict[str, list[float]] = defaultdict(list)  # readings by core
         self._process: subprocess.Popen[str] | None = None
         self._absent = "neuron-monitor is not installed"
         if program := tool("neuron-monitor"):
@@ -138,14 +130,13 @@ class Monitor:
 
     def _take(self, report: dict[str, Any]) -> None:
         for runtime in report.get("neuron_runtime_data", ()):
-            metrics = runtime.get("report") or {}
-            used = (metrics.get("memory_used") or {}).get("neuron_runtime_used_bytes") or {}
-            if (held := _number(used.get("neuron_device"))) is not None:
+            held = _inside(runtime, "report", "memory_used", "neuron_runtime_used_bytes", "neuron_device")
+            if (held := _number(held)) is not None:
                 self._peak_bytes = max(held, self._peak_bytes or 0.0)
-            cores = (metrics.get("neuroncore_counters") or {}).get("neuroncores_in_use") or {}
+            cores = _inside(runtime, "report", "neuroncore_counters", "neuroncores_in_use")
             for core, counters in cores.items():
-                if (percent := _number((counters or {}).get("neuroncore_utilization"))) is not None:
-                    self._percent.setdefault(core, []).append(percent)
+                if (percent := _number(_inside(counters, "neuroncore_utilization"))) is not None:
+                    self._percent[core].append(percent)
 
     def peak_memory_mib(self) -> float | None:
         """Return the most device memory that one process held; None when nothing was read."""
@@ -161,8 +152,7 @@ class Monitor:
             "neuron_monitor_reports": self._reports,
             "neuron_monitor_unreadable": self._unreadable,
             "neuroncore_utilization_percent": {
-                core: round(sum(readings) / len(readings), 2)
-                for core, readings in sorted(self._percent.items())
+                core: round(fmean(readings), 2) for core, readings in sorted(self._percent.items())
             },
         }
 
@@ -176,6 +166,13 @@ class Monitor:
                 self._process.kill()
             self._reader.join(timeout=5)
             self._config.unlink(missing_ok=True)
+
+
+def _inside(value: Any, *keys: str) -> Any:
+    """Return what lies in nested dictionaries, any of which may be null or missing."""
+    for key in keys:
+        value = (value or {}).get(key)
+    return {} if value is None else value
 
 
 def _number(value: Any) -> float | None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from cxrbench.platforms.neuron_settings import RUNTIME, why_not
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 
-
-def unavailable() -> str | None:
-    """Return why platform torchneuron cannot run on this machine; None when it can."""
-    return why_not("torchneuron", native=True)
+unavailable = partial(why_not, "torchneuron")
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:

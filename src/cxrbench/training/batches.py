@@ -45,26 +45,22 @@ class Batches:
         """
         starts = range(0, len(rows), size)
 
-        def host_part(start: int) -> tuple[torch.Tensor, torch.Tensor | None, int]:
+        def host_part(start: int) -> tuple[torch.Tensor, torch.Tensor, int]:
             some = rows[start : start + size]
             picked = np.concatenate([some, np.repeat(some[:1], size - len(some))])
-            pixels = None if self.resident else torch.from_numpy(self._packed.images[picked])
-            return torch.from_numpy(picked), pixels, len(some)
+            wanted = picked if self.resident else self._packed.images[picked]
+            return torch.from_numpy(picked), torch.from_numpy(wanted), len(some)
 
         parts = map(host_part, starts) if self.resident else _read_ahead(host_part, starts)
-        for start, (picked, pixels, valid) in zip(starts, parts, strict=True):
-            images = self._gather(picked, pixels).float()
+        for start, (picked, wanted, valid) in zip(starts, parts, strict=True):
+            moved = self._platform.to_device(wanted)
+            images = (self._images.index_select(0, moved) if self.resident else moved).float()
             if parameters is not None:
                 drawn = torch.from_numpy(parameters[start : start + size])
                 images = augment.apply(images, self._platform.to_device(drawn))
             images = (images / 255 - self._mean) / self._std
             labels = self._platform.to_device(self._labels[picked])
             yield Batch(self._platform.layout(images.unsqueeze(1)), labels, valid)
-
-    def _gather(self, picked: torch.Tensor, pixels: torch.Tensor | None) -> torch.Tensor:
-        if pixels is None:
-            return self._images.index_select(0, self._platform.to_device(picked))
-        return self._platform.to_device(pixels)
 
 
 def _read_ahead(make: Callable[[int], Any], starts: Iterable[int]) -> Iterator[Any]:

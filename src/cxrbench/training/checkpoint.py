@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 
 from cxrbench.evidence.record import EpochStats, Timing
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import sha256_file, written_aside
+from cxrbench.study.files import sha256_file, synced, written_aside
 from cxrbench.training.job import checkpoints
 
 _KEEP = 2
@@ -29,8 +28,8 @@ class Progress(BaseModel):
     epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
     steady_images: int = 0
     steady_seconds: float = 0.0
-    core_seconds: float = 0.0  # of the machine while whole epochs were trained, or the rest of one
-    others_seconds: float = 0.0  # the part of them that other processes used
+    core_seconds: float = 0.0  # of the machine, while epochs were trained to their end
+    others_seconds: float = 0.0  # used by other processes
 
     @property
     def images_per_second(self) -> float | None:
@@ -40,29 +39,19 @@ class Progress(BaseModel):
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write ``state`` as the checkpoint after ``step`` optimizer steps and drop all but the last two."""
-    folder.mkdir(parents=True, exist_ok=True)
     with written_aside(folder / "new.pt") as aside:
-        _write(state, aside)
+        try:
+            with open(aside, "wb") as file:
+                torch.save(state, file)
+        except RuntimeError as error:  # torch's "unexpected pos", raised while it handles the OSError
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         digest = sha256_file(aside)[:16]
     final = folder / f"step{step:09d}-{digest}.pt"
     (folder / "new.pt").rename(final)
-    handle = os.open(folder, os.O_RDONLY)
-    os.fsync(handle)  # the name must survive a power cut before the older ones go
-    os.close(handle)
+    synced(folder)  # the name must survive a power cut before the older ones go
     for _, old in checkpoints(folder)[_KEEP:]:
         old.unlink()
     return final
-
-
-def _write(state: dict[str, Any], path: Path) -> None:
-    """Write ``state`` to the disk itself; raises the OSError of a write that the system refused."""
-    with open(path, "wb") as file:
-        try:
-            torch.save(state, file)
-        except RuntimeError as error:  # torch's "unexpected pos", raised while it handles the OSError
-            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def load(folder: Path, identity: dict[str, str], report: Callable[[str], None]) -> dict[str, Any] | None:

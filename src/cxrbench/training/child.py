@@ -1,8 +1,6 @@
-"""The trainer process: ``python -m cxrbench.training.child JOB.json``. Its runner survives its death.
+"""The trainer process: ``python -m cxrbench.training.child JOB.json``.
 
-A job of several processes runs this module again under torchrun, and ends as the first of them did: with the
-same exit code or by the same signal. So a runner treats one process and many alike.
-
+For several processes it runs itself again under torchrun, and ends as the first of them did.
 Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
 78 the user's mistake or the machine's trouble; 1 a failure that the last lines of its output explain.
 """
@@ -18,8 +16,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -29,38 +25,44 @@ STARTED = time.monotonic()  # before the slow imports: they are part of the set-
 from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
-from cxrbench.training.family import die_with_parent  # noqa: E402
+from cxrbench.training import host  # noqa: E402
 from cxrbench.training.job import INTERRUPTED, REFUSED, Job, event  # noqa: E402
 
 if TYPE_CHECKING:
     import numpy as np
 
     from cxrbench.datasets.packed import Packed
-    from cxrbench.platforms.base import Platform
 
+_PDEATHSIG = 1  # prctl(2): be killed when the parent process dies, so that no orphan trains on
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
 _stop = False
 
 
 def main(path: str, *options: str) -> int:
-    """Train the job in ``path`` and return the exit code.
-
-    ``--trial``: only run every graph of the cell, in a few steps. ``--worker``: be one of several processes.
-    """
+    """Train the job in ``path``, return the exit code. ``--worker``: as one of several processes."""
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     if job.limits.processes > 1 and WORKER not in options:
         return _torchrun(job.limits.processes, path, *options, WORKER)
-    if TRIAL in options:
-        return report_failures(lambda: try_graphs(job))
-    die_with_parent()
-    signal.signal(signal.SIGTERM, _ask_to_stop)
+    if TRIAL not in options:
+        _obey_runner(job)
+    return report_failures(lambda: train(job, trial=TRIAL in options))
+
+
+def _obey_runner(job: Job) -> None:
+    """End with the runner, stop when it asks, and keep to the job's limit of memory."""
+
+    def ask_to_stop(signum: int, frame: FrameType | None) -> None:
+        global _stop
+        _stop = True
+
+    host.prctl(_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
     if job.limits.memory_gib is not None:
         limit = int(job.limits.memory_gib * 2**30)
         # Data, not address space: libraries map far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    return report_failures(lambda: train(job))
 
 
 def _torchrun(processes: int, *words: str) -> int:
@@ -69,7 +71,7 @@ def _torchrun(processes: int, *words: str) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    die_with_parent()
+    host.prctl(_PDEATHSIG, signal.SIGKILL)
     try:
         run.main(["--standalone", f"--nproc-per-node={processes}", "-m", "cxrbench.training.child", *words])
     except SignalException as error:  # torchrun was asked to stop, and has stopped its processes
@@ -90,38 +92,45 @@ def report_failures(work: Callable[[], None]) -> int:
         return REFUSED
     try:
         work()
+        return 0
     except Interrupted:
-        event("interrupted")
-        return INTERRUPTED
+        name, message, code = "interrupted", "", INTERRUPTED
     except UserError as error:
-        event("refused", message=str(error))
-        return REFUSED
+        name, message, code = "refused", str(error), REFUSED
     except Diverged as error:
-        event("diverged", message=str(error))
-        return 1
+        name, message, code = "diverged", str(error), 1
     except Exception as error:
         traceback.print_exc(file=sys.stdout)
+        name, message, code = "failed", "".join(traceback.format_exception_only(error))[:2000], 1
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM):  # no network's doing
             refusal = explained(error) or f"the system refused: {error}; mend that, then run this again"
-            event("refused", message=str(refusal))
-            return REFUSED
-        event("failed", message="".join(traceback.format_exception_only(error))[:2000])
-        return 1
-    return 0
+            name, message, code = "refused", str(refusal), REFUSED
+    event(name, message=message)
+    return code
 
 
-def train(job: Job) -> None:
-    """Set up and train; leave predictions.parquet in the work folder and report the facts."""
+def train(job: Job, trial: bool = False) -> None:
+    """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
+    from cxrbench import platforms
+    from cxrbench.datasets.packed import read_packed
     from cxrbench.training.loop import Trainer
+    from cxrbench.training.steps import run_trial
 
-    packed, platform = _load(job)
+    event("phase", phase="setup")
+    packed, recipe = read_packed(job.packed), job.recipe
+    platform = platforms.load(job.platform, recipe.threads, recipe.precision, recipe.compiler)
+    if trial:
+        event("phase", phase="compile")
+        return run_trial(job, packed, platform)
     dataset = {
         "manifest": sha256_file(job.packed / "manifest.json"),
         **{key: packed.manifest[key] for key in ("packed", "images", "patients", "positive_images")},
     }
     if platform.rank == 0:
         packed.check_sums()
-    event("facts", dataset=dataset, versions=_versions(), device=platform.describe())
+    versions = {name: platforms.installed(name) for name in _VERSIONS}
+    event("facts", versions={"python": python_platform.python_version(), **versions})
+    event("facts", dataset=dataset, device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters)
@@ -131,26 +140,6 @@ def train(job: Job) -> None:
     if platform.rank == 0:
         _write_predictions(job, packed, scores)
     trainer.report_facts()
-
-
-def try_graphs(job: Job) -> None:
-    """Run every graph of the cell once; keep nothing."""
-    from cxrbench.training.steps import run_trial
-
-    packed, platform = _load(job)
-    event("phase", phase="compile")
-    run_trial(job, packed, platform)
-
-
-def _load(job: Job) -> tuple[Packed, Platform]:
-    from cxrbench import platforms
-    from cxrbench.datasets.packed import read_packed
-
-    event("phase", phase="setup")
-    recipe = job.recipe
-    return read_packed(job.packed), platforms.load(
-        job.platform, recipe.threads, recipe.precision, recipe.compiler
-    )
 
 
 def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
@@ -167,20 +156,6 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
         part = packed.index.iloc[rows][identity]
         parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
     write_predictions(job.work / PREDICTIONS, pd.concat(parts, ignore_index=True))
-
-
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"python": python_platform.python_version()}
-    for name in _VERSIONS:
-        versions[name] = None
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
-
-
-def _ask_to_stop(signum: int, frame: FrameType | None) -> None:
-    global _stop
-    _stop = True
 
 
 if __name__ == "__main__":

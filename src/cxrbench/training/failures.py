@@ -19,42 +19,33 @@ class Diagnosis(NamedTuple):
     remedy: str = ""  # what to do where the machine is the cause: not the network, nor the platform
 
 
-class Pattern(NamedTuple):
-    """An entry of failures.toml, which says what the fields mean."""
-
-    status: Status | None
-    kind: str
-    regex: str
-    source: str
-    remedy: str
-    weak: bool
-
-
-def _pattern(entry: dict[str, Any]) -> Pattern:
-    status, remedy, weak = entry.get("status"), entry.get("remedy", ""), entry.get("weak", False)
-    regex = _runtime_codes(**entry["runtime"]) if "runtime" in entry else "|".join(entry["lines"])
-    return Pattern(status, entry["kind"], regex, entry["source"], remedy, weak)
-
-
 def _runtime_codes(names: str, numbers: str) -> str:
     """Match status codes of Neuron's runtime by name and, after a call that is no load, by number."""
     call = rf"(?:nrt_(?!load)\w+:?|execute the model) status=(?:{numbers})\b"
     return rf"\b(?P<name>NRT_(?:{names}))\b|(?P<call>{call})"
 
 
-_TABLE = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-PATTERNS = tuple(map(_pattern, tomllib.loads(_TABLE)["pattern"]))
+def _patterns(weak: bool) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
+    """Return the strong or the weak entries of failures.toml, with their regular expressions."""
+    entries = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["pattern"]
+    return [
+        (re.compile("|".join(entry.get("lines") or [_runtime_codes(**entry["runtime"])])), entry)
+        for entry in entries
+        if entry.get("weak", False) == weak
+    ]
+
+
+_STRONG_AND_WEAK = _patterns(weak=False), _patterns(weak=True)
 
 
 def classify(log: str) -> Diagnosis | None:
     """Return the meaning of the last known pattern in a trainer's log, or None."""
-    for weak in (False, True):
-        patterns = [pattern for pattern in PATTERNS if pattern.weak == weak]
+    for patterns in _STRONG_AND_WEAK:
         for line in reversed(log.splitlines()):
-            for pattern in patterns:
-                if match := re.search(pattern.regex, line):
-                    code = next(filter(None, match.groupdict().values()), None)
-                    return Diagnosis(pattern.status, pattern.kind, code or normalise(line), pattern.remedy)
+            for regex, entry in patterns:
+                if match := regex.search(line):
+                    code = next(filter(None, match.groupdict().values()), None) or normalise(line)
+                    return Diagnosis(entry.get("status"), entry["kind"], code, entry.get("remedy", ""))
     return None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,16 +36,17 @@ def folder_name() -> str:
     return "-".join(re.findall(r"[a-z0-9]+", f"{cpu_name()} {cores()} cores".lower()))
 
 
-def memory_gib() -> float:
-    """Return the memory of the machine in GiB."""
-    return round(psutil.virtual_memory().total / 2**30, 1)
-
-
 def out_of_memory_kills() -> int:
     """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
     with suppress(OSError, ValueError, KeyError):
         return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
     return 0
+
+
+def prctl(option: int, value: int) -> None:
+    """Call Linux's prctl(2); other systems have none."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def operating_system() -> str:
@@ -107,11 +110,16 @@ def commit() -> tuple[str, bool]:
         return "unknown", True
 
 
+def now() -> str:
+    """Return the time as records have it: UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def measured_now() -> dict[str, Any]:
     """Return when a measurement is made, at which commit and with which libraries."""
     head, dirty = commit()
     return {
-        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        "measured": now(),
         "commit": head,
         "dirty": dirty,
         "versions": {name: metadata.version(name) for name in ("torch", "timm")},

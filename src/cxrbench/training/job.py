@@ -12,15 +12,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import BaseModel, ConfigDict
 
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
+from cxrbench.training.host import now
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
@@ -28,7 +28,7 @@ PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeede
 REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
 _FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
 _LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
-_CRASHED = "crashed.json"  # in the work folder: its state has led to a record
+CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
 
 
 class Job(BaseModel):
@@ -61,25 +61,31 @@ class Job(BaseModel):
         """The cell that this job trains."""
         return Cell(self.dataset, self.architecture, self.platform, self.seed)
 
-    def keep_as_crashed(self) -> None:
-        """Keep the work folder for inspection; the next training of the cell removes it and starts anew."""
-        self.attempts.rename(self.work / _CRASHED)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the work folder, without what a recorded crash left; UserError names another holder."""
         self.work.mkdir(parents=True, exist_ok=True)
-        with _locked(self.work.with_name(f"{self.work.name}.lock"), self.cell):
-            if (self.work / _CRASHED).exists():
+        path, host = self.work.with_name(f"{self.work.name}.lock"), socket.gethostname()
+        file = _lock(path, host, self.cell)
+        try:
+            with suppress(OSError):  # a full disk: the lock holds without its holder's name
+                file.truncate(0)
+                who = f"process {os.getpid()} on {host} has been training it since {now()}"
+                file.write(f"{who} (to stop it: kill {os.getpid()})")
+                file.flush()
+            if (self.work / CRASHED).exists():
                 shutil.rmtree(self.work)
                 self.work.mkdir()
             yield
+        finally:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.close()
 
 
-@contextmanager
-def _locked(path: Path, cell: Cell) -> Iterator[None]:
-    """Hold the lock file ``path``, which names its holder and is removed in the end."""
-    host, deadline = socket.gethostname(), time.monotonic() + _LEASE
+def _lock(path: Path, host: str, cell: Cell) -> TextIO:
+    """Return the lock file ``path``, held; wait for a holder on another host, which may be lost."""
+    deadline = time.monotonic() + _LEASE
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -97,24 +103,8 @@ def _locked(path: Path, cell: Cell) -> Iterator[None]:
             print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
         with suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                break
+                return file
         file.close()  # the last holder removed it after it was opened here
-    try:
-        with suppress(OSError):  # a full disk: the lock holds without its holder's name
-            file.truncate(0)
-            who = f"process {os.getpid()} on {host} has been training it since {now()}"
-            file.write(f"{who} (to stop it: kill {os.getpid()})")
-            file.flush()
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        with suppress(OSError):
-            file.close()
-
-
-def now() -> str:
-    """Return the time as records have it: UTC, whole seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def event(name: str, **values: Any) -> None:

@@ -160,7 +160,8 @@ class Trainer:
         """Report, save or stop between steps. Processes vote, because saving and stopping involve all."""
         if self.platform.compiles_graphs and self.clock.steps == _COMPILED_STEPS:
             event("phase", phase="train")
-        if self.clock.due() or self.clock.steps == 1:  # the first: a sign of progress
+        since = self.platform.clock() - self.clock.last
+        if since >= _REPORT_SECONDS or self.clock.steps == 1:  # the first: a sign of progress
             self.clock.read()
             self._report_progress()
         if self.progress.step % self.platform.steps_between_votes:
@@ -351,10 +352,6 @@ class _Clock:
     def restart(self) -> None:
         """Leave out the time since the last reading."""
         self.last = self.platform.clock()
-
-    def due(self) -> bool:
-        """Whether it is time to report progress."""
-        return self.platform.clock() - self.last >= _REPORT_SECONDS
 
     def read(self) -> None:
         """Add the time since the last reading to the epoch's and the cell's."""

@@ -1,18 +1,38 @@
-"""The timm network of a cell, its optimizer and its schedule, as the recipe says."""
+"""The timm network of a cell, its schedule and its average, as the recipe says."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import timm
 import torch
+from timm.models import register_model
 from torch import nn
 
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError, nearest
-from cxrbench.training.variants import register_variants
+
+# timm chooses ConvNeXt's ``conv_mlp`` by size: atto to nano have 1x1 convolutions, tiny and larger Linear
+# layers. These are the same size with the other kind, which tells the two apart.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "convnext_pico_linear_mlp": ("convnext_pico", {"conv_mlp": False}),
+    "convnext_nano_linear_mlp": ("convnext_nano", {"conv_mlp": False}),
+    "convnext_tiny_conv_mlp": ("convnext_tiny", {"conv_mlp": True}),
+    "convnext_small_conv_mlp": ("convnext_small", {"conv_mlp": True}),
+    "convnext_base_conv_mlp": ("convnext_base", {"conv_mlp": True}),
+}
+
+
+def register_variants() -> None:
+    """Register :data:`VARIANTS` with timm; does nothing the second time."""
+    for name, (base, options) in VARIANTS.items():
+        if not timm.is_model(name):
+            entry: Any = partial(timm.model_entrypoint(base), **options)
+            entry.__name__, entry.__module__ = name, __name__
+            register_model(entry)
 
 
 def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.ndarray) -> nn.Module:

@@ -1,21 +1,36 @@
-"""Where each cell's evidence comes from: trained here (or on this study's cluster), recorded, or nowhere."""
+"""Where each cell's evidence comes from, and what the job that trains a cell asks of a cluster. No torch.
+
+The time of a job is twice what the longest recorded run of the same dataset, architecture and platform
+took, counted per epoch; four times that of the nearest run where there is none of the same; and
+``limits.hours`` where nothing of its platform is recorded. Ten minutes are added for starting. A retry asks
+for twice the time of the attempt before: what ran out of time goes on from its checkpoint.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from cxrbench import platforms
 from cxrbench.datasets.packed import data_present
+from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Study
+from cxrbench.study.config import Cluster, Study
 from cxrbench.study.errors import UserError, nearest, suggestion
+from cxrbench.study.platform_names import ACCELERATED
 
 _SHOWN = 3  # unknown names in one message
 ARCHITECTURES = Path(__file__).parent / "architectures.txt"  # of the locked timm, and our variants
+START_MINUTES = 10.0  # for the node, the environment, the data and the end of a trainer
+# Margins over the time of recorded runs on the same platform, by what they share with the cell.
+NEAREST = ((2.0, ("dataset", "architecture")), (4.0, ("dataset",)), (4.0, ("architecture",)), (4.0, ()))
+MEMORY_MARGIN, MEMORY_BASE_GIB = 1.5, 2.0  # over the recorded peak; for runner, Snakemake and srun
+DEFAULT_MEMORY_GIB = 8.0
 
 
 def must_be_architectures(
@@ -39,7 +54,7 @@ def must_be_architectures(
 
 
 class Plan:
-    """Which cells of a study are trained here, decided without importing torch.
+    """Which cells of a study are trained here.
 
     With ``cluster`` in the study, "here" is its nodes: their platforms count and not those of the machine
     that reads the graph, which need have no accelerator. They share the machine's disk.
@@ -97,3 +112,77 @@ class Plan:
                 why = f"no {part} '{value}'{suggestion(str(value), known)}"
                 break
         raise UserError(f"the study has no cell {cell}: it has {why}; add it to 'cells' in the config")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What one job asks for. Texts are empty where the scheduler's default is meant."""
+
+    cores: int
+    memory_mib: int
+    minutes: int
+    partition: str
+    gres: str
+    extra: str
+
+
+class JobNeeds:
+    """What the cells of ``study`` ask of its cluster, from the recorded runs in ``store``."""
+
+    def __init__(self, study: Study, store: EvidenceStore) -> None:
+        self.study = study
+        self.cluster = study.cluster or Cluster(platforms=["cpu"])
+        self.of = cache(self._of)
+        self._recorded = cache(store.records)
+
+    def python(self, platform: str) -> str:
+        """Return the interpreter that trains ``platform``: Neuron has environments of its own."""
+        return self.cluster.python.get(platform, "python")
+
+    def _of(self, cell: Cell, attempt: int = 1) -> Needs:
+        """Return the needs of ``cell``'s job at its ``attempt``-th start, counted from one."""
+        longest = 60 * self.study.limits.hours + START_MINUTES  # its runner ends it by then
+        processes = self.study.limits.processes
+        return Needs(
+            cores=self.study.recipe(cell.dataset).threads * processes,
+            memory_mib=math.ceil(1024 * self._memory_gib(cell)),
+            minutes=math.ceil(min(longest, self._minutes(cell) * 2 ** (attempt - 1))),
+            partition=self.cluster.partitions.get(cell.platform, ""),
+            gres=self.cluster.gres.get(cell.platform, "").format(processes=processes),
+            extra="--exclusive" if self.cluster.exclusive else "",
+        )
+
+    def _runs(self, cell: Cell, shared: tuple[str, ...]) -> list[Record]:
+        """Return the finished runs on the platform of ``cell`` that share these parts of its name."""
+        return [
+            run
+            for other, run in self._recorded().items()
+            if all(getattr(other, part) == getattr(cell, part) for part in ("platform", *shared))
+            and (run.status == "ok" and run.history)
+        ]
+
+    def _minutes(self, cell: Cell) -> float:
+        """Return the minutes of a first attempt, the margin and the time to start included."""
+        epochs = self.study.recipe(cell.dataset).epochs
+        for margin, shared in NEAREST:
+            if runs := self._runs(cell, shared):
+                return START_MINUTES + margin * max(_seconds(run, epochs) for run in runs) / 60
+        return START_MINUTES + 60 * self.study.limits.hours
+
+    def _memory_gib(self, cell: Cell) -> float:
+        """Return the host memory. An accelerator's recorded peak is that of its device."""
+        limit = self.study.limits.memory_gib
+        if limit is not None:
+            return limit * self.study.limits.processes + MEMORY_BASE_GIB
+        stated = self.cluster.memory_gib.get(cell.platform, DEFAULT_MEMORY_GIB)
+        if cell.platform in ACCELERATED:
+            return stated
+        runs = self._runs(cell, ("dataset", "architecture"))
+        peaks = [run.peak_memory_mib for run in runs if run.peak_memory_mib is not None]
+        return MEMORY_BASE_GIB + MEMORY_MARGIN * max(peaks) / 1024 if peaks else stated
+
+
+def _seconds(run: Record, epochs: int) -> float:
+    """Return how long ``run`` would have taken with so many ``epochs``."""
+    once = run.timing.setup_seconds + run.timing.compile_seconds
+    return once + (run.timing.total_seconds - once) * epochs / len(run.history)

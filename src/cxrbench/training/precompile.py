@@ -30,10 +30,9 @@ _TOTALS = {"graphs": "graphs", "succeeded": "successful compilations", "failed":
 def precompile(job: Job) -> dict[str, Any]:
     """Compile the graphs of ``job``'s cell; write and return work/precompile.json.
 
-    Keys: ``seconds`` (wall time, of earlier tries too: all are paid), ``graphs``, ``succeeded``, ``failed``
-    (of the last try that had new graphs; None when none had). A graph that does not compile is no error
-    here: training fails at it again and records why.
-    UserError when the platform, the tool or the trial is missing or wrong, or when no graph was tried.
+    Keys: ``seconds`` (wall time of all tries), ``graphs``, ``succeeded``, ``failed`` (of the last try with
+    new graphs, else None). UserError when platform, tool or trial is missing or wrong, or no graph was tried;
+    a graph that does not compile is no error: training fails at it again and records why.
     """
     if job.platform != "neuron":
         raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
@@ -45,27 +44,24 @@ def precompile(job: Job) -> dict[str, Any]:
     environment = retries | os.environ | settings | trainer_environment(job)
     if shutil.which(TOOL, path=environment["PATH"]) is None:
         raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
-    with job.locked():
-        return _compile(job, environment)
-
-
-def _compile(job: Job, environment: dict[str, str]) -> dict[str, Any]:
-    """Run Neuron's tool on a trial of ``job`` and keep its counts."""
+    log, kept = job.work / "precompile.log", job.work / PRECOMPILED
     trial = job.model_copy(update={"work": job.work / "trial"})
-    shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
-    log, kept, started = job.work / "precompile.log", job.work / PRECOMPILED, time.monotonic()
-    command = [TOOL, *trainer_command(trial, TRIAL)]
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False)
-    output = log.read_text(encoding="utf-8", errors="replace")
-    before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
-    printed = _totals(output)
-    result = {
-        "seconds": round(before["seconds"] + time.monotonic() - started, 1),
-        **{name: before.get(name) if count is None else count for name, count in printed.items()},
-    }
-    write_json(kept, result)
-    shutil.rmtree(trial.work)
+    with job.locked():
+        started = time.monotonic()
+        shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
+        command = [TOOL, *trainer_command(trial, TRIAL)]
+        with log.open("w", encoding="utf-8") as file:
+            done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        output = log.read_text(encoding="utf-8", errors="replace")
+        before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
+        totals = {name: re.findall(rf"Total {words}: (\d+)", output) for name, words in _TOTALS.items()}
+        printed = {name: int(found[-1]) if found else None for name, found in totals.items()}
+        result = {
+            "seconds": round(before["seconds"] + time.monotonic() - started, 1),
+            **{name: before.get(name) if count is None else count for name, count in printed.items()},
+        }
+        write_json(kept, result)
+        shutil.rmtree(trial.work)
     if reason := _reason(done.returncode, output, printed["graphs"]):
         raise UserError(f"{job.cell}: {reason} (see {log})")
     return result
@@ -89,9 +85,3 @@ def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
             f"graphs in the cache; free host memory or run `{TOOL} --command clear-locks`, then try again"
         )
     return None
-
-
-def _totals(log: str) -> dict[str, int | None]:
-    """Return the counts that the tool prints at its end; None for those that it did not print."""
-    printed = {name: re.findall(rf"Total {words}: (\d+)", log) for name, words in _TOTALS.items()}
-    return {name: int(found[-1]) if found else None for name, found in printed.items()}

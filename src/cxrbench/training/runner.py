@@ -15,7 +15,9 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+import psutil
 
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.study.cores import cores
@@ -23,7 +25,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, write_json, written_aside
 from cxrbench.training import host
 from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
-from cxrbench.training.job import PRECOMPILED, Job, checkpoints, now
+from cxrbench.training.job import CRASHED, PRECOMPILED, Job, checkpoints
 from cxrbench.training.start import Ending, Start, start_trainer
 
 _LAST_LINES = 20
@@ -56,7 +58,7 @@ class _Attempts:
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            return cls(now(), *host.commit())
+            return cls(host.now(), *host.commit())
 
     def begin(self, job: Job) -> Job:
         """Count a start; return its job, with more frequent checkpoints where earlier ones saved nothing."""
@@ -87,7 +89,7 @@ def run(job: Job, target: Path) -> Record:
             _check_writable(target)
             record = _train(job, target)
             if record.status == "crashed":
-                job.keep_as_crashed()
+                job.attempts.rename(job.work / CRASHED)
             else:
                 shutil.rmtree(job.work, ignore_errors=True)
             return record
@@ -97,8 +99,8 @@ def run(job: Job, target: Path) -> Record:
 
 def _train(job: Job, target: Path) -> Record:
     """Start the trainer until it ends in a result."""
-    attempts = _Attempts.read(job.attempts)
-    while True:
+    attempts, outcome = _Attempts.read(job.attempts), None
+    while outcome is None:
         tried = attempts.begin(job)
         write_json(job.attempts, vars(attempts))  # now: this process may be killed too
         began = time.monotonic()
@@ -108,8 +110,7 @@ def _train(job: Job, target: Path) -> Record:
             outcome = _outcome(tried, start, attempts)
         finally:
             write_json(job.attempts, vars(attempts))
-        if outcome:
-            return _write_evidence(tried, start, attempts, *outcome, target)
+    return _write_evidence(tried, start, attempts, *outcome, target)
 
 
 def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failure | None] | None:
@@ -184,9 +185,13 @@ def _write_evidence(
 ) -> Record:
     """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
     facts = start.facts
-    if status != "ok" or attempts.count > 1:
-        _charge_lost_time(facts, attempts)
-    _charge_precompilation(job, facts)
+    if status != "ok" or attempts.count > 1:  # what no trainer reported, to the phase in which one died
+        reported = sum(facts.get("timing", {}).get(f"{phase}_seconds", 0.0) for phase in get_args(Phase))
+        _charge(facts, attempts.lost_in, max(0.0, attempts.seconds - reported))
+    if (precompiled := job.work / PRECOMPILED).exists():  # before the first attempt: paid for too
+        done = json.loads(precompiled.read_text(encoding="utf-8"))
+        facts.setdefault("platform", {})["precompile"] = done
+        _charge(facts, "compile", done["seconds"])
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
         log_file.write_text(_publishable(job), encoding="utf-8", newline="\n")
@@ -202,7 +207,7 @@ def _write_evidence(
             commit=attempts.commit,
             dirty=attempts.dirty,
             started=attempts.started,
-            ended=now(),
+            ended=host.now(),
             attempts=attempts.count,
             host=_host(job, facts.pop("device", {"device": job.platform, "device_count": 0})),
             versions=facts.pop("versions", {}),
@@ -219,22 +224,10 @@ def _write_evidence(
     return record
 
 
-def _charge_lost_time(facts: dict[str, Any], attempts: _Attempts) -> None:
-    """Charge the seconds that no trainer reported to the phase in which one died."""
+def _charge(facts: dict[str, Any], phase: Phase, seconds: float) -> None:
+    """Add ``seconds`` to those of a phase in the record's facts."""
     timing = facts.setdefault("timing", {})
-    reported = sum(timing.get(f"{phase}_seconds", 0.0) for phase in ("setup", "compile", "train", "evaluate"))
-    name = f"{attempts.lost_in}_seconds"
-    timing[name] = timing.get(name, 0.0) + max(0.0, attempts.seconds - reported)
-
-
-def _charge_precompilation(job: Job, facts: dict[str, Any]) -> None:
-    """Add the seconds of `cxrbench precompile` before the first attempt: they are paid for too."""
-    path = job.work / PRECOMPILED
-    if path.exists():
-        done = json.loads(path.read_text(encoding="utf-8"))
-        facts.setdefault("platform", {})["precompile"] = done
-        timing = facts.setdefault("timing", {})
-        timing["compile_seconds"] = timing.get("compile_seconds", 0.0) + done["seconds"]
+    timing[f"{phase}_seconds"] = timing.get(f"{phase}_seconds", 0.0) + seconds
 
 
 def _host(job: Job, device: dict[str, Any]) -> Host:
@@ -246,7 +239,7 @@ def _host(job: Job, device: dict[str, Any]) -> Host:
         cpu=host.cpu_name(),
         cores=cores(),
         cores_used=min(job.recipe.threads * job.limits.processes, cores()),
-        memory_gib=host.memory_gib(),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=host.operating_system(),
         instance=host.instance_type(),
     )

@@ -1,4 +1,8 @@
-"""One start of the trainer as a child process: what it reports, how it is stopped, how it ends."""
+"""One start of the trainer as a child process: what it reports, how it is stopped, how it ends.
+
+While it runs, the kernel hands orphans, such as compilers whose process was killed, to its runner
+(prctl(2), PR_SET_CHILD_SUBREAPER): all that it started is a descendant of the runner.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from io import FileIO
@@ -17,16 +23,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TimeRemainingColumn
 
 from cxrbench.evidence.record import LOG, Phase
 from cxrbench.study.files import write_text
-from cxrbench.training import family, host
+from cxrbench.training import host
 from cxrbench.training.job import Job, parse_events
-from cxrbench.training.spot_notice import watching
 
+_CHILD_SUBREAPER = 36
+_ROUNDS, _PAUSE = 100, 0.05  # a process may start another one while it is being killed; seconds
 _LINE_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
+# Amazon EC2 User Guide, "Spot Instance interruption notices": two minutes ahead, to be asked every 5 s.
+_METADATA, _METADATA_VARIABLE = "http://169.254.169.254", "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+_NOTICE_SECONDS, _TIMEOUT_SECONDS = 5.0, 2.0
+
+Child = subprocess.Popen[bytes]
+Call = Callable[[], None]
 
 
 class Ending(StrEnum):
@@ -101,7 +115,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     with (
         open(job.work / LOG, "ab", buffering=0) as log,
         _Display(str(job.cell)) as display,
-        family.adopted() as kill,
+        _adopted() as kill,
         subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -111,10 +125,11 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
             start_new_session=True,  # Ctrl-C must reach the trainer only through us
         ) as child,
         _stops(child, kill, start) as stop,
-        watching(job.limits.spot_notice, stop),
         ThreadPoolExecutor(1) as thread,
     ):
         start.log_from = log.seek(0, os.SEEK_END)
+        if job.limits.spot_notice:
+            threading.Thread(target=_watch_for_notice, args=(child, stop), daemon=True).start()
         reading = thread.submit(_read, child, start, display, log, stop)
         try:
             child.wait(max(0.0, job.limits.hours * 3600 - seconds_before))
@@ -127,9 +142,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     return start
 
 
-def _read(
-    child: subprocess.Popen[bytes], start: Start, display: _Display, log: FileIO, stop: Callable[[], None]
-) -> None:
+def _read(child: Child, start: Start, display: _Display, log: FileIO, stop: Call) -> None:
     """Take in the trainer's events and append its other output to the log, on a thread of its own.
 
     The main thread must not block here: a signal that another thread receives would not be handled.
@@ -138,7 +151,18 @@ def _read(
     for line in child.stdout:
         events, texts = parse_events(line.decode(errors="backslashreplace"))
         for event in events:
-            _handle(event, start, display)
+            match event.pop("event"):
+                case "phase":
+                    start.phase = event["phase"]
+                    display.show_phase(start.phase)
+                case "progress":
+                    start.step = event["step"]
+                    display.show_progress(**event)
+                case "facts":
+                    start.facts |= event
+                case failure if start.reported is None:  # it makes other processes fail: the first one counts
+                    start.reported = Ending(failure)
+                    start.message = event.get("message", "").encode(errors="backslashreplace").decode()
         try:
             log.write("".join(f"{text}\n" for text in texts).encode())
         except OSError as error:  # a full disk: the trainer may still save
@@ -147,34 +171,43 @@ def _read(
             start.log_error = error
 
 
-def _handle(event: dict[str, Any], start: Start, display: _Display) -> None:
-    """Take in one event of the trainer."""
-    kind = event.pop("event")
-    if kind == "phase":
-        start.phase = event["phase"]
-        display.phase(start.phase)
-    elif kind == "progress":
-        start.step = event["step"]
-        display.progress(**event)
-    elif kind == "facts":
-        start.facts |= event
-    elif start.reported is None:  # one process's failure makes others fail: the first one counts
-        start.reported = Ending(kind)
-        start.message = event.get("message", "").encode(errors="backslashreplace").decode()
+@contextmanager
+def _adopted() -> Iterator[Call]:
+    """Adopt the orphans of what this process starts; yields a function that kills all of it."""
+    runner = psutil.Process()
+    others = set(runner.children())
+
+    def kill() -> None:
+        for _ in range(_ROUNDS):
+            if not [process for process in runner.children() if process not in others and _killed(process)]:
+                return
+            time.sleep(_PAUSE)  # not psutil.wait_procs: it takes the exit code that subprocess waits for
+
+    host.prctl(_CHILD_SUBREAPER, 1)
+    try:
+        yield kill
+    finally:
+        host.prctl(_CHILD_SUBREAPER, 0)
+
+
+def _killed(process: psutil.Process) -> bool:
+    """Kill a process and its descendants; False when it has ended already."""
+    with suppress(psutil.Error):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            for member in [*process.children(recursive=True), process]:
+                with suppress(psutil.Error):
+                    member.kill()
+            return True
+    return False
 
 
 @contextmanager
-def _stops(
-    child: subprocess.Popen[bytes], kill: Callable[[], None], start: Start
-) -> Iterator[Callable[[], None]]:
-    """Pass signals on to the trainer as SIGTERM; kill it at the third. Yields a function that does the same.
-
-    Ctrl-C in a graph arrives twice, from the terminal and from Snakemake: it must not kill.
-    """
+def _stops(child: Child, kill: Call, start: Start) -> Iterator[Call]:
+    """Pass signals on as SIGTERM, and kill at the third; yields a function that does the same."""
 
     def ask(signum: int = 0, frame: FrameType | None = None) -> None:
         start.stop_requests += 1
-        if start.stop_requests < 3:
+        if start.stop_requests < 3:  # Ctrl-C in a graph arrives twice: from the terminal and from Snakemake
             child.terminate()
         else:
             kill()
@@ -190,46 +223,64 @@ def _stops(
             signal.signal(number, handler)
 
 
-class _Display:
+def _watch_for_notice(child: Child, stop: Call) -> None:
+    """Stop ``child`` when EC2 announces that this spot instance will go."""
+    while child.poll() is None:
+        if _announced():
+            return stop()
+        time.sleep(_NOTICE_SECONDS)
+
+
+def _announced() -> bool:
+    """Return whether the metadata item ``spot/instance-action`` exists; False away from EC2."""
+    base = os.environ.get(_METADATA_VARIABLE, _METADATA).rstrip("/") + "/latest"
+
+    def ask(path: str, method: str, header: str, value: str) -> str:
+        request = urllib.request.Request(base + path, method=method, headers={header: value})
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+            return str(answer.read().decode())
+
+    try:
+        token = ask("/api/token", "PUT", "X-aws-ec2-metadata-token-ttl-seconds", "60")
+        ask("/meta-data/spot/instance-action", "GET", "X-aws-ec2-metadata-token", token)
+    except OSError:
+        return False  # 404: no notice
+    return True
+
+
+class _Display(Progress):
     """Progress on standard error: a bar on a terminal, else a line every few seconds."""
 
     def __init__(self, cell: str) -> None:
-        self._cell, self._line_at = cell, time.monotonic()
-        self._bar = Progress(
+        super().__init__(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            "{task.description}",
             BarColumn(),
-            TextColumn("{task.fields[numbers]}"),
+            "{task.fields[numbers]}",
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task(cell, total=None, numbers="")
+        self._cell, self._line_at = cell, time.monotonic()
+        self._task = self.add_task(cell, total=None, numbers="")
 
-    def __enter__(self) -> _Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def phase(self, phase: str) -> None:
+    def show_phase(self, phase: str) -> None:
         """Show the phase that the trainer entered."""
-        self._bar.update(self._task, numbers=phase)
-        self._print(phase)
+        self.update(self._task, numbers=phase)
+        self._print_line(phase)
 
-    def progress(
+    def show_progress(
         self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
     ) -> None:
         """Show that optimizer step ``step`` of ``steps`` is done."""
         speed = f", {images_per_second:.0f} images/s" if images_per_second else ""
         numbers = f"epoch {epoch}/{epochs}, loss {loss:.4f}{speed}"
-        self._bar.update(self._task, completed=step, total=steps, numbers=numbers)
+        self.update(self._task, completed=step, total=steps, numbers=numbers)
         if time.monotonic() - self._line_at >= _LINE_SECONDS:
             self._line_at = time.monotonic()
-            self._print(f"step {step}/{steps}, {numbers}")
+            self._print_line(f"step {step}/{steps}, {numbers}")
 
-    def _print(self, text: str) -> None:
-        if self._bar.disable:
+    def _print_line(self, text: str) -> None:
+        if self.disable:
             print(f"{self._cell}: {text}", file=sys.stderr, flush=True)

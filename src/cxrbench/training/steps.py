@@ -1,4 +1,4 @@
-"""Steps of the trainer outside a cell's training: to measure them, and to trace every graph of a cell."""
+"""Steps of the trainer outside a cell's training: to measure them, and to meet every graph of a cell."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
 
 
 class Steps:
-    """Optimizer steps of a new network, in whole batches; nothing is evaluated, saved or reported.
-
-    ``done`` steps of the schedule count as taken.
-    """
+    """Optimizer steps of a new network, in whole batches; ``done`` steps of the schedule count as taken."""
 
     def __init__(
         self, architecture: str, platform: Platform, recipe: Recipe, packed: Packed, done: int = 0

@@ -14,10 +14,8 @@ from conftest import ROOT
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, parse_study
-from cxrbench.training.plan import Plan
-from cxrbench.training.resources import JobNeeds
+from cxrbench.training.plan import JobNeeds, Plan
 
-EMPTY = hashlib.sha256(b"").hexdigest()
 PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}
 
 
@@ -35,32 +33,28 @@ def study(**changes: Any) -> Study:
     return parse_study(value | changes)
 
 
-def record(folder: Path, cell: str, epochs: int = 20, status: str = "ok", seconds: float = 1200) -> None:
-    """A run of ``seconds`` in ``epochs`` epochs after a minute of setting up and compiling."""
+def record(folder: Path, cell: str, status: str = "ok", seconds: float = 1200) -> None:
+    """A run of ``seconds`` in twenty epochs after a minute of setting up and compiling."""
     model = json.loads((ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0/record.json").read_text())
     timing = {"setup_seconds": 20, "compile_seconds": 40}
     timing |= {"train_seconds": seconds - 60, "evaluate_seconds": 60}
-    path = folder / cell / "record.json"
-    path.parent.mkdir(parents=True)
-    (path.parent / "predictions.parquet").write_bytes(b"")
-    values = {"cell": cell, "status": status, "history": model["history"][:epochs], "timing": timing}
-    values |= {"predictions_sha256": EMPTY if status == "ok" else None, "log_sha256": None}
-    if status != "ok":
-        (path.parent / "predictions.parquet").unlink()
-    path.write_text(json.dumps(model | values | {"peak_memory_mib": 2048}))
+    values = {"cell": cell, "status": status, "history": model["history"][:20], "timing": timing}
+    values |= {"predictions_sha256": None, "log_sha256": None, "peak_memory_mib": 2048}
+    (folder / cell).mkdir(parents=True)
+    if status == "ok":
+        (folder / cell / "predictions.parquet").write_bytes(b"")
+        values["predictions_sha256"] = hashlib.sha256(b"").hexdigest()
+    (folder / cell / "record.json").write_text(json.dumps(model | values))
 
 
 def minutes(recorded: Path, cell: str, attempt: int = 1) -> int:
     return JobNeeds(study(), EvidenceStore(recorded)).of(Cell.parse(cell), attempt).minutes
 
 
-def test_where_nothing_is_recorded_a_job_may_take_what_its_runner_may(tmp_path: Path) -> None:
-    assert minutes(tmp_path / "none", "phantom-d/a/cpu/seed0") == 3 * 60 + 10
-
-
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
+        ([], 10 + 3 * 60),  # what its runner may take
         (["phantom-d/a/cpu/seed1"], 10 + 2 * 11),  # a minute once and a minute per epoch, ten epochs, twice
         (["phantom-d/b/cpu/seed0"], 10 + 4 * 11),  # another network: four times
         (["phantom-e/a/cpu/seed0"], 10 + 4 * 11),
@@ -102,14 +96,13 @@ def test_memory_is_the_recorded_peak_and_a_margin_on_a_cpu_and_stated_for_an_acc
 
 
 def test_devices_cores_and_partition_follow_platform_recipe_and_processes(tmp_path: Path) -> None:
-    needs = JobNeeds(study(limits={"processes": 4}), EvidenceStore(tmp_path)).of(
-        Cell("phantom-d", "a", "cuda", 0)
-    )
-    assert (needs.gres, needs.partition, needs.cores, needs.extra) == ("gpu:4", "g5", 8, "--exclusive")
-    needs = JobNeeds(study(), EvidenceStore(tmp_path)).of(Cell("phantom-d", "a", "neuron", 0))
-    assert (needs.gres, needs.partition, needs.cores) == ("", "", 2)
-    shared = study(cluster={"platforms": ["cpu"], "exclusive": False})
-    assert JobNeeds(shared, EvidenceStore(tmp_path)).of(Cell("phantom-d", "a", "cpu", 0)).extra == ""
+    def asked(platform: str, **changes: Any) -> tuple[str, str, int, str]:
+        needs = JobNeeds(study(**changes), EvidenceStore(tmp_path)).of(Cell("phantom-d", "a", platform, 0))
+        return needs.gres, needs.partition, needs.cores, needs.extra
+
+    assert asked("cuda", limits={"processes": 4}) == ("gpu:4", "g5", 8, "--exclusive")
+    assert asked("neuron") == ("", "", 2, "--exclusive")
+    assert asked("cpu", cluster={"platforms": ["cpu"], "exclusive": False})[3] == ""
 
 
 def test_with_a_cluster_its_nodes_platforms_count_and_not_this_machines(tmp_path: Path) -> None:
