@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock
 
 from cxrbench.compile.audit import FILE, PACKAGES, row
-from cxrbench.compile.facts import Facts, Setting
+from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.packed import pack
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.results import Results

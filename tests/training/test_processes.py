@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 
 from columns import SCORES
-from conftest import ROOT
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.training.job import INTERRUPTED
 from cxrbench.training.runner import run
