@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from cxrbench.analysis.parity import COLUMNS, checks_software, family
-from cxrbench.paper.multiplicity import _sentence
+from cxrbench.paper.items import tables
+from cxrbench.paper.latex import as_text
+from cxrbench.paper.power import families
 
 
 def parity_rows(*verdicts: tuple[str, float]) -> pd.DataFrame:
@@ -23,20 +25,35 @@ def parity_rows(*verdicts: tuple[str, float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def test_a_family_is_every_verdict_of_a_table_corrected_together() -> None:
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        (
+            [("equivalent", 0.01), ("equivalent", 0.04), ("different", 0.03), ("inconclusive", 0.5)],
+            "The table's verdicts are 4, on 4 pairs: corrected over all of them (Holm), "
+            "of 2 equivalent, 1 stay so; of 1 different, 0 stay so.",
+        ),
+        (
+            [("different", 0.01)],
+            "on 1 pair: corrected over all of them (Holm), of 1 different, 1 stay so.",
+        ),
+        ([("inconclusive", 0.5)], "verdicts are 1, on 1 pair: all are inconclusive."),
+        ([], "No verdict was tested."),
+    ],
+)
+def test_a_caption_counts_its_family_and_what_the_correction_leaves(verdicts, sentence: str) -> None:
+    rows = parity_rows(*verdicts)
+    values = families(pd.concat([rows, rows.assign(dataset="phantom-32px")]))
+    for name in ("parity", "parity_phantoms"):
+        assert sentence in as_text(tables()[name].caption, values)
+
+
+def test_a_family_is_every_tested_verdict_of_a_table_corrected_together() -> None:
     rows = parity_rows(("equivalent", 0.01), ("equivalent", 0.04), ("different", 0.03), ("inconclusive", 0.5))
     assert list(family(rows)["p_family"]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
-    said = _sentence(family(rows))
-    assert said.startswith("The table's verdicts are 4, on 4 pairs: corrected over all of them (Holm), ")
-    assert said.endswith("of 2 equivalent, 1 stay so; of 1 different, 0 stay so.")
-
-
-def test_what_was_not_tested_is_in_no_family() -> None:
     rows = parity_rows(("inconclusive", float("nan")), ("equivalent", float("nan")), ("equivalent", 0.01))
     found = family(pd.concat([rows, rows.assign(kind="noise floor"), rows.assign(label="Mass")]))
     assert list(found["p_family"]) == [0, 0.01], "the same for every seed and patient needs no test"
-    assert _sentence(family(rows[:0])) == "No verdict was tested."
-    assert "all are inconclusive" in _sentence(family(parity_rows(("inconclusive", 0.5))))
 
 
 @pytest.mark.parametrize(("a", "b", "check"), [("cpu", "xla_cpu", True), ("cpu", "cuda", False)])

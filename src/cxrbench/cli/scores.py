@@ -123,8 +123,7 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.analysis.power import Design, Spread, answers
-    from cxrbench.paper.power import SHARES
+    from cxrbench.analysis.power import SHARES, Design, Spread, answers
     from cxrbench.study.errors import UserError
 
     if patient_se is None:
@@ -151,8 +150,7 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
     import pandas as pd
 
-    from cxrbench.analysis.power import recorded_spreads
-    from cxrbench.paper.power import METRICS
+    from cxrbench.analysis.power import METRICS, recorded_spreads
     from cxrbench.study.errors import UserError, suggestion
 
     if metric not in METRICS:

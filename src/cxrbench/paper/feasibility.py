@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import Field
 
 from cxrbench.analysis.matrix import NOT_RUN, state_of
-from cxrbench.paper.fmt import Table, listed, number, words
+from cxrbench.paper.fmt import Table, Values, listed, number, words
 from cxrbench.paper.provenance import COLUMN, of_cells
 from cxrbench.paper.results import Results
 from cxrbench.study.readers import OR_NONE, Row, Text, one_of, read_rows
@@ -46,7 +46,7 @@ def read_reported(path: Path = REPORTED) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=Reported.columns()).astype({"images_per_second": "float64"})
 
 
-def reported_values(read: Results | None = None) -> dict[str, str]:
+def numbers(read: Results | None = None) -> Values:
     """Return speeds that others published, for the prose: ``reported/<network>/<status>``."""
     rows = read_reported().dropna(subset="images_per_second").itertuples()
     return {f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}" for row in rows}
@@ -55,8 +55,7 @@ def reported_values(read: Results | None = None) -> dict[str, str]:
 def status_matrix(read: Results) -> Table:
     """States of our cells by architecture and platform, then what others report, marked as cited.
 
-    Rows are networks of the study, and those whose training others report, together where the same is known
-    of them. What nobody ran is "not run": with a number it is that many cells of the study, without one none.
+    Networks of others of which the same is known are one row; "not run" without a number is no cell of ours.
     """
     cells, reported = read.cells, read_reported()
     platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))

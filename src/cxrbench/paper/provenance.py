@@ -1,8 +1,7 @@
-"""Which evidence a table row or a figure stands on, by short names that two tables explain.
+"""Which evidence a table row or a figure rests on, by short names that two tables explain.
 
 ``e1``, ``e2``, ... are groups of cells alike in dataset, architecture, platform, status and origin, in the
-study's order; ``m1``, ``m2``, ... are files of measurements. A name holds for one build of the paper. In the
-PDF each is a link to its row, and the row links to the files themselves.
+study's order; ``m1``, ``m2``, ... are files of measurements. A name is valid in one build of the paper.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Row, listed
+from cxrbench.paper.fmt import Row, Values, listed
 from cxrbench.paper.items import Item, figures, tables
 from cxrbench.paper.results import Results, parity_drawn, rows_of
 from cxrbench.study.files import sha256_file
@@ -28,7 +27,6 @@ COLUMN = "Evidence"  # of a table, or the first text of a row
 EXPLAINED = ("cells", "measured")  # where the names lead to
 _ALIKE = [*GROUP, "status", "origin"]
 _NAME = re.compile(r"\b([em]\d+)\b")
-_FROM_PAPER = {"fresh": "../results/cells", "recorded": "../data/recorded"}
 _WHAT = {
     "train": "speed of training",
     "gains": "gains of ways to run a step",
@@ -42,15 +40,14 @@ _WHAT = {
 def names(cells: pd.DataFrame) -> dict[str, str]:
     """Return cell -> the name of its group, for every cell of cells.csv that has evidence."""
     run = cells[cells["status"] != NOT_RUN]
-    numbered = enumerate((some for _, some in run.groupby(_ALIKE, sort=False)), start=1)
-    return {cell: f"e{number}" for number, some in numbered for cell in some["cell"]}
+    numbers = run.groupby(_ALIKE, sort=False).ngroup() + 1
+    return {cell: f"e{number}" for cell, number in zip(run["cell"], numbers, strict=True)}
 
 
 def of_cells(read: Results, cells: Iterable[str]) -> str:
     """Return ``e1, e4``: the names behind ``cells``, in order, each once; empty when none has evidence."""
     known = names(read.cells)
-    found = {known[cell] for cell in cells if cell in known}
-    return ", ".join(sorted(found, key=lambda name: int(name[1:])))
+    return ", ".join(sorted({known[cell] for cell in cells if cell in known}, key=lambda name: int(name[1:])))
 
 
 def of_group(read: Results, *group: str) -> str:
@@ -60,8 +57,14 @@ def of_group(read: Results, *group: str) -> str:
 
 def of_files(recorded: Path, name: str, host: str | None = None) -> str:
     """Return ``m1``: the names of the measurement files called ``name`` (of one ``host``)."""
-    numbered = ((f"m{number}", path) for number, path in enumerate(_files(recorded), start=1))
-    return ", ".join(m for m, path in numbered if path.stem == name and host in (None, path.parent.name))
+    files = _files(recorded).items()
+    return ", ".join(m for m, path in files if path.stem == name and host in (None, path.parent.name))
+
+
+def _files(recorded: Path) -> dict[str, Path]:
+    """Return every file of measurements by its name."""
+    paths = sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")])
+    return {f"m{number}": path for number, path in enumerate(paths, start=1)}
 
 
 @fmt.table("lllllllp{3cm}l")
@@ -97,12 +100,12 @@ def _machines(some: pd.DataFrame) -> str:
 @fmt.table("lllllll")
 def measured_files(read: Results) -> Iterator[Row]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
-    for number, path in enumerate(_files(read.recorded), start=1):
+    for name, path in _files(read.recorded).items():
         timed = path.suffix == ".json"
         kept = json.loads(path.read_text(encoding="utf-8")) if timed else []
         table = pd.DataFrame(kept, columns=["measured", "commit"]).astype("string")
         yield {
-            COLUMN: f"m{number}",
+            COLUMN: name,
             "What": _WHAT.get(path.stem, path.stem),
             "Machine": path.parent.name if timed else "any: counted, not timed",
             "Measured": listed(table["measured"].str[:10]),
@@ -131,11 +134,11 @@ def _link(text: str, command: str = "hyperlink") -> str:
 
 def _record_link(cell: Any) -> str:
     """Return a seed as a link to its record, relative to the paper."""
-    root = _FROM_PAPER.get(str(cell.origin))
+    root = {"fresh": "../results/cells", "recorded": "../data/recorded"}.get(str(cell.origin))
     return rf"\href{{{root}/{cell.cell}/{RECORD}}}{{{cell.seed}}}" if root else f"{cell.seed}"
 
 
-def values(read: Results) -> dict[str, str]:
+def numbers(read: Results) -> Values:
     """Return ``evidence/<item>``: links to the evidence of each table and figure that names it."""
     items = [item for item in (*tables().values(), *figures().values()) if item.evidence]
     return {f"evidence/{item.name}": _link(behind(item, read)) or r"\emph{none}" for item in items}
@@ -146,18 +149,13 @@ def behind(item: Item, read: Results) -> str:
     kind, _, file = item.evidence.partition(" ")
     if kind == "file":
         return of_files(read.recorded, file)
-    of_main = read.ok[read.ok["dataset"] == read.main()]
     drawn = parity_drawn(read.parity)
     sides = [drawn.rename(columns={f"platform_{side}": "platform"})[GROUP] for side in "ab"]
     cells = {
         "cells": read.cells,
         "scored": read.ok,
-        "first": of_main.drop_duplicates(GROUP),
+        "first": read.ok[read.ok["dataset"] == read.main()].drop_duplicates(GROUP),
         "compared": read.ok.merge(pd.concat(sides)),
         "priced": read.cost,
     }
     return of_cells(read, cells[kind]["cell"])
-
-
-def _files(recorded: Path) -> list[Path]:
-    return sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")])

@@ -75,9 +75,9 @@ class Results:
         datasets = [group[0] for group in self.scored()]
         return min(datasets, key=lambda name: name.startswith(PHANTOM), default=None)
 
-    def best(self) -> Group | None:
-        """Return the group of :meth:`main` with the highest mean macro AUROC on test images."""
-        groups = self.scored(main=True)
+    def best(self, real: bool = False) -> Group | None:
+        """Return the group of :meth:`main` with the best mean macro AUROC; ``real``: None if it is drawn."""
+        groups = [group for group in self.scored(main=True) if not (real and group[0].startswith(PHANTOM))]
         return max(groups, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
@@ -101,6 +101,10 @@ class Results:
                 return mean_of_seeds(found["value"] * scale)
             found = rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
         return with_interval(found, scale)
+
+    def f1(self, group: Group, definition: str) -> str:
+        """Return :meth:`mean` of a definition of F1 over all findings."""
+        return self.mean(group, definition, "macro" if definition == "f1_macro" else "all")
 
     def runs(self, group: Group) -> pd.DataFrame:
         """Return the rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
