@@ -11,31 +11,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 
 from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
-from cxrbench.claims.file import OURS, Claim, Claims, Experiment, read_claims
+from cxrbench.claims.file import OURS, Claims, Experiment, read_claims
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.latex import HEAD, escape, tabular
+from cxrbench.paper.fmt import Row, Values
+from cxrbench.paper.latex import HEAD, escape, longtable, tabular
 from cxrbench.paper.ledger import CLAIMS
+from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
-from cxrbench.study.cells import Cell, find_cells
+from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
-from cxrbench.study.readers import Row, Text, one_of, read_rows
+from cxrbench.study.readers import Row as CsvRow
+from cxrbench.study.readers import Text, one_of, read_rows
 
 CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
 STATES = ("met", "in part", "open")
 
 
-class Criterion(Row):
+class Criterion(CsvRow):
     """What an artifact committee asks for, whether it is met, and the files and tests that prove it."""
 
     KEY: ClassVar = ("number",)
@@ -45,6 +48,27 @@ class Criterion(Row):
     state: Annotated[str, one_of(STATES)]
     proof: Text
     note: str
+
+
+def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
+    """Return every :class:`Criterion` of the file, as text. UserError for an unknown state."""
+    rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
+    return pd.DataFrame(rows, columns=Criterion.columns())
+
+
+def numbers(read: Results) -> Values:
+    """Return what the appendix's prose may name: ``artifact/...``."""
+    claims, criteria = read_claims(CLAIMS), read_criteria()
+    minutes = sum(experiment.human_minutes for experiment in claims.experiments.values())
+    counts = {
+        "claims": len(claims.ours),
+        "experiments": len(claims.experiments),
+        "human minutes": f"{minutes:g}",
+        "systems": len(systems(read.recorded)),
+        "criteria": len(criteria),
+        **{f"criteria/{state}": (criteria["state"] == state).sum() for state in STATES},
+    }
+    return {f"artifact/{what}": str(count) for what, count in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -84,42 +108,49 @@ class Artifact:
         """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
         rows = []
         for name, experiment in self.file.experiments.items():
-            result, hours, money, disk = self._cost(experiment)
-            rows.append(
-                {
-                    "": name,
-                    "Experiment": experiment.title,
-                    "Command": experiment.command,
-                    "Shows": _spans(self.file.ours, name),
-                    "Expected": f"{experiment.expect} {result}".strip(),
-                    "Human (estimate)": f"{experiment.human_minutes:g} min",
-                    "Compute": hours,
-                    "Money": money,
-                    "Disk": disk,
-                }
-            )
+            cost = self._cost(experiment)
+            row = {
+                "": name,
+                "Experiment": experiment.title,
+                "Command": experiment.command,
+                "Shows": self._shown_by(name),
+                "Expected": f"{experiment.expect} {cost.pop('result', '')}".strip(),
+                "Human (estimate)": f"{experiment.human_minutes:g} min",
+            }
+            rows.append(row | cost)
         return pd.DataFrame(rows)
 
-    def _cost(self, one: Experiment) -> tuple[str, str, str, str]:
-        """Return result with tolerance, compute, money, disk."""
-        if one.measured:
-            disk = f"{one.measured.disk_mib:g} MiB" if one.measured.disk_mib else "none"
-            return "", f"{one.measured.seconds:g} s on {one.measured.where}", "own machine", disk
-        if one.cell is None:
-            return "", "not measured", "own machine", "not measured"
-        folder, disk = one.cell.folder(self.recorded), self._packed(one.cell)
-        if not (folder / RECORD).exists() or EvidenceStore(self.recorded).refused(one.cell):
-            return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, disk
-        record = read_record(folder)
-        (cost,) = cost_table([folder], PRICES, pricing_of(self.study)).itertuples()
-        host, scores = record.host, tolerances(one.cell, self.recorded)
-        result = f"Recorded: status {record.status}."
-        if scores:
-            texts = (f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
-            result = f"Recorded: {', '.join(texts)} ({scores[0].origin})."
+    def _shown_by(self, experiment: str) -> str:
+        """Return the ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
+        runs = groupby(self.file.ours, key=lambda claim: claim.experiment == experiment)
+        spans = [[claim.id for claim in run] for shown, run in runs if shown]
+        return ", ".join(" to ".join(dict.fromkeys((ids[0], ids[-1]))) for ids in spans) or "-"
+
+    def _cost(self, experiment: Experiment) -> Row:
+        """Return compute, money and disk; of a recorded cell also the result with its tolerance."""
+        cell, measured = experiment.cell, experiment.measured
+        if measured:
+            disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
+            compute = f"{measured.seconds:g} s on {measured.where}"
+            return {"Compute": compute, "Money": "own machine", "Disk": disk}
+        if cell is None:
+            return {"Compute": "not measured", "Money": "own machine", "Disk": "not measured"}
+        record = EvidenceStore(self.recorded).record(cell)
+        if record is None:
+            result = "Recorded: not run, so there is no result yet."
+            return {"result": result, "Compute": NOT_RUN, "Money": NOT_RUN, "Disk": self._packed(cell)}
+        (cost,) = cost_table([cell.folder(self.recorded)], PRICES, pricing_of(self.study)).itertuples()
+        host, scores = record.host, tolerances(cell, self.recorded)
+        texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
+        result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
         machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
-        money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
-        return result, f"{cost.hours_total:.2f} h on {machine}", money, disk
+        priced = f"{cost.kind}, {cost.instance} {cost.basis}, {cost.as_of}"
+        return {
+            "result": f"Recorded: {result}.",
+            "Compute": f"{cost.hours_total:.2f} h on {machine}",
+            "Money": f"{cost.usd_total:.3f} USD ({priced})",
+            "Disk": self._packed(cell),
+        }
 
     def _packed(self, cell: Cell) -> str:
         """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
@@ -139,43 +170,13 @@ def _expected(row: pd.Series) -> str:
     return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
 
 
-def _spans(ours: tuple[Claim, ...], experiment: str) -> str:
-    """Return the ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
-    runs = groupby(ours, key=lambda claim: claim.experiment == experiment)
-    spans = [[claim.id for claim in run] for shown, run in runs if shown]
-    return ", ".join(ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}" for ids in spans) or "-"
-
-
-def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
-    """Return every :class:`Criterion` of the file, as text. UserError for an unknown state."""
-    rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
-    return pd.DataFrame(rows, columns=Criterion.columns())
-
-
-def numbers(read: Any) -> dict[str, str]:
-    """Return what the appendix's prose may name; ``read`` is the study's :class:`Results`."""
-    claims, criteria = read_claims(CLAIMS), read_criteria()
-    states = criteria["state"].value_counts()
-    minutes = sum(one.human_minutes for one in claims.experiments.values())
-    return {
-        "artifact/claims": str(len(claims.ours)),
-        "artifact/experiments": str(len(claims.experiments)),
-        "artifact/human minutes": f"{minutes:g}",
-        "artifact/systems": str(len(systems(read.recorded))),
-        "artifact/criteria": str(len(criteria)),
-        **{f"artifact/criteria/{state}": str(states.get(state, 0)) for state in STATES},
-    }
-
-
 # -- systems ---------------------------------------------------------------------------------------
 
 
 def systems(recorded: Path) -> pd.DataFrame:
     """Return one row of texts per distinct system below ``recorded``, without refused evidence."""
-    evidence = EvidenceStore(recorded)
-    cells = [cell for cell in find_cells(recorded) if not evidence.refused(cell)]
-    records = [read_record(cell.folder(recorded)) for cell in cells]
-    found = pd.DataFrame({"cell": cells, "record": records}, dtype=object)
+    records = EvidenceStore(recorded).records()
+    found = pd.DataFrame({"cell": list(records), "record": list(records.values())}, dtype=object)
     groups = found.groupby([found["record"].map(_machine), found["record"].map(_software)])
     rows = [
         (f"S{number}", *system, _when(some["record"]), _named(some["cell"]))
@@ -224,46 +225,25 @@ def _named(cells: Iterable[Cell]) -> str:
 
 def write_artifact(made: Artifact, out: Path) -> None:
     """Write artifact_claims.tex and artifact_experiments.tex (with the prose two pages), and systems.tex."""
+    table, found = made.experiments(), systems(made.recorded)
+    experiments = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
+    commands = table["Command"].map(escape).str.replace("--", "-{}-").map(_breakable)  # no dashes
+    expected = table["Expected"].map(lambda text: escape(text, longest=600))
+    what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
+    experiments.insert(1, "Experiment, command and expected result", what)
     claims = made.claims().map(lambda text: escape(text, longest=400))
-    table = made.experiments()
-    shown = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
-    what = [
-        rf"{escape(row.Experiment)}: \newline \code{{{_typed(row.Command)}}} \newline "
-        + escape(row.Expected, longest=600)
-        for row in table.itertuples()
-    ]
-    shown.insert(1, "Experiment, command and expected result", what)
-    _write(out / "artifact_claims.tex", claims, "6.4cm", "1.2cm", "3.0cm", "1.6cm", "1.7cm")
-    _write(out / "artifact_experiments.tex", shown, "5.4cm", "1.3cm", "1.4cm", "2.1cm", "2.3cm", "1.5cm")
-    write_text(out / "systems.tex", HEAD + _longtable(systems(made.recorded)))
-
-
-def _write(path: Path, table: pd.DataFrame, *widths: str) -> None:
-    write_text(path, tabular(table, "@{}l" + "".join(f"p{{{width}}}" for width in widths) + "@{}"))
-
-
-def _typed(command: str) -> str:
-    """Return LaTeX of a command: two hyphens stay two, and a long name may be broken after a slash."""
-    return _breakable(escape(command).replace("--", "-{}-"))
+    widths = {"claims": "6.4 1.2 3.0 1.6 1.7", "experiments": "5.4 1.3 1.4 2.1 2.3 1.5"}  # in cm
+    for name, shown in {"claims": claims, "experiments": experiments}.items():
+        columns = "".join(f"p{{{width}cm}}" for width in widths[name].split())
+        write_text(out / f"artifact_{name}.tex", tabular(shown, f"@{{}}l{columns}@{{}}"))
+    texts = found.map(lambda text: _breakable(escape(text, longest=2000)))
+    printed = longtable(texts, "@{}lP{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}@{}")
+    write_text(out / "systems.tex", printed if len(found) else HEAD + "\\emph{No cell is recorded.}\n")
 
 
 def _breakable(latex: str) -> str:
+    """Return LaTeX in which a long name may be broken after a slash."""
     return latex.replace("/", r"/\allowbreak{}")
-
-
-def _longtable(table: pd.DataFrame) -> str:
-    """Return the systems as a longtable, or a sentence when nothing is recorded."""
-    if table.empty:
-        return "\\emph{No cell is recorded.}\n"
-    texts = table.map(lambda text: _breakable(escape(text, longest=2000)))
-    lines = [
-        r"\begin{longtable}{@{}lP{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}@{}}",  # P is ragged, see main.tex
-        rf"\toprule {' & '.join(table.columns)} \\ \midrule \endhead",
-        *(rf"{' & '.join(row)} \\" for row in texts.itertuples(index=False)),
-        r"\bottomrule",
-        r"\end{longtable}",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def write_markdown(made: Artifact, path: Path) -> None:

@@ -22,7 +22,6 @@ from matplotlib.transforms import ScaledTranslation
 from sklearn.metrics import roc_curve
 
 from cxrbench.analysis.calibration import reliability
-from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
@@ -32,7 +31,7 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.fmt import words
 from cxrbench.paper.items import Item, figures
-from cxrbench.paper.results import PHANTOM, read_measurements, read_parity
+from cxrbench.paper.results import PHANTOM, read_csv, read_measurements
 from cxrbench.study.files import written_aside
 
 WIDTH = 6.3  # inches: the text width of the paper
@@ -69,30 +68,24 @@ def write_figures(results: Path, out: Path, recorded: Path) -> None:
 
 def write_picture(results: Path, path: Path) -> None:
     """Draw the README's figure, AUROC per finding, as PNG."""
-    metrics, spread = read_metrics(results / "tables/metrics.csv"), pd.read_csv(results / "tables/spread.csv")
     with plt.rc_context(STYLE), written_aside(path) as aside:
-        figure = auroc_per_label(metrics, spread)
+        figure = auroc_per_label(read_csv(results, "metrics"), read_csv(results, "spread"))
         figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
         plt.close(figure)
 
 
 def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]]:
     """Draw every figure of the paper, one after another, in the paper's style; close each after its use."""
-    read = {
-        "cells": lambda: pd.read_csv(results / "tables/cells.csv", keep_default_na=False),
-        "metrics": lambda: read_metrics(results / "tables/metrics.csv"),
-        "parity": lambda: read_parity(results / "tables"),
-        "throughput": lambda: read_measurements(recorded, "train"),
-        "steps": lambda: read_measurements(recorded, "steps"),
-        "evidence": lambda: results / "cells",
-    }
+    measured = {"throughput": "train", "steps": "steps"}
+
+    def given(name: str) -> Any:
+        if name in measured:
+            return read_measurements(recorded, measured[name])
+        return results / "cells" if name == "evidence" else read_csv(results, name)
+
     with plt.rc_context(STYLE):
         for item in figures().values():
-            inputs = (
-                read[name]() if name in read else pd.read_csv(results / f"tables/{name}.csv")
-                for name in item.inputs
-            )
-            figure = item.make(*inputs)
+            figure = item.make(*map(given, item.inputs))
             yield item, figure
             plt.close(figure)
 

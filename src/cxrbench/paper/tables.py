@@ -1,4 +1,4 @@
-"""The paper's tables of data, scores and claims."""
+"""The paper's tables of data and scores."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.analysis.parity import Cause, checks_software
-from cxrbench.claims.file import read_claims
-from cxrbench.claims.ledger import VERDICTS, findings
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
-from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, range_of_seeds
 
@@ -255,29 +252,3 @@ def _verdict(row: Any) -> str:
     if processors_differ(row):
         notes.append(f"processors differ: {row.processors_a} against {row.processors_b}")
     return "; ".join([verdict, *notes])
-
-
-def claims_by_verdict(read: Results) -> Table:
-    """How many claims of each source have which verdict, and how many findings against it they are."""
-    counts = pd.crosstab(read.claims["source"], read.claims["verdict"])
-    counts = counts[[verdict for verdict in VERDICTS if verdict in counts]]
-    counts.insert(0, "claims", counts.sum(axis=1))
-    counts["findings"] = [findings(read.claims[read.claims["source"] == name]) for name in counts.index]
-    shown = counts.astype(str).reset_index().rename(columns={"source": "Source"})
-    return shown, "l" + "r" * (len(shown.columns) - 1)
-
-
-@fmt.table("lp{3cm}p{5cm}p{3.5cm}p{3cm}")
-def sources(read: Results) -> Iterator[Row]:
-    """Who says what is tested: author, title, place, and what they may gain by it."""
-    known = read_claims(CLAIMS).sources
-    for key in (key for key in known if key in set(read.claims["source"])):
-        fields = ("author", "title", "where", "interest")
-        yield {"Source": key} | {name.capitalize(): getattr(known[key], name) for name in fields}
-
-
-def facts(read: Results) -> Table:
-    """Facts that several entries rest on: those entries are one finding."""
-    rows = read.claims[read.claims["rests_on"] != ""]
-    table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
-    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lp{9cm}p{4cm}"
