@@ -109,22 +109,17 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
     return figure, axes
 
 
-def _by_dataset(
-    rows: pd.DataFrame, height: float, sharey: bool
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a panel for each dataset beside its rows, with room for a legend of networks below it."""
+def _by_dataset(rows: pd.DataFrame, height: float, sharey: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
+    """Yield a panel for each dataset with its rows, and put the legend of networks below what was drawn."""
     groups = rows.groupby("dataset", sort=False)
     size = (WIDTH, height + 0.2 * max(0, groups["network"].nunique().max() - 4))  # four fit into ``height``
     figure, panels = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=sharey)
-    for axes, (dataset, _) in zip(panels[0], groups, strict=True):
+    for axes, (dataset, some) in zip(panels[0], groups, strict=True):
         axes.set_title(dataset)
-    return figure, [(axes, some) for axes, (_, some) in zip(panels[0], groups, strict=True)]
-
-
-def _legend_below(axes: Axes) -> None:
-    """Put the legend below a panel; placed in inches, so that the layout finds room."""
-    anchor = axes.transAxes + ScaledTranslation(0, -0.38, axes.figure.dpi_scale_trans)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
+        yield axes, some
+        # Placed in inches, so that the layout finds room.
+        anchor = axes.transAxes + ScaledTranslation(0, -0.38, figure.dpi_scale_trans)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
 
 
 def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
@@ -185,18 +180,16 @@ def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     scored = with_network(cells[cells["status"] == "ok"])
     if scored.empty:
         return no_evidence("No cell has run.")
-    figure, panels = _by_dataset(scored, 2.6, sharey=False)
-    for axes, some in panels:
+    for axes, some in _by_dataset(scored, 2.6, sharey=False):
         histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in some["cell"]}
         losses = pd.concat([pd.DataFrame(each).assign(cell=cell) for cell, each in histories.items()])
         losses = losses.merge(some[["cell", "network"]])
         each = {"hue": "network", "style": "network", "units": "cell", "estimator": None, "ax": axes}
         sns.lineplot(losses, x="epoch", y="train_loss", lw=0.6, alpha=0.6, legend=False, **each)
         sns.lineplot(losses, x="epoch", y="val_loss", **each)
-        axes.set_ylabel("mean binary cross-entropy" if axes is figure.axes[0] else "")
+        axes.set_ylabel("mean binary cross-entropy" if axes is axes.figure.axes[0] else "")
         axes.locator_params(axis="x", integer=True)
-        _legend_below(axes)
-    return figure
+    return plt.gcf()
 
 
 def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
@@ -232,23 +225,18 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
 
 
 def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals.
-
-    ``spread`` (spread.csv) has the intervals over patients and seeds; one seed has its own, over patients.
-    """
+    """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals."""
     rows = _means(metrics[metrics["metric"] == "auroc"], spread)
     if rows.empty:
         return no_evidence("No cell has run.")
     labels = [*FINDINGS, "macro"]
-    figure, panels = _by_dataset(rows, 3.6, sharey=True)
-    for axes, some in panels:
+    for axes, some in _by_dataset(rows, 3.6, sharey=True):
         points(axes, some, "network", some["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
         axes.set(xlabel="AUROC", xlim=(0.3, 1.0), ylim=(len(labels) - 0.3, -0.7))
         axes.set_yticks(range(len(labels)), map(words, labels))
-        _legend_below(axes)
-    return figure
+    return plt.gcf()
 
 
 def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
@@ -260,19 +248,15 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
 
 
 def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Draw macro AUROC per seed with its interval over patients (thin), and their mean with that over both.
-
-    ``metrics`` has one row per cell, ``spread`` one per group; a group of one seed has no bar.
-    """
+    """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too."""
     rows, means = (
-        table[(table["metric"] == "auroc") & (table["label"] == "macro")] for table in (metrics, spread)
+        table.query("metric == 'auroc' and label == 'macro'").assign(
+            name=table["dataset"] + " " + table["architecture"] + " " + table["platform"]
+        )
+        for table in (metrics, spread)
     )
     if rows.empty:
         return no_evidence("No cell has run.")
-    rows, means = (
-        table.assign(name=table["dataset"] + " " + table["architecture"] + " " + table["platform"])
-        for table in (rows, means)
-    )
     names = list(rows["name"].unique())
     figure, axes = lines_named(names, 0.2)
     seeds = rows.groupby("name")["cell"]
@@ -291,10 +275,7 @@ def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
 
 
 def reliability_curves(cells: pd.DataFrame, folder: Path) -> Figure:
-    """Draw the share of positives against the mean score, all findings pooled, of each network's first seed.
-
-    Bars are 95 % intervals clustered by patient. On the diagonal scores mean what they say.
-    """
+    """Draw the share of positives against the mean score of each network's first seed, findings pooled."""
     networks = _first_seeds(cells)
     if networks.empty:
         return no_evidence("No cell has run.")
