@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.paper import feasibility, figures
+from cxrbench.paper import figures, provenance
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
@@ -97,7 +97,7 @@ def in_figure(cells: pd.DataFrame) -> Counts:
 def in_table(cells: pd.DataFrame) -> dict[tuple[str, str], Counter[str]]:
     """Read table_matrix back: architecture, platform -> counts over all datasets, reports left out."""
     nothing = dict.fromkeys(field.name for field in dataclasses.fields(Results))
-    table, _ = feasibility.status_matrix(Results(**nothing | {"cells": cells}))  # type: ignore[arg-type]
+    table, _ = provenance.status_matrix(Results(**nothing | {"cells": cells}))  # type: ignore[arg-type]
     found = {}
     for row in table.set_index("Architecture").drop(columns="Evidence").itertuples():
         for platform, text in zip(table.columns[1:-1], row[1:], strict=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -37,36 +38,20 @@ def dataset_counts(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + ("R{2.6cm}" if broad else "r") * (len(columns) - 1)
 
 
-Metrics = dict[str, tuple[str, str]]  # name of a row: metric and label
-
-
 def auroc_per_label(read: Results) -> Table:
     """Test AUROC per finding on the main dataset."""
-    return _by_group(read, read.scored(main=True), "Finding", _per_label("auroc"))
+    return _per_label(read, read.scored(main=True), "auroc")
 
 
 def auroc_elsewhere(read: Results) -> Table:
     """Test AUROC per finding on all other datasets."""
-    groups = [group for group in read.scored() if group[0] != read.main()]
-    return _by_group(read, groups, "Finding", _per_label("auroc"))
-
-
-def f1_by_definition(read: Results) -> Table:
-    """Test F1 on the main dataset by definition."""
-    names = {
-        "macro": "f1_macro",
-        "micro": "f1_micro",
-        "support-weighted": "f1_weighted",
-        "samples": "f1_samples",
-    }
-    metrics = {name: (metric, _label_of(metric)) for name, metric in names.items()}
-    return _by_group(read, read.scored(main=True), "F1", metrics)
+    return _per_label(read, [group for group in read.scored() if group[0] != read.main()], "auroc")
 
 
 def average_precision(read: Results) -> Table:
     """Average precision per finding on the main dataset, beside the prevalence."""
     groups = read.scored(main=True)
-    table, _ = _by_group(read, groups, "Finding", _per_label("average_precision"))
+    table, _ = _per_label(read, groups, "average_precision")
     if groups:
         shares = _prevalence(read, groups[0])
         table = table[table["Finding"] != PROCESSORS]
@@ -74,27 +59,27 @@ def average_precision(read: Results) -> Table:
     return table, "lr" + "c" * len(groups)
 
 
-def _per_label(metric: str) -> Metrics:
-    return {fmt.words(label): (metric, label) for label in FINDINGS} | {"Macro": (metric, "macro")}
+def f1_by_definition(read: Results) -> Table:
+    """Test F1 on the main dataset by definition."""
+    kinds = {"macro": "macro", "micro": "micro", "support-weighted": "weighted", "samples": "samples"}
+    rows = {name: partial(read.f1, definition=f"f1_{kind}") for name, kind in kinds.items()}
+    return _by_group(read, read.scored(main=True), "F1", rows)
 
 
-def _label_of(definition: str) -> str:
-    return "macro" if definition == "f1_macro" else "all"
+def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
+    labels = {fmt.words(label): label for label in FINDINGS} | {"Macro": "macro"}
+    rows = {name: partial(read.mean, metric=metric, label=label) for name, label in labels.items()}
+    return _by_group(read, groups, "Finding", rows)
 
 
-def _by_group(read: Results, groups: list[Group], first: str, metrics: Metrics) -> Table:
-    """Return one column per group: means over seeds, what their intervals are of, processors, evidence."""
-    below = [INTERVAL_OF, PROCESSORS, COLUMN]
-    columns = {
-        " ".join(group): [
-            *(read.mean(group, *metric) for metric in metrics.values()),
-            read.interval_of(group),
-            read.processors(group),
-            of_group(read, *group),
-        ]
-        for group in groups
-    }
-    return pd.DataFrame({first: [*metrics, *below], **columns} if groups else {}), "l" + "c" * len(groups)
+def _by_group(
+    read: Results, groups: list[Group], first: str, rows: Mapping[str, Callable[[Group], str]]
+) -> Table:
+    """Return one column per group: ``rows``, what their intervals are of, processors, evidence."""
+    below = {INTERVAL_OF: read.interval_of, PROCESSORS: read.processors}
+    texts = {**rows, **below, COLUMN: lambda group: of_group(read, *group)}
+    columns = {" ".join(group): [text(group) for text in texts.values()] for group in groups}
+    return pd.DataFrame({first: [*texts], **columns} if groups else {}), "l" + "c" * len(groups)
 
 
 def _prevalence(read: Results, group: Group) -> pd.Series:
@@ -124,13 +109,13 @@ def calibration(read: Results) -> Iterator[Row]:
 @fmt.table("lrrrrrrl")
 def what_f1_could_be(read: Results) -> Iterator[Row]:
     """Each definition of F1 for the best network of the main dataset, and the prevalence for its target."""
-    best = read.best()
-    if best is None or best[0].startswith(PHANTOM):
+    best = read.best(real=True)
+    if best is None:
         return
     for definition, seeds in read.rows_of_cells(read.f1_search, best).groupby("definition", sort=False):
         yield {
             "Definition": fmt.words(definition.removeprefix("f1_")),
-            "Validation thresholds": read.mean(best, definition, _label_of(definition)),
+            "Validation thresholds": read.f1(best, definition),
             "Threshold 0.5": range_of_seeds(seeds["value_at_half"]),
             "Best threshold": range_of_seeds(seeds["value_at_best"]),
             "No skill": range_of_seeds(seeds["value_no_skill"]),
@@ -202,10 +187,7 @@ def parity_on_phantoms(read: Results) -> Iterator[Row]:
 
 
 def _parity(read: Results, table: pd.DataFrame) -> Iterator[Row]:
-    """Yield rows of pairs of platforms, and of macro AUROC for the noise floors, which have a size only.
-
-    Where no interval exists for one and the same reason, one row says so for all metrics.
-    """
+    """Yield rows of pairs, one where no metric has an interval; of noise floors the size in macro AUROC."""
     columns: Columns = {
         "Metric": "{metric}, {label}",
         "Difference": _difference,
