@@ -18,7 +18,7 @@ from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.artifact import CRITERIA, Artifact, read_criteria, systems, write_artifact
-from cxrbench.paper.blocks import as_markdown, renewed
+from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.latex import macros
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_csv
@@ -63,8 +63,7 @@ def another(recorded: Path, seed: int, **changes: object) -> None:
 def test_every_claim_of_ours_has_an_experiment() -> None:
     claims = read_claims(ROOT / "data/claims.yaml")
     assert claims.ours and {claim.experiment for claim in claims.ours} <= set(claims.experiments)
-    for name, one in claims.experiments.items():
-        assert exists(one.command), f"{name}: {one.command}"
+    assert [one.command for one in claims.experiments.values() if not exists(one.command)] == []
 
 
 def test_a_claim_has_one_name_everywhere_and_keeps_it_when_another_is_added(built, recorded: Path) -> None:
@@ -136,27 +135,21 @@ PROOFS = dict.fromkeys(CRITERIA_ROWS["proof"].str.split(r"\s*;\s*").explode(), T
 WRONG = ("make no-such-target", "cxrbench no-such", "tests/test_graph.py::test_no", "no/file")
 
 
-def test_all_criteria_are_answered() -> None:
-    assert list(CRITERIA_ROWS["number"]) == [str(number) for number in range(1, 26)]
-    assert all(row.note for row in CRITERIA_ROWS.itertuples() if row.state != "met")
-
-
 @pytest.mark.parametrize(("proof", "there"), [*sorted(PROOFS.items()), *((name, False) for name in WRONG)])
 def test_what_proves_a_criterion_exists(proof: str, there: bool) -> None:
     assert exists(proof) == there
 
 
-def test_an_unknown_state_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "criteria.csv"
-    path.write_text("number,criterion,asked_by,state,proof,note\n1,a,b,mett,README.md,\n")
-    with pytest.raises(UserError, match=r"criteria\.csv:2: column state: unknown value 'mett'"):
-        read_criteria(path)
+def test_all_criteria_are_answered() -> None:
+    assert list(CRITERIA_ROWS["number"]) == [str(number) for number in range(1, 26)]
+    assert all(row.note for row in CRITERIA_ROWS.itertuples() if row.state != "met")
 
 
 @pytest.mark.parametrize("text", ["", "<!-- begin a -->\n", "<!-- begin a -->\n<!-- end a -->\n" * 2])
-def test_a_lost_or_doubled_marker_is_named(text: str) -> None:
+def test_a_lost_or_doubled_marker_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "FILE").write_text(text)
     with pytest.raises(UserError, match="FILE has not one pair of markers <!-- begin a -->"):
-        renewed(text, {"a": "x"}, "FILE")
+        renew(tmp_path / "FILE", {"a": "x"})
 
 
 def test_bars_and_lines_in_a_text_do_not_break_a_table() -> None:
@@ -169,12 +162,9 @@ def test_the_appendix_has_at_most_two_pages(built, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(ROOT)
     write_artifact(Artifact.read(built, STUDY, ROOT / "data/recorded"), tmp_path / "generated")
     (tmp_path / "generated/macros.tex").write_text(macros({}))
-    (tmp_path / "sections").mkdir()
-    shutil.copy(ROOT / "paper/sections/artifact.tex", tmp_path / "sections")
-    main = (ROOT / "paper/main.tex").read_text()
-    preamble = main[: main.index(r"\begin{document}")]
-    body = "\\begin{document}\n\\input{sections/artifact}\n\\end{document}\n"
-    (tmp_path / "main.tex").write_text(preamble + body)
+    preamble = (ROOT / "paper/main.tex").read_text().partition(r"\begin{document}")[0]
+    body = (ROOT / "paper/sections/artifact.tex").read_text()
+    (tmp_path / "main.tex").write_text(f"{preamble}\\begin{{document}}\n{body}\\end{{document}}\n")
     words = ["latexmk", "-norc", "-pdf", "-interaction=nonstopmode", "main.tex"]
     subprocess.run(words, cwd=tmp_path, capture_output=True)
     log = (tmp_path / "main.log").read_text(errors="replace")
