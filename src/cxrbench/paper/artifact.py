@@ -7,7 +7,6 @@ person's minutes, which no evidence has, are an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,8 +20,9 @@ from cxrbench.claims.file import OURS, Claims, Experiment, read_claims
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.fmt import Row, Values
+from cxrbench.paper.fmt import Columns, Values, ends
 from cxrbench.paper.latex import HEAD, escape, longtable, tabular
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
@@ -31,14 +31,13 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
-from cxrbench.study.readers import Row as CsvRow
-from cxrbench.study.readers import Text, one_of, read_rows
+from cxrbench.study.readers import Row, Text, one_of, read_rows
 
 CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
 STATES = ("met", "in part", "open")
 
 
-class Criterion(CsvRow):
+class Criterion(Row):
     """What an artifact committee asks for, whether it is met, and the files and tests that prove it."""
 
     KEY: ClassVar = ("number",)
@@ -91,33 +90,33 @@ class Artifact:
 
     def claims(self) -> pd.DataFrame:
         """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
-        rows = [
-            {
-                "": claim.id,
-                "Claim": claim.says,
-                "Section": claim.where,
-                "Expected": _expected(self.ledger.loc[claim.id]),
-                "Verdict": self.ledger.loc[claim.id, "verdict"],
-                "Experiment": claim.experiment or "-",
-            }
-            for claim in self.file.ours
-        ]
-        return pd.DataFrame(rows)
+        columns: Columns = {
+            "": lambda claim: claim.id,
+            "Claim": lambda claim: claim.says,
+            "Section": lambda claim: claim.where,
+            "Expected": lambda claim: _expected(self.ledger.loc[claim.id]),
+            "Verdict": lambda claim: self.ledger.loc[claim.id, "verdict"],
+            "Experiment": lambda claim: claim.experiment or "-",
+        }
+        return pd.DataFrame([fmt.row(claim, columns) for claim in self.file.ours])
 
     def experiments(self) -> pd.DataFrame:
         """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
         rows = []
         for name, experiment in self.file.experiments.items():
-            cost = self._cost(experiment)
+            result, compute, money, disk = self._cost(experiment)
             row = {
                 "": name,
                 "Experiment": experiment.title,
                 "Command": experiment.command,
                 "Shows": self._shown_by(name),
-                "Expected": f"{experiment.expect} {cost.pop('result', '')}".strip(),
+                "Expected": f"{experiment.expect} {result}".strip(),
                 "Human (estimate)": f"{experiment.human_minutes:g} min",
+                "Compute": compute,
+                "Money": money,
+                "Disk": disk,
             }
-            rows.append(row | cost)
+            rows.append(row)
         return pd.DataFrame(rows)
 
     def _shown_by(self, experiment: str) -> str:
@@ -126,31 +125,24 @@ class Artifact:
         spans = [[claim.id for claim in run] for shown, run in runs if shown]
         return ", ".join(" to ".join(dict.fromkeys((ids[0], ids[-1]))) for ids in spans) or "-"
 
-    def _cost(self, experiment: Experiment) -> Row:
-        """Return compute, money and disk; of a recorded cell also the result with its tolerance."""
+    def _cost(self, experiment: Experiment) -> tuple[str, str, str, str]:
+        """Return result with tolerance, compute, money, disk."""
         cell, measured = experiment.cell, experiment.measured
         if measured:
             disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
-            compute = f"{measured.seconds:g} s on {measured.where}"
-            return {"Compute": compute, "Money": "own machine", "Disk": disk}
+            return "", f"{measured.seconds:g} s on {measured.where}", "own machine", disk
         if cell is None:
-            return {"Compute": "not measured", "Money": "own machine", "Disk": "not measured"}
+            return "", "not measured", "own machine", "not measured"
         record = EvidenceStore(self.recorded).record(cell)
         if record is None:
-            result = "Recorded: not run, so there is no result yet."
-            return {"result": result, "Compute": NOT_RUN, "Money": NOT_RUN, "Disk": self._packed(cell)}
+            return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, self._packed(cell)
         (cost,) = cost_table([cell.folder(self.recorded)], PRICES, pricing_of(self.study)).itertuples()
         host, scores = record.host, tolerances(cell, self.recorded)
         texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
         result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
         machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
-        priced = f"{cost.kind}, {cost.instance} {cost.basis}, {cost.as_of}"
-        return {
-            "result": f"Recorded: {result}.",
-            "Compute": f"{cost.hours_total:.2f} h on {machine}",
-            "Money": f"{cost.usd_total:.3f} USD ({priced})",
-            "Disk": self._packed(cell),
-        }
+        money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
+        return f"Recorded: {result}.", f"{cost.hours_total:.2f} h on {machine}", money, self._packed(cell)
 
     def _packed(self, cell: Cell) -> str:
         """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
@@ -200,24 +192,19 @@ def _software(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
-def _when(records: Iterable[Record]) -> str:
+def _when(records: pd.Series) -> str:
     """Return commits, a changed work tree marked, with the days of their runs."""
-    days: dict[str, list[str]] = {}
-    for record in records:
-        commit = record.commit[:7] + (" (changed)" if record.dirty else "")
-        days.setdefault(commit, []).append(record.ended[:10])
-    spans = {commit: dict.fromkeys((min(dates), max(dates))) for commit, dates in days.items()}
-    return "; ".join(f"{commit}, {' to '.join(span)}" for commit, span in spans.items())
+    commits = records.map(lambda record: record.commit[:7] + (" (changed)" if record.dirty else ""))
+    days = records.map(lambda record: record.ended[:10]).groupby(commits, sort=False)
+    return "; ".join(f"{commit}, {ends(some.min(), some.max())}" for commit, some in days)
 
 
-def _named(cells: Iterable[Cell]) -> str:
+def _named(cells: pd.Series) -> str:
     """Return names of cells; seeds of one group as a pattern that every command expands."""
-    seeds: dict[str, list[str]] = {}
-    for cell in cells:
-        group, _, seed = str(cell).rpartition("/seed")
-        seeds.setdefault(group, []).append(seed)
-    patterns = (f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for some in seeds.values())
-    return ", ".join(f"{group}/seed{pattern}" for group, pattern in zip(seeds, patterns, strict=True))
+    parts = cells.astype(str).str.rsplit("/seed", n=1, expand=True)
+    seeds = parts.groupby(0, sort=False)[1].agg(list).items()
+    patterns = {group: f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for group, some in seeds}
+    return ", ".join(f"{group}/seed{pattern}" for group, pattern in patterns.items())
 
 
 # -- LaTeX and Markdown ----------------------------------------------------------------------------

@@ -45,6 +45,12 @@ NOISE: Columns = {
     "NIH": "{nih_positive:,.0f}",
     **{MEASURES[name]: form for name, form in _INTERVALS.items()},
 }
+FILES: Columns = {
+    "Dataset": lambda file: file.dataset,
+    "File": lambda file: file.name,
+    "Bytes": lambda file: "not stated" if file.size is None else f"{file.size:,}",
+    "Terms": lambda file: file.licence,
+}
 splits_of_images = fmt.csv_table("splits", "llrrl", SPLITS)
 noise_of_labels = fmt.csv_table("label_noise", "lp{4.5cm}rrllll", NOISE)
 
@@ -74,7 +80,7 @@ def write_card(card: Path, registry: Path) -> None:
         "splits": pd.DataFrame(fmt.rows(parts, SPLITS)),
         "labels": _positive(images, parts),
         "noise": pd.DataFrame(fmt.rows(label_noise(), NOISE)),
-        "files": _files(registry),
+        "files": pd.DataFrame([fmt.row(file, FILES) for file in read_files(registry)]),
         "resizing": contrast_table(),
     }
     texts = {name: table.to_markdown(index=False, disable_numparse=True) for name, table in tables.items()}
@@ -112,11 +118,3 @@ def _positive(table: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
         counts[f"{row['split']} {row['part']}"] = row
     rows = {name: [f"{count[finding]:,}" for finding in FINDINGS] for name, count in counts.items()}
     return pd.DataFrame({"Finding": FINDINGS, **rows})
-
-
-def _files(registry: Path) -> pd.DataFrame:
-    rows = [
-        (file.dataset, file.name, "not stated" if file.size is None else f"{file.size:,}", file.licence)
-        for file in read_files(registry)
-    ]
-    return pd.DataFrame(rows, columns=["Dataset", "File", "Bytes", "Terms"])
