@@ -174,20 +174,9 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
         }
 
 
-@fmt.table("llllrrrp{3.4cm}l")
-def parity_of_platforms(read: Results) -> Iterator[Row]:
-    """Parity of platforms on real radiographs: macro AUROC, macro F1 and all labels at once."""
-    return _parity(read, read.parity[~is_phantom(read.parity["dataset"])])
-
-
-@fmt.table("llllrrrp{3.4cm}l")
-def parity_on_phantoms(read: Results) -> Iterator[Row]:
-    """The same on phantoms, which say nothing about patients."""
-    return _parity(read, read.parity[is_phantom(read.parity["dataset"])])
-
-
-def _parity(read: Results, table: pd.DataFrame) -> Iterator[Row]:
+def _parity(read: Results, drawn: bool) -> Iterator[Row]:
     """Yield rows of pairs, one where no metric has an interval; of noise floors the size in macro AUROC."""
+    table = read.parity[is_phantom(read.parity["dataset"]) == drawn]
     columns: Columns = {
         "Metric": "{metric}, {label}",
         "Difference": _difference,
@@ -209,6 +198,10 @@ def _parity(read: Results, table: pd.DataFrame) -> Iterator[Row]:
         else:
             rows = fmt.rows(some, columns)
         yield from (first | row | last for row in rows)
+
+
+parity_of_platforms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=False))
+parity_on_phantoms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=True))
 
 
 def _difference(row: Any) -> str:
