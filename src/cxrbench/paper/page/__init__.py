@@ -70,11 +70,9 @@ def write_page(
 ) -> None:
     """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
     try:
-        read = Results.read(results, study, recorded)
-        cells = pd.read_csv(results / "tables/cells.csv", dtype=str, keep_default_na=False)
-        reviewed = read_expected(expected)
-        states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
-        gathered = _verdicts(read, cells, states) | _items(read, generated) | _cells(read, cells, states)
+        read, reviewed = Results.read(results, study, recorded), read_expected(expected)
+        states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
+        gathered = _verdicts(read, states) | _items(read, generated) | _cells(read, states)
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename}: missing; the page shows what a build made: run `make paper-from-evidence`"
@@ -82,8 +80,9 @@ def write_page(
     write_text(out, _render(gathered))
 
 
-def _verdicts(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
+def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """Return what the page opens with: counts of cells and claims, the matrix, what was not expected."""
+    cells = read.cells
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
     columns: Columns = {
@@ -134,22 +133,22 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
     return {"groups": groups, "figures": figures}
 
 
-def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
+def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """Return the list of all cells and the evidence of those that have any."""
     aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
-    ran = cells[cells["status"] != NOT_RUN]
+    ran = read.cells[read.cells["status"] != NOT_RUN]
     columns: Columns = {
         "Cell": "{cell}",
         "State": lambda row: str(states[row.cell]),
         "Ended": "{ended:.16}",
-        "Machine": lambda row: short_processor(row.machine),
+        "Machine": lambda row: short_processor(row.machine) if isinstance(row.machine, str) else "",
         "Macro AUROC": lambda row: scores.get(row.cell, ""),
-        "Images/s": lambda row: row.images_per_second and f"{float(row.images_per_second):,.0f}",
+        "Images/s": "{images_per_second:,.0f}",
         "Command": lambda row: f"make cell CELL={shlex.quote(row.cell)}",
     }
     caption = "Every cell of the study. Intervals of 95 % are over patients."
-    rows = pd.DataFrame(fmt.rows(cells, columns))
+    rows = pd.DataFrame(fmt.rows(read.cells, columns))
     return {
         "cells_list": PageTable("cells_list", "All cells", caption, rows),
         "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
@@ -159,7 +158,7 @@ def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict
 
 def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     """Return the evidence of a row of cells.csv; damaged evidence is named."""
-    cell = Cell(row.dataset, row.architecture, row.platform, int(row.seed))
+    cell = Cell.parse(row.cell)
     folder, refused = cell.folder(results / "cells"), ""
     try:
         record = check_evidence(folder, cell)
