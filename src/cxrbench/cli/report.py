@@ -100,9 +100,10 @@ def readme(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import Artifact, write_readme
+    from cxrbench.paper.artifact import write_readme
+    from cxrbench.paper.results import Results
 
-    write_readme(Artifact.read(results, study, recorded), results, readme, figure)
+    write_readme(Results.read(results, study, recorded), readme, figure)
 
 
 @app.command()
@@ -113,9 +114,10 @@ def artifact(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The generated parts of ARTIFACT.md; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import Artifact, write_markdown
+    from cxrbench.paper.artifact import write_markdown
+    from cxrbench.paper.results import Results
 
-    write_markdown(Artifact.read(results, study, recorded), markdown)
+    write_markdown(Results.read(results, study, recorded), markdown)
 
 
 @app.command()

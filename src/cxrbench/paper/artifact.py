@@ -7,7 +7,6 @@ person's minutes, which no evidence has, are an estimate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -16,8 +15,8 @@ import pandas as pd
 
 from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
-from cxrbench.claims.file import OURS, Claims, Experiment, read_claims
-from cxrbench.cost.costs import cost_table, pricing_of
+from cxrbench.claims.file import Experiment, read_claims
+from cxrbench.cost.costs import cost_table
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
@@ -28,7 +27,6 @@ from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.study.readers import Row, Text, one_of, read_rows
@@ -57,11 +55,11 @@ def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
 
 def numbers(read: Results) -> Values:
     """Return what the appendix's prose may name: ``artifact/...``."""
-    claims, criteria = read_claims(CLAIMS), read_criteria()
-    minutes = sum(experiment.human_minutes for experiment in claims.experiments.values())
+    file, criteria = read_claims(CLAIMS), read_criteria()
+    minutes = sum(experiment.human_minutes for experiment in file.experiments.values())
     counts = {
-        "claims": len(claims.ours),
-        "experiments": len(claims.experiments),
+        "claims": len(file.ours),
+        "experiments": len(file.experiments),
         "human minutes": f"{minutes:g}",
         "systems": len(systems(read.recorded)),
         "criteria": len(criteria),
@@ -70,88 +68,20 @@ def numbers(read: Results) -> Values:
     return {f"artifact/{what}": str(count) for what, count in counts.items()}
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """What the appendix is made from: the claims, the ledger's rows of ours, the study, recorded evidence."""
-
-    file: Claims
-    ledger: pd.DataFrame
-    study: Path
-    recorded: Path
-
-    @classmethod
-    def read(cls, results: Path, study: Path, recorded: Path) -> Artifact:
-        """Read the claims and ``results``/tables/claims.csv. UserError where that lacks one of ours."""
-        ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
-        ours, file = ledger[ledger["source"] == OURS].set_index("id"), read_claims(CLAIMS)
-        if missing := [claim.id for claim in file.ours if claim.id not in ours.index]:
-            raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
-        return cls(file, ours, study, recorded)
-
-    def claims(self) -> pd.DataFrame:
-        """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
-        columns: Columns = {
-            "": lambda claim: claim.id,
-            "Claim": lambda claim: claim.says,
-            "Section": lambda claim: claim.where,
-            "Expected": lambda claim: _expected(self.ledger.loc[claim.id]),
-            "Verdict": lambda claim: self.ledger.loc[claim.id, "verdict"],
-            "Experiment": lambda claim: claim.experiment or "-",
-        }
-        return pd.DataFrame([fmt.row(claim, columns) for claim in self.file.ours])
-
-    def experiments(self) -> pd.DataFrame:
-        """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
-        rows = []
-        for name, experiment in self.file.experiments.items():
-            result, compute, money, disk = self._cost(experiment)
-            row = {
-                "": name,
-                "Experiment": experiment.title,
-                "Command": experiment.command,
-                "Shows": self._shown_by(name),
-                "Expected": f"{experiment.expect} {result}".strip(),
-                "Human (estimate)": f"{experiment.human_minutes:g} min",
-                "Compute": compute,
-                "Money": money,
-                "Disk": disk,
-            }
-            rows.append(row)
-        return pd.DataFrame(rows)
-
-    def _shown_by(self, experiment: str) -> str:
-        """Return the ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
-        runs = groupby(self.file.ours, key=lambda claim: claim.experiment == experiment)
-        spans = [[claim.id for claim in run] for shown, run in runs if shown]
-        return ", ".join(" to ".join(dict.fromkeys((ids[0], ids[-1]))) for ids in spans) or "-"
-
-    def _cost(self, experiment: Experiment) -> tuple[str, str, str, str]:
-        """Return result with tolerance, compute, money, disk."""
-        cell, measured = experiment.cell, experiment.measured
-        if measured:
-            disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
-            return "", f"{measured.seconds:g} s on {measured.where}", "own machine", disk
-        if cell is None:
-            return "", "not measured", "own machine", "not measured"
-        record = EvidenceStore(self.recorded).record(cell)
-        if record is None:
-            return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, self._packed(cell)
-        (cost,) = cost_table([cell.folder(self.recorded)], PRICES, pricing_of(self.study)).itertuples()
-        host, scores = record.host, tolerances(cell, self.recorded)
-        texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
-        result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
-        machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
-        money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
-        return f"Recorded: {result}.", f"{cost.hours_total:.2f} h on {machine}", money, self._packed(cell)
-
-    def _packed(self, cell: Cell) -> str:
-        """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
-        study = read_study(self.study)
-        folders = sorted(self.recorded.glob(f"{cell.dataset}/*/*/seed*/{RECORD}"))
-        if not folders or cell.dataset not in study.datasets:
-            return "not measured"
-        identity, pixels = read_record(folders[0]).dataset, study.dataset(cell.dataset).pixels
-        return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
+def claims(read: Results) -> pd.DataFrame:
+    """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
+    ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
+    if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
+        raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
+    columns: Columns = {
+        "": lambda claim: claim.id,
+        "Claim": lambda claim: claim.says,
+        "Section": lambda claim: claim.where,
+        "Expected": lambda claim: _expected(ledger.loc[claim.id]),
+        "Verdict": lambda claim: ledger.loc[claim.id, "verdict"],
+        "Experiment": lambda claim: claim.experiment or "-",
+    }
+    return pd.DataFrame([fmt.row(claim, columns) for claim in ours])
 
 
 def _expected(row: pd.Series) -> str:
@@ -160,6 +90,57 @@ def _expected(row: pd.Series) -> str:
         return "-"
     tolerance = float(row["tolerance"] or 0)
     return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
+
+
+def experiments(read: Results) -> pd.DataFrame:
+    """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
+    file, rows = read_claims(CLAIMS), []
+    for name, experiment in file.experiments.items():
+        runs = groupby(file.ours, key=lambda claim: claim.experiment)
+        ids = [[claim.id for claim in run] for shown_by, run in runs if shown_by == name]
+        result, compute, money, disk = _cost(experiment, read)
+        row = {
+            "": name,
+            "Experiment": experiment.title,
+            "Command": experiment.command,
+            "Shows": ", ".join(ends(*dict.fromkeys((run[0], run[-1]))) for run in ids) or "-",
+            "Expected": f"{experiment.expect} {result}".strip(),
+            "Human (estimate)": f"{experiment.human_minutes:g} min",
+            "Compute": compute,
+            "Money": money,
+            "Disk": disk,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _cost(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
+    """Return result with tolerance, compute, money, disk."""
+    cell, measured = experiment.cell, experiment.measured
+    if measured:
+        disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
+        return "", f"{measured.seconds:g} s on {measured.where}", "own machine", disk
+    if cell is None:
+        return "", "not measured", "own machine", "not measured"
+    record, packed = EvidenceStore(read.recorded).record(cell), _packed(cell, read)
+    if record is None:
+        return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, packed
+    (cost,) = cost_table([cell.folder(read.recorded)], PRICES, read.study.prices).itertuples()
+    host, scores = record.host, tolerances(cell, read.recorded)
+    texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
+    result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
+    machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
+    money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
+    return f"Recorded: {result}.", f"{cost.hours_total:.2f} h on {machine}", money, packed
+
+
+def _packed(cell: Cell, read: Results) -> str:
+    """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
+    records = sorted(read.recorded.glob(f"{cell.dataset}/*/*/seed*/{RECORD}"))
+    if not records or cell.dataset not in read.study.datasets:
+        return "not measured"
+    identity, pixels = read_record(records[0]).dataset, read.study.dataset(cell.dataset).pixels
+    return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
 
 
 # -- systems ---------------------------------------------------------------------------------------
@@ -210,17 +191,17 @@ def _named(cells: pd.Series) -> str:
 # -- LaTeX and Markdown ----------------------------------------------------------------------------
 
 
-def write_artifact(made: Artifact, out: Path) -> None:
+def write_artifact(read: Results, out: Path) -> None:
     """Write artifact_claims.tex and artifact_experiments.tex (with the prose two pages), and systems.tex."""
-    table, found = made.experiments(), systems(made.recorded)
-    experiments = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
+    table, found = experiments(read), systems(read.recorded)
+    narrow = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
     commands = table["Command"].map(escape).str.replace("--", "-{}-").map(_breakable)  # no dashes
     expected = table["Expected"].map(lambda text: escape(text, longest=600))
     what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
-    experiments.insert(1, "Experiment, command and expected result", what)
-    claims = made.claims().map(lambda text: escape(text, longest=400))
+    narrow.insert(1, "Experiment, command and expected result", what)
+    ours = claims(read).map(lambda text: escape(text, longest=400))
     widths = {"claims": "6.4 1.2 3.0 1.6 1.7", "experiments": "5.4 1.3 1.4 2.1 2.3 1.5"}  # in cm
-    for name, shown in {"claims": claims, "experiments": experiments}.items():
+    for name, shown in {"claims": ours, "experiments": narrow}.items():
         columns = "".join(f"p{{{width}cm}}" for width in widths[name].split())
         write_text(out / f"artifact_{name}.tex", tabular(shown, f"@{{}}l{columns}@{{}}"))
     texts = found.map(lambda text: _breakable(escape(text, longest=2000)))
@@ -233,30 +214,30 @@ def _breakable(latex: str) -> str:
     return latex.replace("/", r"/\allowbreak{}")
 
 
-def write_markdown(made: Artifact, path: Path) -> None:
+def write_markdown(read: Results, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
     criteria = read_criteria()
     proofs = "`" + criteria["proof"].str.replace(r"\s*;\s*", "`, `", regex=True) + "`"
     notes = (". " + criteria["note"]).where(criteria["note"] != "", "")
     criteria = criteria.drop(columns="note").assign(proof=proofs + notes)
     blocks = {
-        "claims": made.claims(),
-        "experiments": _with_code(made.experiments()),
-        "systems": systems(made.recorded),
+        "claims": claims(read),
+        "experiments": _with_code(experiments(read)),
+        "systems": systems(read.recorded),
         "criteria": criteria.set_axis(["", "Criterion", "Asked by", "State", "Proof"], axis=1),
     }
     renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 
 
-def write_readme(made: Artifact, results: Path, readme: Path, figure: Path) -> None:
-    """Put the summary of ``results`` and the map of claims into the README, and draw ``figure`` (PNG)."""
+def write_readme(read: Results, readme: Path, figure: Path) -> None:
+    """Put the summary of the results and the map of claims into the README, and draw ``figure`` (PNG)."""
     from cxrbench.paper.figures import write_picture  # matplotlib takes a second
 
-    printed = summary(results, Path("paper/paper.pdf")).strip("\n")
+    printed = summary(read.folder, Path("paper/paper.pdf")).strip("\n")
     columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
-    experiments = as_markdown(_with_code(made.experiments())[columns])
-    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": experiments})
-    write_picture(results, figure)
+    shown = as_markdown(_with_code(experiments(read))[columns])
+    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": shown})
+    write_picture(read.folder, figure)
 
 
 def _with_code(table: pd.DataFrame) -> pd.DataFrame:
