@@ -18,6 +18,6 @@ def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
 
 
-def made_up(**tables: pd.DataFrame) -> Results:
-    """Results with these tables and nothing else."""
-    return Results(**dict.fromkeys(field.name for field in fields(Results)) | tables)  # type: ignore[arg-type]
+def made_up(**given: pd.DataFrame | Path) -> Results:
+    """Results with these tables and folders and nothing else."""
+    return Results(**dict.fromkeys(field.name for field in fields(Results)) | given)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,7 +11,6 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.analysis.estimates import estimate_cell
-from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.parity import COLUMNS, family, parity
 from cxrbench.evidence.predictions import SCORES, read_predictions
 from cxrbench.paper import figures, figures_platforms, items, tables
@@ -46,6 +46,10 @@ def texts(figure: plt.Figure) -> str:
     return "\n".join(labels)
 
 
+def drawn_parity(rows: pd.DataFrame) -> plt.Figure:
+    return figures_platforms.parity(made_up(parity=rows))
+
+
 def printed(rows: pd.DataFrame) -> pd.DataFrame:
     """The table of parity on real radiographs."""
     return tables.parity_of_platforms(made_up(parity=rows, cells=NO_CELLS))[0]
@@ -55,7 +59,7 @@ def printed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataFrame) -> None:
-    figure = figures_platforms.parity(compared)
+    figure = drawn_parity(compared)
     shown = texts(figure)
     assert "cpu - cuda" in shown and "cpu, other seeds" in shown and "cuda, other seeds" in shown
     (drawn,) = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "s"]
@@ -86,8 +90,8 @@ def test_a_pair_on_two_processors_says_so_in_its_row_and_figure(compared: pd.Dat
     table = printed(mixed)
     said = table["Verdict"].str.endswith("processors differ: AMD EPYC against Intel Xeon")
     assert list(said) == list(table["Platforms"] == "cpu - cuda")
-    assert "cpu - cuda *" in texts(figures_platforms.parity(mixed))
-    assert "*" not in texts(figures_platforms.parity(compared))
+    assert "cpu - cuda *" in texts(drawn_parity(mixed))
+    assert "*" not in texts(drawn_parity(compared))
 
 
 def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFrame) -> None:
@@ -159,22 +163,23 @@ def test_published_values_stand_beside_their_own_finding() -> None:
     assert table["nih a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
 
 
-@pytest.mark.parametrize(
-    ("draw", "inputs", "message"),
-    [
-        (figures_platforms.parity, [pd.DataFrame(columns=COLUMNS)], "No pair of platforms"),
-        (figures_platforms.throughput, [pd.DataFrame()], "No speed has been recorded"),
-        (figures.auroc_per_label, [NO_CELLS, NO_CELLS], "No cell has run"),
-        (figures.learning_curves, [NO_CELLS, Path()], "No cell has run"),
-        (figures.reliability_curves, [NO_CELLS, Path()], "No cell has run"),
-    ],
-)
-def test_what_is_missing_is_said_in_words(draw, inputs, message: str) -> None:
-    assert message in texts(draw(*inputs))
+NOTHING = {
+    "parity": "No pair of platforms",
+    "throughput": "No speed has been recorded",
+    "step_parity": "No steps have been compared",
+    **dict.fromkeys(("auroc_per_label", "seeds", "learning_curves", "roc", "reliability"), "No cell has run"),
+}
+
+
+@pytest.mark.parametrize(("name", "message"), NOTHING.items())
+def test_what_is_missing_is_said_in_words(tmp_path: Path, name: str, message: str) -> None:
+    frames = {"cells": NO_CELLS, "metrics": NO_CELLS, "spread": NO_CELLS.rename(columns={"value": "mean"})}
+    nothing = made_up(parity=pd.DataFrame(columns=COLUMNS), folder=tmp_path, recorded=tmp_path, **frames)
+    assert message in texts(items.figures()[name].make(nothing))
 
 
 def test_every_network_of_the_main_dataset_has_a_panel(read: Results) -> None:
-    figure = figures.reliability_curves(read.cells, read.folder / "cells")
+    figure = figures.reliability_curves(read)
     networks = {f"{group[1]}, {group[2]}" for group in read.scored(main=True)}
     assert {axes.get_title() for axes in figure.axes if axes.get_title()} == networks
 
@@ -182,18 +187,19 @@ def test_every_network_of_the_main_dataset_has_a_panel(read: Results) -> None:
 def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
     platforms = ("cpu", "cuda", "neuron")
     cells = [Cell("nih128-64px", f"net{number}", name, 0) for number in range(5) for name in platforms]
-    for cell in cells:
-        cell.folder(tmp_path).parent.mkdir(parents=True)
-        cell.folder(tmp_path).symlink_to(ROOT / "data/recorded" / CELL)
+    for folder in (cell.folder(tmp_path / "cells") for cell in cells):
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(ROOT / "data/recorded" / CELL)
     many = pd.DataFrame([{"cell": str(cell), **vars(cell), "status": "ok"} for cell in cells])
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
-    alone = figures.seed_spread(scores, NO_CELLS.rename(columns={"value": "mean"}))
-    assert texts(alone).count("one seed") == len(many)
+    no_means = NO_CELLS.rename(columns={"value": "mean"})
+    read = made_up(cells=many, metrics=scores, spread=no_means, folder=tmp_path)
+    assert texts(figures.seed_spread(read)).count("one seed") == len(many)
     with plt.rc_context(figures.STYLE):
         drawn = {
-            "auroc": (figures.auroc_per_label(scores, scores[:0]), 2.0),
-            "curves": (figures.learning_curves(many, tmp_path), 1.0),
-            "roc": (figures.roc_per_label(many, tmp_path), 0.4),
+            "auroc": (figures.auroc_per_label(read), 2.0),
+            "curves": (figures.learning_curves(read), 1.0),
+            "roc": (figures.roc_per_label(read), 0.4),
         }
         for figure, _ in drawn.values():
             figure.canvas.draw()
@@ -206,11 +212,9 @@ def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
         plt.close(figure)
 
 
-def test_bars_over_several_seeds_are_intervals_of_their_mean(from_evidence: Path) -> None:
-    scores = read_metrics(from_evidence / "results/tables/metrics.csv")
-    means = pd.read_csv(from_evidence / "results/tables/spread.csv")
+def test_bars_over_several_seeds_are_intervals_of_their_mean(read: Results) -> None:
     of_group = "dataset == 'nih128-64px' and architecture == 'resnet18'"
-    (axes,) = figures.auroc_per_label(scores.query(of_group), means).axes
+    (axes,) = figures.auroc_per_label(replace(read, metrics=read.metrics.query(of_group))).axes
     (bars,) = [part for part in axes.collections if len(part.get_segments()) > 1]
-    (row,) = means.query(f"{of_group} and label == 'macro' and metric == 'auroc'").itertuples()
+    (row,) = read.spread.query(f"{of_group} and label == 'macro' and metric == 'auroc'").itertuples()
     assert bars.get_segments()[-1][:, 0] == pytest.approx([row.ci_low, row.ci_high])

@@ -73,7 +73,7 @@ def in_summary(cells: pd.DataFrame) -> Counts:
 
 def in_figure(cells: pd.DataFrame) -> Counts:
     """Read the matrix back from what the figure writes into its squares."""
-    figure = figures.cells_by_status(cells)
+    figure = figures.cells_by_status(made_up(cells=cells))
     (axes,) = figure.axes
     columns = [label.get_text() for label in axes.get_xticklabels()]
     rows = [tuple(label.get_text().split(", ")) for label in axes.get_yticklabels()]

@@ -69,7 +69,7 @@ rule figures:
         results=results_of,
         out=folder_of,
     shell:
-        "python -m cxrbench report figures --results {params.results} --out {params.out} 2> {log}"
+        "python -m cxrbench report figures --results {params.results} --study {input.study} --out {params.out} 2> {log}"
 
 
 rule report:

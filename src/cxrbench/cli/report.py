@@ -73,12 +73,16 @@ def tables(
 
 @app.command()
 def figures(
-    results: ResultsOption = RESULTS, out: FiguresOption = FIGURES, recorded: RecordedOption = RECORDED
+    results: ResultsOption = RESULTS,
+    out: FiguresOption = FIGURES,
+    study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
 ) -> None:
     """The paper's figures as vector PDF, the same bytes every time."""
     from cxrbench.paper.figures import write_figures
+    from cxrbench.paper.results import Results
 
-    write_figures(results, out, recorded)
+    write_figures(Results.read(results, study, recorded), out)
 
 
 @app.command()

@@ -237,7 +237,7 @@ def write_readme(read: Results, readme: Path, figure: Path) -> None:
     columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
     shown = as_markdown(_with_code(experiments(read))[columns])
     renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": shown})
-    write_picture(read.folder, figure)
+    write_picture(read, figure)
 
 
 def _with_code(table: pd.DataFrame) -> pd.DataFrame:

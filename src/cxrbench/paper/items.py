@@ -20,9 +20,8 @@ class Item:
     name: str
     title: str
     caption: str  # LaTeX
-    function: str  # module:function below this package, of the Results; a figure's of its `inputs` in order
+    function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
-    inputs: tuple[str, ...] = ()
     sideways: bool = False  # a page of its own in landscape
     evidence: str = ""  # what the caption points at: see cxrbench.paper.provenance.behind
     alt: str = ""  # a figure in words

@@ -123,7 +123,7 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
         groups.setdefault(item.group, []).append(table)
     figures = []
     with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read.folder, read.recorded):
+        for item, figure in drawn_figures(read):
             svg = io.BytesIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA)
             uri = Markup("data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode("ascii"))
