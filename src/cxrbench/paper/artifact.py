@@ -233,7 +233,7 @@ def write_readme(read: Results, readme: Path, figure: Path) -> None:
     """Put the summary of the results and the map of claims into the README, and draw ``figure`` (PNG)."""
     from cxrbench.paper.figures import write_picture  # matplotlib takes a second
 
-    printed = summary(read.folder, Path("paper/paper.pdf")).strip("\n")
+    printed = summary(read, Path("paper/paper.pdf")).strip("\n")
     columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
     shown = as_markdown(_with_code(experiments(read))[columns])
     renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": shown})

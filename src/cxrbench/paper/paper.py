@@ -29,9 +29,8 @@ texlive-science texlive-fonts-recommended
 Then run the same command again: everything before LaTeX is kept."""
 
 
-def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
-    """Write every table to ``out`` (LaTeX) and ``results``/tables (CSV, Markdown), and macros.tex last."""
-    read = Results.read(results, study, recorded)
+def write_tables(read: Results, out: Path) -> None:
+    """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
     for item in tables().values():
         _write_table(item, read, out)
     for item in figures().values():
