@@ -41,7 +41,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
-        names = [field.name for field in fields(cls) if field.type == "pd.DataFrame"]
+        names = [field.name for field in fields(cls) if field.type == "pd.DataFrame"]  # as text
         return cls(folder, read_study(study), recorded, **{name: read_csv(folder, name) for name in names})
 
     def csv(self, name: str) -> pd.DataFrame:
