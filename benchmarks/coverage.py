@@ -28,10 +28,10 @@ from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence.sums import updated_sums
-from cxrbench.paper.blocks import renewed
-from cxrbench.paper.simulated import blocks
+from cxrbench.paper.blocks import renew
+from cxrbench.paper.power import coverage_tables
 from cxrbench.study.cores import cores
-from cxrbench.study.files import write_csv, write_text
+from cxrbench.study.files import write_csv
 
 PATIENTS = 510  # of nih128's test part
 PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
@@ -205,7 +205,7 @@ def main(recorded: Path, docs: Path) -> None:
         write_csv(recorded / simulated.COVERAGE.file, simulate_intervals())
         write_csv(recorded / simulated.VERDICTS.file, simulate_verdicts())
         write_csv(recorded / simulated.MEANS.file, simulate_means())
-    write_text(docs, renewed(docs.read_text(encoding="utf-8"), blocks(recorded), str(docs)))
+    renew(docs, coverage_tables(recorded))
 
 
 if __name__ == "__main__":

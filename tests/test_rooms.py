@@ -24,11 +24,8 @@ LONGEST = 400  # lines
 SHARED_NAMES = {
     "audit": "the graphs of networks against what is known of Neuron",
     "calibration": "whether scores are probabilities",
-    "label_noise": "NIH's labels against adjudicated ones",
     "ledger": "the claims with their verdicts",
     "power": "what patients and seeds can show",
-    "simulated": "coverage of intervals in simulations",
-    "splits": "the parts of the whole set",
 }
 
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 from cxrbench.analysis import simulated
 from cxrbench.analysis.auroc import auroc, average_precision
 from cxrbench.analysis.measures import samples_f1 as f1_of_samples
-from cxrbench.paper.simulated import blocks
+from cxrbench.paper.power import coverage_tables
 
 RECORDED = ROOT / "data/recorded"
 
@@ -85,4 +85,4 @@ def test_simulating_again_gives_the_recorded_table(simulate, table):
 
 def test_docs_print_the_recorded_tables():
     text = (ROOT / "docs/statistics.md").read_text()
-    assert all(block in text for block in blocks(RECORDED).values())
+    assert all(block in text for block in coverage_tables(RECORDED).values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
@@ -10,8 +11,8 @@ from conftest import ROOT, cxrbench
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
 from cxrbench.analysis.splits import splits
 from cxrbench.datasets.resizing import contrast_table
-from cxrbench.paper.data_card import write_card
-from cxrbench.paper.label_noise import shown
+from cxrbench.paper.data_card import NOISE, write_card
+from cxrbench.paper.fmt import rows
 from cxrbench.study.errors import UserError
 
 CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
@@ -77,10 +78,10 @@ def test_intervals_are_by_patient(noise) -> None:
 def test_the_table_says_what_is_exact_approximate_and_absent(noise) -> None:
     assert noise["images"].eq(4376).all() and noise["patients"].eq(1695).all()
     assert noise.loc[noise["relation"] == EXACT, "finding"].tolist() == ["Pneumothorax", "Nodule or mass"]
-    rows = shown(noise).set_index("Adjudicated finding")
-    assert rows.loc["Fracture", "NIH's labels"] == "NIH has no such label"
-    assert rows.loc["Fracture", "Sensitivity"] == ""
-    assert rows.loc["Airspace opacity", "NIH's labels"].str.contains("approximate").all()
+    shown = pd.DataFrame(rows(noise, NOISE)).set_index("Adjudicated finding")
+    assert shown.loc["Fracture", "NIH's labels"] == "NIH has no such label"
+    assert shown.loc["Fracture", "Sensitivity"] == ""
+    assert shown.loc["Airspace opacity", "NIH's labels"].str.contains("approximate").all()
 
 
 def test_the_filter_that_is_used_keeps_a_nodule_wherever_it_lies() -> None:

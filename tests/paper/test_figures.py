@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -12,17 +12,20 @@ import pytest
 from columns import SCORES
 from conftest import ROOT
 from cxrbench.analysis.estimates import estimate_cell
-from cxrbench.analysis.evaluate import read_metrics
-from cxrbench.analysis.parity import COLUMNS, parity
+from cxrbench.analysis.parity import COLUMNS, family, parity
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.paper import figures, figures_platforms, tables
+from cxrbench.paper import figures, figures_platforms, items, tables
+from cxrbench.paper.latex import as_text
+from cxrbench.paper.power import families
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins
 
+from .conftest import made_up
+
 CELL = "nih128-64px/resnet18/cpu/seed0"
 SCORED = ["cell", "dataset", "architecture", "platform", "metric", "label", "value", "ci_low", "ci_high"]
-NO_CELLS = pd.DataFrame(columns=[*SCORED, "status"], dtype=str)
+NO_CELLS = pd.DataFrame(columns=[*SCORED, "status", "origin"], dtype=str)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +47,20 @@ def texts(figure: plt.Figure) -> str:
     return "\n".join(labels)
 
 
+def drawn_parity(rows: pd.DataFrame) -> plt.Figure:
+    return figures_platforms.parity(made_up(parity=rows))
+
+
+def printed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table of parity on real radiographs."""
+    return tables.parity_of_platforms(made_up(parity=rows, cells=NO_CELLS))[0]
+
+
+# -- parity ----------------------------------------------------------------------------------------
+
+
 def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataFrame) -> None:
-    figure = figures_platforms.parity(compared)
+    figure = drawn_parity(compared)
     shown = texts(figure)
     assert "cpu - cuda" in shown and "cpu, other seeds" in shown and "cuda, other seeds" in shown
     (drawn,) = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "s"]
@@ -55,18 +70,87 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
     drawn = parity_drawn(compared.iloc[::-1])
     assert list(drawn["dataset"]) == ["nih", "nih", "nih", "phantom"]
     assert drawn["kind"].iloc[-1] == "platforms"
-    phantoms = compared[compared["dataset"] == "phantom"]
-    assert len(parity_drawn(phantoms)) == 3
+    assert len(parity_drawn(compared[compared["dataset"] == "phantom"])) == 3
 
 
-def read_with(parity_rows: pd.DataFrame, **changes: pd.DataFrame) -> Results:
-    """Results with comparisons, and no cells to name as evidence."""
-    nothing = dict.fromkeys(field.name for field in dataclasses.fields(Results))
-    cells = pd.DataFrame(columns=["cell", "dataset", "architecture", "platform", "status", "origin"])
-    return Results(**nothing | {"parity": parity_rows, "cells": cells} | changes)  # type: ignore[arg-type]
+def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
+    drawn, _ = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS))
+    real = printed(compared)
+    assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
+    floor = real[real["Platforms"] == "cpu - cpu"].iloc[0]
+    of_floor = "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
+    (row,) = compared.query(of_floor).itertuples()
+    assert floor["Difference"].startswith(f"{row.difference:+.4f} (")
+    assert floor["Verdict"] == "noise floor"  # it is there for its size, not for its test
+    assert float(floor["Could show"]) == pytest.approx(row.smallest_margin, abs=5e-4)
 
 
-def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame) -> None:
+def test_a_pair_on_two_processors_says_so_in_its_row_and_figure(compared: pd.DataFrame) -> None:
+    pair = compared["platform_a"] != compared["platform_b"]
+    mixed = compared.assign(processors_b=compared["processors_b"].mask(pair, "Intel Xeon"))
+    table = printed(mixed)
+    said = table["Verdict"].str.endswith("processors differ: AMD EPYC against Intel Xeon")
+    assert list(said) == list(table["Platforms"] == "cpu - cuda")
+    assert "cpu - cuda *" in texts(drawn_parity(mixed))
+    assert "*" not in texts(drawn_parity(compared))
+
+
+def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFrame) -> None:
+    columns = ["difference", "ci_low", "ci_high", "smallest_margin"]
+    tiny = compared.assign(**dict(zip(columns, (3e-6, -3.2e-4, 3.3e-4, 4.1e-4), strict=True)))
+    row = printed(tiny).iloc[0]
+    assert row["Difference"] == "+0.00000 (-0.00032 to +0.00033)" and row["Could show"] == "0.00041"
+
+
+def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
+    real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
+    cells = {Cell("nih", "a", platform, 0): estimate_cell(real) for platform in ("cpu", "cuda")}
+    table = printed(parity(cells, Margins()).query("kind == 'platforms'"))
+    assert list(table["Metric"]) == ["all"] and "a verdict needs 3 seeds" in table["Verdict"].item()
+
+
+def parity_rows(*verdicts: tuple[str, float]) -> pd.DataFrame:
+    """Rows of parity.csv on macro AUROC, one pair each: verdict and the p that it stands on."""
+    rows = pd.DataFrame(verdicts, columns=["verdict", "p"]).assign(
+        dataset="nih", kind="platforms", platform_a="cpu", platform_b="cuda", label="macro", metric="auroc"
+    )
+    equivalent, names = rows["verdict"] == "equivalent", "a" + rows.index.astype(str)
+    p = {"p_equivalent": rows["p"].where(equivalent, 0.9), "p_holm": rows["p"].mask(equivalent, 0.9)}
+    return rows.assign(architecture=names, **p).reindex(columns=COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        (
+            [("equivalent", 0.01), ("equivalent", 0.04), ("different", 0.03), ("inconclusive", 0.5)],
+            "The table's verdicts are 4, on 4 pairs: corrected over all of them (Holm), "
+            "of 2 equivalent, 1 stay so; of 1 different, 0 stay so.",
+        ),
+        ([("different", 0.01)], "on 1 pair: corrected over all of them (Holm), of 1 different, 1 stay so."),
+        ([("inconclusive", 0.5)], "verdicts are 1, on 1 pair: all are inconclusive."),
+        ([], "No verdict was tested."),
+    ],
+)
+def test_a_caption_counts_its_family_and_what_the_correction_leaves(verdicts, sentence: str) -> None:
+    rows = parity_rows(*verdicts)
+    values = families(pd.concat([rows, rows.assign(dataset="phantom-32px")]))
+    for name in ("parity", "parity_phantoms"):
+        assert sentence in as_text(items.tables()[name].caption, values)
+
+
+def test_a_family_is_every_tested_verdict_of_a_table_corrected_together() -> None:
+    rows = parity_rows(("equivalent", 0.01), ("equivalent", 0.04), ("different", 0.03), ("inconclusive", 0.5))
+    assert list(family(rows)["p_family"]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    rows = parity_rows(("inconclusive", float("nan")), ("equivalent", float("nan")), ("equivalent", 0.01))
+    found = family(pd.concat([rows, rows.assign(kind="noise floor"), rows.assign(label="Mass")]))
+    assert list(found["p_family"]) == [0, 0.01], "the same for every seed and patient needs no test"
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+def test_published_values_stand_beside_their_own_finding() -> None:
     rows = [("first", "Mass", 0.5, 0.81), ("first", "Edema", 0.6, 0.82), ("second", "Edema", 0.6, 0.92)]
     literature = pd.DataFrame(rows, columns=["source", "label", "value", "published"])
     literature = literature.assign(cell="nih/a/cpu/seed0", citation=literature["source"])
@@ -74,89 +158,49 @@ def test_published_values_stand_beside_their_own_finding(compared: pd.DataFrame)
     cells = pd.DataFrame([{"cell": "nih/a/cpu/seed0", **named, "status": "ok", "origin": ""}])
     values = {"label": ["macro", "Mass", "Edema"], "value": [0.6, 0.5, 0.6], "ci_low": 0.4, "ci_high": 0.7}
     metrics = pd.DataFrame(values).assign(**named, metric="auroc")
-    read = read_with(compared, literature=literature, cells=cells, metrics=metrics)
-    table, _ = tables.published_beside_ours(read)
+    table, _ = tables.published_beside_ours(made_up(literature=literature, cells=cells, metrics=metrics))
     table = table.set_index("Finding").loc[["Mass", "Edema"]]
     assert table["second"].tolist() == ["", "0.920"]
     assert table["nih a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
 
 
-def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
-    real, _ = tables.parity_of_platforms(read_with(compared))
-    drawn, _ = tables.parity_on_phantoms(read_with(compared))
-    assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
-    floor = real[real["Platforms"] == "cpu - cpu"].iloc[0]
-    row = compared.query(
-        "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
-    )
-    assert floor["Difference"].startswith(f"{row['difference'].item():+.4f} (")
-    assert floor["Verdict"] == "noise floor"  # it is there for its size, not for its test
-    assert float(floor["Could show"]) == pytest.approx(row["smallest_margin"].item(), abs=5e-4)
+NOTHING = {
+    "parity": "No pair of platforms",
+    "throughput": "No speed has been recorded",
+    "step_parity": "No steps have been compared",
+    **dict.fromkeys(("auroc_per_label", "seeds", "learning_curves", "roc", "reliability"), "No cell has run"),
+}
 
 
-def test_a_pair_on_two_processors_says_so_in_its_row_and_figure(compared: pd.DataFrame) -> None:
-    pair = compared["platform_a"] != compared["platform_b"]
-    mixed = compared.assign(processors_b=compared["processors_b"].mask(pair, "Intel Xeon"))
-    table, _ = tables.parity_of_platforms(read_with(mixed))
-    pairs = table["Platforms"] == "cpu - cuda"
-    assert table.loc[pairs, "Verdict"].str.endswith("processors differ: AMD EPYC against Intel Xeon").all()
-    assert not table.loc[~pairs, "Verdict"].str.contains("processors").any()
-    assert "cpu - cuda *" in texts(figures_platforms.parity(mixed)) and "*" not in texts(
-        figures_platforms.parity(compared)
-    )
+@pytest.mark.parametrize(("name", "message"), NOTHING.items())
+def test_what_is_missing_is_said_in_words(tmp_path: Path, name: str, message: str) -> None:
+    frames = {"cells": NO_CELLS, "metrics": NO_CELLS, "spread": NO_CELLS.rename(columns={"value": "mean"})}
+    nothing = made_up(parity=pd.DataFrame(columns=COLUMNS), folder=tmp_path, recorded=tmp_path, **frames)
+    assert message in texts(items.figures()[name].make(nothing))
 
 
-def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFrame) -> None:
-    columns = ["difference", "ci_low", "ci_high", "smallest_margin"]
-    tiny = compared.assign(**dict(zip(columns, (3e-6, -3.2e-4, 3.3e-4, 4.1e-4), strict=True)))
-    row = tables.parity_of_platforms(read_with(tiny))[0].iloc[0]
-    assert row["Difference"] == "+0.00000 (-0.00032 to +0.00033)" and row["Could show"] == "0.00041"
+def test_every_network_of_the_main_dataset_has_a_panel(read: Results) -> None:
+    figure = figures.reliability_curves(read)
+    networks = {f"{group[1]}, {group[2]}" for group in read.scored(main=True)}
+    assert {axes.get_title() for axes in figure.axes if axes.get_title()} == networks
 
 
-def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
-    real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
-    cells = {Cell("nih", "a", platform, 0): estimate_cell(real) for platform in ("cpu", "cuda")}
-    single = parity(cells, Margins())
-    table, _ = tables.parity_of_platforms(read_with(single[single["kind"] == "platforms"]))
-    assert list(table["Metric"]) == ["all"] and "a verdict needs 3 seeds" in table["Verdict"].item()
-
-
-@pytest.mark.parametrize(
-    ("draw", "inputs", "message"),
-    [
-        (figures_platforms.parity, [pd.DataFrame(columns=COLUMNS)], "No pair of platforms"),
-        (figures_platforms.throughput, [pd.DataFrame()], "No speed has been recorded"),
-        (figures.auroc_per_label, [NO_CELLS, NO_CELLS], "No cell has run"),
-        (figures.learning_curves, [NO_CELLS, Path()], "No cell has run"),
-    ],
-)
-def test_what_is_missing_is_said_in_words(draw, inputs, message: str) -> None:
-    assert message in texts(draw(*inputs))
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> pd.DataFrame:
-    """cells.csv of fifteen groups, all with the evidence of one recorded cell, which lies in ``tmp_path``."""
-    cells = [
-        Cell("nih128-64px", f"network{number}", platform, 0)
-        for number in range(5)
-        for platform in ("cpu", "cuda", "neuron")
-    ]
-    for cell in cells:
-        cell.folder(tmp_path).parent.mkdir(parents=True)
-        cell.folder(tmp_path).symlink_to(ROOT / "data/recorded" / CELL)
-    return pd.DataFrame([{"cell": str(cell), **vars(cell), "status": "ok"} for cell in cells])
-
-
-def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_path: Path) -> None:
+def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
+    platforms = ("cpu", "cuda", "neuron")
+    cells = [Cell("nih128-64px", f"net{number}", name, 0) for number in range(5) for name in platforms]
+    for folder in (cell.folder(tmp_path / "cells") for cell in cells):
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(ROOT / "data/recorded" / CELL)
+    many = pd.DataFrame([{"cell": str(cell), **vars(cell), "status": "ok"} for cell in cells])
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
-    alone = figures.seed_spread(scores, NO_CELLS.rename(columns={"value": "mean"}))
-    assert texts(alone).count("one seed") == len(many)
+    no_means = NO_CELLS.rename(columns={"value": "mean"})
+    read = made_up(cells=many, metrics=scores, spread=no_means, folder=tmp_path)
+    assert texts(figures.seed_spread(read)).count("one seed") == len(many)
     with plt.rc_context(figures.STYLE):
         drawn = {
-            "auroc": (figures.auroc_per_label(scores, scores[:0]), 2.0),
-            "curves": (figures.learning_curves(many, tmp_path), 1.0),
-            "roc": (figures.roc_per_label(many, tmp_path), 0.4),
+            "auroc": (figures.auroc_per_label(read), 2.0),
+            "curves": (figures.learning_curves(read), 1.0),
+            "roc": (figures.roc_per_label(read), 0.4),
         }
         for figure, _ in drawn.values():
             figure.canvas.draw()
@@ -169,13 +213,9 @@ def test_panels_keep_their_size_beside_a_long_legend(many: pd.DataFrame, tmp_pat
         plt.close(figure)
 
 
-def test_bars_over_several_seeds_are_intervals_of_their_mean(from_evidence: Path) -> None:
-    scores = read_metrics(from_evidence / "results/tables/metrics.csv")
-    means = pd.read_csv(from_evidence / "results/tables/spread.csv")
-    group = (scores[["dataset", "architecture"]] == ["nih128-64px", "resnet18"]).all(axis=1)
-    (axes,) = figures.auroc_per_label(scores[group], means).axes
+def test_bars_over_several_seeds_are_intervals_of_their_mean(read: Results) -> None:
+    of_group = "dataset == 'nih128-64px' and architecture == 'resnet18'"
+    (axes,) = figures.auroc_per_label(replace(read, metrics=read.metrics.query(of_group))).axes
     (bars,) = [part for part in axes.collections if len(part.get_segments()) > 1]
-    low, high = bars.get_segments()[-1][:, 0]
-    one = "dataset == 'nih128-64px' and architecture == 'resnet18' and label == 'macro' and metric == 'auroc'"
-    (row,) = means.query(one).to_dict("records")
-    assert (low, high) == pytest.approx((row["ci_low"], row["ci_high"]))
+    (row,) = read.spread.query(f"{of_group} and label == 'macro' and metric == 'auroc'").itertuples()
+    assert bars.get_segments()[-1][:, 0] == pytest.approx([row.ci_low, row.ci_high])

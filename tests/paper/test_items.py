@@ -23,10 +23,8 @@ def test_an_item_is_complete(item: Item) -> None:
     assert callable(item.make) and item.title and item.caption.strip().endswith((".", "}"))
     kind, _, file = item.evidence.partition(" ")
     assert kind in ("", *CELLS) or (kind == "file" and list((ROOT / "data/recorded").glob(f"*/**/{file}.*")))
-    if item.alt:
-        assert len(signature(item.make).parameters) == len(item.inputs) and not item.group
-    else:
-        assert item.group and len(signature(item.make).parameters) >= 1
+    assert bool(item.group) != bool(item.alt), "tables have a group, figures a text"
+    assert len(signature(item.make).parameters) == 1
 
 
 def test_every_item_is_in_the_paper_once_and_nothing_else_is() -> None:

@@ -74,7 +74,7 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
         assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
     for name in ("cost", "cost_units", "regimes", "ratios", "spot", "prices"):
         assert tables()[name].make(results)[0].astype(str).eq(NEW).any().any(), name
-    figure = figures()["prices"].make(results.csv("prices"))
+    figure = figures()["prices"].make(results)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     at = names.index(NEW)
     points = [point for line in figure.axes[0].lines for point in zip(*line.get_data(), strict=True)]
@@ -147,7 +147,7 @@ def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_pa
 
 
 def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(results: Results) -> None:
-    figure = figures()["indifference"].make(results.csv("break_even"))
+    figure = figures()["indifference"].make(results)
     axes, cases = figure.axes[0], results.csv("break_even")
     points = [line.get_data() for line in axes.lines if line.get_marker() not in ("None", None, "")]
     saving = cases[cases["saving"] > 0]

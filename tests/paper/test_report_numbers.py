@@ -17,21 +17,8 @@ from cxrbench.paper.results import Results
 COUNTS = ("total", "ok", "failed", "not run", "refused", "recorded", "fresh")
 
 
-@pytest.fixture
-def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
-    """The tables of a build from recorded evidence."""
-    monkeypatch.chdir(from_evidence)
-    return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
-
-
-def counts(values: dict[str, str], platform: str = "") -> dict[str, int]:
-    prefix = f"cells/{platform}/" if platform else "cells/"
-    return {name: int(values[prefix + name]) for name in COUNTS if prefix + name in values}
-
-
 def test_failed_and_refused_cells_are_counted_once(read: Results) -> None:
-    before = counts(numbers(read))
-    cells = read.cells.copy()
+    before, cells = counts(numbers(read)), read.cells.copy()
     failed = cells.index[(cells["status"] == "ok") & (cells["platform"] == "cpu")][-1]
     refused = cells.index[(cells["status"] == "not run") & (cells["platform"] == "cuda")][0]
     cells.loc[failed, "status"] = "crashed"
@@ -44,6 +31,10 @@ def test_failed_and_refused_cells_are_counted_once(read: Results) -> None:
     platforms = list(dict.fromkeys(cells["platform"]))
     assert sum(int(values[f"cells/{name}/not run"]) for name in platforms) == after["not run"]
     assert sum(int(values[f"cells/{name}/run"]) for name in platforms) == after["ok"] + after["failed"]
+
+
+def counts(values: dict[str, str]) -> dict[str, int]:
+    return {name: int(values[f"cells/{name}"]) for name in COUNTS}
 
 
 def test_no_claims_number_is_printed_with_an_exponent(read: Results) -> None:
@@ -62,32 +53,30 @@ def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> 
 
 
 @pytest.mark.parametrize(
-    ("pairs", "counts", "compared"),
+    ("others", "counts", "compared"),
     [
-        ([("nih", "cpu", "xla_cpu")] * 2, ("2", "2", "0"), r"2 of \code{cpu} and \code{xla\_cpu}"),
+        (["xla_cpu", "xla_cpu"], ("2", "2", "0"), r"2 of \code{cpu} and \code{xla\_cpu}"),
         (
-            [("nih", "cpu", "xla_cpu"), ("nih", "cpu", "cuda")],
+            ["xla_cpu", "cuda"],
             ("2", "1", "1"),
             r"1 of \code{cpu} and \code{xla\_cpu}, 1 of \code{cpu} and \code{cuda}",
         ),
         ([], ("0", "0", "0"), ""),
     ],
 )
-def test_what_was_compared_is_named_with_its_platforms(read: Results, pairs, counts, compared: str) -> None:
-    phantom = [("phantom", "cpu", "cuda")] if pairs else []
-    rows = [
-        {"dataset": dataset, "kind": "platforms", "platform_a": a, "platform_b": b, "label": "macro",
-         "metric": "auroc", "verdict": "inconclusive"}
-        for dataset, a, b in [*pairs, *phantom]
-    ]  # fmt: skip
-    values = numbers(replace(read, parity=pd.DataFrame(rows, columns=list(read.parity.columns))))
-    found = (values[f"parity/pairs{of}"] for of in ("", "/checks", "/accelerated"))
-    assert tuple(found) == counts and values["parity/pairs/compared"] == compared
-    assert values["parity/phantoms"] == str(len(phantom))
-    if phantom:
+def test_what_was_compared_is_named_with_its_platforms(read: Results, others, counts, compared: str) -> None:
+    pairs = [*(("nih", other) for other in others), *([("phantom", "cuda")] if others else [])]
+    rows = pd.DataFrame(pairs, columns=["dataset", "platform_b"]).assign(
+        kind="platforms", platform_a="cpu", label="macro", metric="auroc", verdict="inconclusive"
+    )
+    values = numbers(replace(read, parity=rows.reindex(columns=read.parity.columns)))
+    assert tuple(values[f"parity/pairs{of}"] for of in ("", "/checks", "/accelerated")) == counts
+    assert values["parity/pairs/compared"] == compared
+    assert values["parity/phantoms"] == str(len(pairs) - len(others))
+    if others:
         assert values["parity/phantoms/compared"] == r"\code{cpu} and \code{cuda}"
         assert values["parity/phantoms/verdicts"] == "1 is inconclusive"
-        assert values["parity/auroc"] == f"inconclusive in {len(pairs)} of {len(pairs)}"
+        assert values["parity/auroc"] == "inconclusive in 2 of 2"
 
 
 def test_tables_and_numbers_need_no_cell_and_no_measurement(read: Results, tmp_path: Path) -> None:

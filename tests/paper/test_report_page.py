@@ -68,18 +68,17 @@ def hostile(built: Path) -> str:
     """A failed cell and a changed one beside the recorded, and hostile text wherever evidence has text."""
     results = Path("hostile")
     shutil.copytree("results", results)
-    folder = results / "cells" / FAILED
-    folder.mkdir(parents=True)
-    log = f"{'A' * 2**20}\n{HOSTILE}\n\x1b[31mred\x1b[0m \u202egnp.exe \x00\nlast line\n"
-    (folder / "train.log").write_text(log)
     record = read_record(Path("results/cells", CELL))
+    failed, changed = (results / "cells" / cell for cell in (FAILED, CHANGED))
+    failed.mkdir(parents=True)
+    log = f"{'A' * 2**20}\n{HOSTILE}\n\x1b[31mred\x1b[0m \u202egnp.exe \x00\nlast line\n"
+    (failed / "train.log").write_text(log)
     failure = Failure(kind=HOSTILE, fingerprint=HOSTILE, returncode=1, last_lines=[HOSTILE, "B" * 2**20])
     changes = {"cell": FAILED, "status": "crashed", "phase": "train", "failure": failure, "dirty": True}
     changes |= {"history": record.history[:3], "predictions_sha256": None, "commit": "<i>c</i>"}
-    changes |= {"log_sha256": sha256_file(folder / "train.log"), "versions": {"torch": HOSTILE}}
-    (folder / "record.json").write_text(record.model_copy(update=changes).to_json())
-    changed = results / "cells" / CHANGED  # predictions that were edited after the run
-    shutil.copytree(results / "cells" / CELL, changed)
+    changes |= {"log_sha256": sha256_file(failed / "train.log"), "versions": {"torch": HOSTILE}}
+    (failed / "record.json").write_text(record.model_copy(update=changes).to_json())
+    shutil.copytree(results / "cells" / CELL, changed)  # its predictions were edited after the run
     (changed / "record.json").write_text(record.model_copy(update={"cell": CHANGED}).to_json())
     predictions = read_predictions(changed / "predictions.parquet")
     write_predictions(changed / "predictions.parquet", predictions.assign(**(predictions[SCORES] * 0.5)))
@@ -91,10 +90,9 @@ def hostile(built: Path) -> str:
     where = ["--study", f"{results}/study.json", "--out", f"{results}/tables/cells.csv"]
     assert CliRunner().invoke(app, ["report", "cells", *records, *where]).exit_code == 0
     for name, column in (("claims", "says"), ("table_auroc", "Finding")):
-        path = results / f"tables/{name}.csv"
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        table = pd.read_csv(results / f"tables/{name}.csv", dtype=str, keep_default_na=False)
         table.loc[0, column] = HOSTILE
-        table.to_csv(path, index=False)
+        table.to_csv(results / f"tables/{name}.csv", index=False)
     return make(results)
 
 
@@ -227,17 +225,17 @@ def test_a_failed_and_a_changed_cell_are_shown_and_long_lines_are_cut(hostile: s
 
 
 def test_a_study_that_nobody_ran_has_a_page(built: Path) -> None:
-    results = Path("unrun")
+    results, items = Path("unrun"), tables()
     shutil.copytree("results", results, ignore=shutil.ignore_patterns("cells"))
-    folder, items = results / "tables", tables()
+    csvs = {path.stem: path for path in (results / "tables").glob("*.csv")}
     for name in ("metrics", "cost", "claims", "parity"):
-        pd.read_csv(folder / f"{name}.csv")[:0].to_csv(folder / f"{name}.csv", index=False)
-    cells = pd.read_csv(folder / "cells.csv", dtype=str, keep_default_na=False)
+        pd.read_csv(csvs[name])[:0].to_csv(csvs[name], index=False)
+    cells = pd.read_csv(csvs["cells"], dtype=str, keep_default_na=False)
     cells = cells.assign(status="not run", origin="")
     cells.loc[0, ["origin", "failure"]] = [REFUSED, f"the log is another one {HOSTILE}"]
-    cells.to_csv(folder / "cells.csv", index=False)
+    cells.to_csv(csvs["cells"], index=False)
     for name in items:
-        (folder / f"table_{name}.csv").write_text("\n")
+        csvs[f"table_{name}"].write_text("\n")
     read = Read(make(results))
     assert "No cell of this study has been run, and none is recorded." in read.words
     assert read.words.count("Nothing of this has been run.") == len(items) + 1  # and no claim

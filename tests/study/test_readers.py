@@ -20,7 +20,7 @@ from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
 from cxrbench.paper.artifact import read_criteria
-from cxrbench.paper.feasibility import read_reported
+from cxrbench.paper.provenance import read_reported
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError, printable
 from cxrbench.study.readers import Document

@@ -69,7 +69,7 @@ rule figures:
         results=results_of,
         out=folder_of,
     shell:
-        "python -m cxrbench report figures --results {params.results} --out {params.out} 2> {log}"
+        "python -m cxrbench report figures --results {params.results} --study {input.study} --out {params.out} 2> {log}"
 
 
 rule report:
@@ -147,4 +147,5 @@ rule summary:
         made_from=made_from("data/expected_status.csv"),
         results=results_of,
     shell:
-        "python -m cxrbench report summary --results {params.results} --paper {input.paper} > {output} 2> {log}"
+        "python -m cxrbench report summary --results {params.results} --study {input.study}"
+        " --paper {input.paper} > {output} 2> {log}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, ResultsOption, StudyOption, say
+
+if TYPE_CHECKING:
+    from cxrbench.paper.results import Results
 
 BuiltOption = Annotated[Path, typer.Option(help="Folder with tables/, built from recorded evidence.")]
 BaselinesOption = Annotated[Path, typer.Option(help="Published values.")]
@@ -21,6 +24,12 @@ PartsArgument = Annotated[list[Path] | None, typer.Argument(help="The CSV of eac
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="The record of each cell that has one.")]
 GENERATED, FIGURES, PDF = Path("paper/generated"), Path("figures"), Path("paper/paper.pdf")
 app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
+
+
+def _read(results: Path, study: Path, recorded: Path) -> Results:
+    from cxrbench.paper.results import Results
+
+    return Results.read(results, study, recorded)
 
 
 @app.command()
@@ -68,17 +77,20 @@ def tables(
     """The paper's tables as LaTeX, CSV and Markdown, and every number in its prose as a macro."""
     from cxrbench.paper.paper import write_tables
 
-    write_tables(results, out, study, recorded)
+    write_tables(_read(results, study, recorded), out)
 
 
 @app.command()
 def figures(
-    results: ResultsOption = RESULTS, out: FiguresOption = FIGURES, recorded: RecordedOption = RECORDED
+    results: ResultsOption = RESULTS,
+    out: FiguresOption = FIGURES,
+    study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
 ) -> None:
     """The paper's figures as vector PDF, the same bytes every time."""
     from cxrbench.paper.figures import write_figures
 
-    write_figures(results, out, recorded)
+    write_figures(_read(results, study, recorded), out)
 
 
 @app.command()
@@ -100,9 +112,9 @@ def readme(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import Artifact, write_readme
+    from cxrbench.paper.artifact import write_readme
 
-    write_readme(Artifact.read(results, study, recorded), results, readme, figure)
+    write_readme(_read(results, study, recorded), readme, figure)
 
 
 @app.command()
@@ -113,17 +125,22 @@ def artifact(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The generated parts of ARTIFACT.md; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import Artifact, write_markdown
+    from cxrbench.paper.artifact import write_markdown
 
-    write_markdown(Artifact.read(results, study, recorded), markdown)
+    write_markdown(_read(results, study, recorded), markdown)
 
 
 @app.command()
-def summary(results: ResultsOption = RESULTS, paper: PaperOption = PDF) -> None:
+def summary(
+    results: ResultsOption = RESULTS,
+    paper: PaperOption = PDF,
+    study: StudyOption = STUDY,
+    recorded: RecordedOption = RECORDED,
+) -> None:
     """The matrix of cells, the headline numbers, and where the PDF is."""
     from cxrbench.paper.summary import summary
 
-    print(summary(results, paper), end="")
+    print(summary(_read(results, study, recorded), paper), end="")
 
 
 @app.command()

@@ -123,8 +123,7 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.analysis.power import Design, Spread, answers
-    from cxrbench.paper.power import SHARES
+    from cxrbench.analysis.power import SHARES, Design, Spread, answers
     from cxrbench.study.errors import UserError
 
     if patient_se is None:
@@ -151,8 +150,7 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
     import pandas as pd
 
-    from cxrbench.analysis.power import recorded_spreads
-    from cxrbench.paper.power import METRICS
+    from cxrbench.analysis.power import METRICS, recorded_spreads
     from cxrbench.study.errors import UserError, suggestion
 
     if metric not in METRICS:
@@ -161,15 +159,14 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
         )
-    chosen = []
-    names: dict[str, None] = {}  # in their order
-    for named, spread, _ in recorded_spreads(pd.read_csv(path)):
-        name = f"{named['dataset']}/{named['architecture']}/{named['platform']}"
-        names[name] = None
-        if named["metric"] == metric and (not group or f"{name}/".startswith(f"{group}/")):
-            chosen.append((named, spread))
+    table = pd.read_csv(path)
+    names = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
+    asked = (table["metric"] == metric) & (names + "/").str.startswith(f"{group}/" if group else "")
+    chosen = [(named, spread) for named, spread, _ in recorded_spreads(table[asked])]
     if not chosen:
-        raise UserError(f"{group or metric}: no spread over seeds is known{suggestion(group, names)}")
+        raise UserError(
+            f"{group or metric}: no spread over seeds is known{suggestion(group, list(names.unique()))}"
+        )
     return chosen
 
 

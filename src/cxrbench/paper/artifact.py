@@ -7,26 +7,26 @@ person's minutes, which no evidence has, are an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 
 from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
-from cxrbench.claims.file import OURS, Claim, Claims, Experiment, read_claims
-from cxrbench.cost.costs import cost_table, pricing_of
+from cxrbench.claims.file import Experiment, read_claims
+from cxrbench.cost.costs import cost_table
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.latex import HEAD, escape, tabular
+from cxrbench.paper.fmt import Columns, Values, ends
+from cxrbench.paper.latex import HEAD, escape, longtable, tabular
 from cxrbench.paper.ledger import CLAIMS
+from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
-from cxrbench.study.cells import Cell, find_cells
-from cxrbench.study.config import read_study
+from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.study.readers import Row, Text, one_of, read_rows
@@ -47,88 +47,41 @@ class Criterion(Row):
     note: str
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """What the appendix is made from: the claims, the ledger's rows of ours, the study, recorded evidence."""
+def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
+    """Return every :class:`Criterion` of the file, as text. UserError for an unknown state."""
+    rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
+    return pd.DataFrame(rows, columns=Criterion.columns())
 
-    file: Claims
-    ledger: pd.DataFrame
-    study: Path
-    recorded: Path
 
-    @classmethod
-    def read(cls, results: Path, study: Path, recorded: Path) -> Artifact:
-        """Read the claims and ``results``/tables/claims.csv. UserError where that lacks one of ours."""
-        ledger = pd.read_csv(results / "tables/claims.csv", keep_default_na=False)
-        ours, file = ledger[ledger["source"] == OURS].set_index("id"), read_claims(CLAIMS)
-        if missing := [claim.id for claim in file.ours if claim.id not in ours.index]:
-            raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
-        return cls(file, ours, study, recorded)
+def numbers(read: Results) -> Values:
+    """Return what the appendix's prose may name: ``artifact/...``."""
+    file, criteria = read_claims(CLAIMS), read_criteria()
+    minutes = sum(experiment.human_minutes for experiment in file.experiments.values())
+    counts = {
+        "claims": len(file.ours),
+        "experiments": len(file.experiments),
+        "human minutes": f"{minutes:g}",
+        "systems": len(systems(read.recorded)),
+        "criteria": len(criteria),
+        **{f"criteria/{state}": (criteria["state"] == state).sum() for state in STATES},
+    }
+    return {f"artifact/{what}": str(count) for what, count in counts.items()}
 
-    def claims(self) -> pd.DataFrame:
-        """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
-        rows = [
-            {
-                "": claim.id,
-                "Claim": claim.says,
-                "Section": claim.where,
-                "Expected": _expected(self.ledger.loc[claim.id]),
-                "Verdict": self.ledger.loc[claim.id, "verdict"],
-                "Experiment": claim.experiment or "-",
-            }
-            for claim in self.file.ours
-        ]
-        return pd.DataFrame(rows)
 
-    def experiments(self) -> pd.DataFrame:
-        """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
-        rows = []
-        for name, experiment in self.file.experiments.items():
-            result, hours, money, disk = self._cost(experiment)
-            rows.append(
-                {
-                    "": name,
-                    "Experiment": experiment.title,
-                    "Command": experiment.command,
-                    "Shows": _spans(self.file.ours, name),
-                    "Expected": f"{experiment.expect} {result}".strip(),
-                    "Human (estimate)": f"{experiment.human_minutes:g} min",
-                    "Compute": hours,
-                    "Money": money,
-                    "Disk": disk,
-                }
-            )
-        return pd.DataFrame(rows)
-
-    def _cost(self, one: Experiment) -> tuple[str, str, str, str]:
-        """Return result with tolerance, compute, money, disk."""
-        if one.measured:
-            disk = f"{one.measured.disk_mib:g} MiB" if one.measured.disk_mib else "none"
-            return "", f"{one.measured.seconds:g} s on {one.measured.where}", "own machine", disk
-        if one.cell is None:
-            return "", "not measured", "own machine", "not measured"
-        folder, disk = one.cell.folder(self.recorded), self._packed(one.cell)
-        if not (folder / RECORD).exists() or EvidenceStore(self.recorded).refused(one.cell):
-            return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, disk
-        record = read_record(folder)
-        (cost,) = cost_table([folder], PRICES, pricing_of(self.study)).itertuples()
-        host, scores = record.host, tolerances(one.cell, self.recorded)
-        result = f"Recorded: status {record.status}."
-        if scores:
-            texts = (f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
-            result = f"Recorded: {', '.join(texts)} ({scores[0].origin})."
-        machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
-        money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
-        return result, f"{cost.hours_total:.2f} h on {machine}", money, disk
-
-    def _packed(self, cell: Cell) -> str:
-        """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
-        study = read_study(self.study)
-        folders = sorted(self.recorded.glob(f"{cell.dataset}/*/*/seed*/{RECORD}"))
-        if not folders or cell.dataset not in study.datasets:
-            return "not measured"
-        identity, pixels = read_record(folders[0]).dataset, study.dataset(cell.dataset).pixels
-        return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
+def claims(read: Results) -> pd.DataFrame:
+    """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
+    ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
+    if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
+        raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
+    columns: Columns = {
+        "": lambda claim: claim.id,
+        "Claim": lambda claim: claim.says,
+        "Section": lambda claim: claim.where,
+        "Expected": lambda claim: _expected(ledger.loc[claim.id]),
+        "Verdict": lambda claim: ledger.loc[claim.id, "verdict"],
+        "Experiment": lambda claim: claim.experiment or "-",
+    }
+    return pd.DataFrame([fmt.row(claim, columns) for claim in ours])
 
 
 def _expected(row: pd.Series) -> str:
@@ -139,32 +92,55 @@ def _expected(row: pd.Series) -> str:
     return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
 
 
-def _spans(ours: tuple[Claim, ...], experiment: str) -> str:
-    """Return the ids of our claims that an experiment shows, ``O02 to O04, O07``; a hyphen for none."""
-    runs = groupby(ours, key=lambda claim: claim.experiment == experiment)
-    spans = [[claim.id for claim in run] for shown, run in runs if shown]
-    return ", ".join(ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}" for ids in spans) or "-"
+def experiments(read: Results) -> pd.DataFrame:
+    """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
+    file, rows = read_claims(CLAIMS), []
+    for name, experiment in file.experiments.items():
+        runs = groupby(file.ours, key=lambda claim: claim.experiment)
+        ids = [[claim.id for claim in run] for shown_by, run in runs if shown_by == name]
+        result, compute, money, disk = _cost(experiment, read)
+        row = {
+            "": name,
+            "Experiment": experiment.title,
+            "Command": experiment.command,
+            "Shows": ", ".join(ends(*dict.fromkeys((run[0], run[-1]))) for run in ids) or "-",
+            "Expected": f"{experiment.expect} {result}".strip(),
+            "Human (estimate)": f"{experiment.human_minutes:g} min",
+            "Compute": compute,
+            "Money": money,
+            "Disk": disk,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
-    """Return every :class:`Criterion` of the file, as text. UserError for an unknown state."""
-    rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
-    return pd.DataFrame(rows, columns=Criterion.columns())
+def _cost(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
+    """Return result with tolerance, compute, money, disk."""
+    cell, measured = experiment.cell, experiment.measured
+    if measured:
+        disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
+        return "", f"{measured.seconds:g} s on {measured.where}", "own machine", disk
+    if cell is None:
+        return "", "not measured", "own machine", "not measured"
+    record, packed = EvidenceStore(read.recorded).record(cell), _packed(cell, read)
+    if record is None:
+        return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, packed
+    (cost,) = cost_table([cell.folder(read.recorded)], PRICES, read.study.prices).itertuples()
+    host, scores = record.host, tolerances(cell, read.recorded)
+    texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
+    result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
+    machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
+    money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
+    return f"Recorded: {result}.", f"{cost.hours_total:.2f} h on {machine}", money, packed
 
 
-def numbers(read: Any) -> dict[str, str]:
-    """Return what the appendix's prose may name; ``read`` is the study's :class:`Results`."""
-    claims, criteria = read_claims(CLAIMS), read_criteria()
-    states = criteria["state"].value_counts()
-    minutes = sum(one.human_minutes for one in claims.experiments.values())
-    return {
-        "artifact/claims": str(len(claims.ours)),
-        "artifact/experiments": str(len(claims.experiments)),
-        "artifact/human minutes": f"{minutes:g}",
-        "artifact/systems": str(len(systems(read.recorded))),
-        "artifact/criteria": str(len(criteria)),
-        **{f"artifact/criteria/{state}": str(states.get(state, 0)) for state in STATES},
-    }
+def _packed(cell: Cell, read: Results) -> str:
+    """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
+    records = sorted(read.recorded.glob(f"{cell.dataset}/*/*/seed*/{RECORD}"))
+    if not records or cell.dataset not in read.study.datasets:
+        return "not measured"
+    identity, pixels = read_record(records[0]).dataset, read.study.dataset(cell.dataset).pixels
+    return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
 
 
 # -- systems ---------------------------------------------------------------------------------------
@@ -172,10 +148,8 @@ def numbers(read: Any) -> dict[str, str]:
 
 def systems(recorded: Path) -> pd.DataFrame:
     """Return one row of texts per distinct system below ``recorded``, without refused evidence."""
-    evidence = EvidenceStore(recorded)
-    cells = [cell for cell in find_cells(recorded) if not evidence.refused(cell)]
-    records = [read_record(cell.folder(recorded)) for cell in cells]
-    found = pd.DataFrame({"cell": cells, "record": records}, dtype=object)
+    records = EvidenceStore(recorded).records()
+    found = pd.DataFrame({"cell": list(records), "record": list(records.values())}, dtype=object)
     groups = found.groupby([found["record"].map(_machine), found["record"].map(_software)])
     rows = [
         (f"S{number}", *system, _when(some["record"]), _named(some["cell"]))
@@ -199,97 +173,71 @@ def _software(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
-def _when(records: Iterable[Record]) -> str:
+def _when(records: pd.Series) -> str:
     """Return commits, a changed work tree marked, with the days of their runs."""
-    days: dict[str, list[str]] = {}
-    for record in records:
-        commit = record.commit[:7] + (" (changed)" if record.dirty else "")
-        days.setdefault(commit, []).append(record.ended[:10])
-    spans = {commit: dict.fromkeys((min(dates), max(dates))) for commit, dates in days.items()}
-    return "; ".join(f"{commit}, {' to '.join(span)}" for commit, span in spans.items())
+    commits = records.map(lambda record: record.commit[:7] + (" (changed)" if record.dirty else ""))
+    days = records.map(lambda record: record.ended[:10]).groupby(commits, sort=False)
+    return "; ".join(f"{commit}, {ends(some.min(), some.max())}" for commit, some in days)
 
 
-def _named(cells: Iterable[Cell]) -> str:
+def _named(cells: pd.Series) -> str:
     """Return names of cells; seeds of one group as a pattern that every command expands."""
-    seeds: dict[str, list[str]] = {}
-    for cell in cells:
-        group, _, seed = str(cell).rpartition("/seed")
-        seeds.setdefault(group, []).append(seed)
-    patterns = (f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for some in seeds.values())
-    return ", ".join(f"{group}/seed{pattern}" for group, pattern in zip(seeds, patterns, strict=True))
+    parts = cells.astype(str).str.rsplit("/seed", n=1, expand=True)
+    seeds = parts.groupby(0, sort=False)[1].agg(list).items()
+    patterns = {group: f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for group, some in seeds}
+    return ", ".join(f"{group}/seed{pattern}" for group, pattern in patterns.items())
 
 
 # -- LaTeX and Markdown ----------------------------------------------------------------------------
 
 
-def write_artifact(made: Artifact, out: Path) -> None:
+def write_artifact(read: Results, out: Path) -> None:
     """Write artifact_claims.tex and artifact_experiments.tex (with the prose two pages), and systems.tex."""
-    claims = made.claims().map(lambda text: escape(text, longest=400))
-    table = made.experiments()
-    shown = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
-    what = [
-        rf"{escape(row.Experiment)}: \newline \code{{{_typed(row.Command)}}} \newline "
-        + escape(row.Expected, longest=600)
-        for row in table.itertuples()
-    ]
-    shown.insert(1, "Experiment, command and expected result", what)
-    _write(out / "artifact_claims.tex", claims, "6.4cm", "1.2cm", "3.0cm", "1.6cm", "1.7cm")
-    _write(out / "artifact_experiments.tex", shown, "5.4cm", "1.3cm", "1.4cm", "2.1cm", "2.3cm", "1.5cm")
-    write_text(out / "systems.tex", HEAD + _longtable(systems(made.recorded)))
-
-
-def _write(path: Path, table: pd.DataFrame, *widths: str) -> None:
-    write_text(path, tabular(table, "@{}l" + "".join(f"p{{{width}}}" for width in widths) + "@{}"))
-
-
-def _typed(command: str) -> str:
-    """Return LaTeX of a command: two hyphens stay two, and a long name may be broken after a slash."""
-    return _breakable(escape(command).replace("--", "-{}-"))
+    table, found = experiments(read), systems(read.recorded)
+    narrow = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
+    commands = table["Command"].map(escape).str.replace("--", "-{}-").map(_breakable)  # no dashes
+    expected = table["Expected"].map(lambda text: escape(text, longest=600))
+    what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
+    narrow.insert(1, "Experiment, command and expected result", what)
+    ours = claims(read).map(lambda text: escape(text, longest=400))
+    widths = {"claims": "6.4 1.2 3.0 1.6 1.7", "experiments": "5.4 1.3 1.4 2.1 2.3 1.5"}  # in cm
+    for name, shown in {"claims": ours, "experiments": narrow}.items():
+        columns = "".join(f"p{{{width}cm}}" for width in widths[name].split())
+        write_text(out / f"artifact_{name}.tex", tabular(shown, f"@{{}}l{columns}@{{}}"))
+    texts = found.map(lambda text: _breakable(escape(text, longest=2000)))
+    printed = longtable(texts, "@{}lP{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}@{}")
+    write_text(out / "systems.tex", printed if len(found) else HEAD + "\\emph{No cell is recorded.}\n")
 
 
 def _breakable(latex: str) -> str:
+    """Return LaTeX in which a long name may be broken after a slash."""
     return latex.replace("/", r"/\allowbreak{}")
 
 
-def _longtable(table: pd.DataFrame) -> str:
-    """Return the systems as a longtable, or a sentence when nothing is recorded."""
-    if table.empty:
-        return "\\emph{No cell is recorded.}\n"
-    texts = table.map(lambda text: _breakable(escape(text, longest=2000)))
-    lines = [
-        r"\begin{longtable}{@{}lP{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}@{}}",  # P is ragged, see main.tex
-        rf"\toprule {' & '.join(table.columns)} \\ \midrule \endhead",
-        *(rf"{' & '.join(row)} \\" for row in texts.itertuples(index=False)),
-        r"\bottomrule",
-        r"\end{longtable}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def write_markdown(made: Artifact, path: Path) -> None:
+def write_markdown(read: Results, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
     criteria = read_criteria()
     proofs = "`" + criteria["proof"].str.replace(r"\s*;\s*", "`, `", regex=True) + "`"
     notes = (". " + criteria["note"]).where(criteria["note"] != "", "")
     criteria = criteria.drop(columns="note").assign(proof=proofs + notes)
     blocks = {
-        "claims": made.claims(),
-        "experiments": _with_code(made.experiments()),
-        "systems": systems(made.recorded),
+        "claims": claims(read),
+        "experiments": _with_code(experiments(read)),
+        "systems": systems(read.recorded),
         "criteria": criteria.set_axis(["", "Criterion", "Asked by", "State", "Proof"], axis=1),
     }
     renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 
 
-def write_readme(made: Artifact, results: Path, readme: Path, figure: Path) -> None:
-    """Put the summary of ``results`` and the map of claims into the README, and draw ``figure`` (PNG)."""
+def write_readme(read: Results, readme: Path, figure: Path) -> None:
+    """Put the summary of the results and the map of claims into the README, and draw ``figure`` (PNG)."""
     from cxrbench.paper.figures import write_picture  # matplotlib takes a second
 
-    printed = summary(results, Path("paper/paper.pdf")).strip("\n")
+    printed = summary(read, Path("paper/paper.pdf")).strip("\n")
     columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
-    experiments = as_markdown(_with_code(made.experiments())[columns])
-    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": experiments})
-    write_picture(results, figure)
+    shown = as_markdown(_with_code(experiments(read))[columns])
+    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": shown})
+    write_picture(read, figure)
 
 
 def _with_code(table: pd.DataFrame) -> pd.DataFrame:

@@ -14,18 +14,14 @@ from cxrbench.study.files import write_text
 
 def renew(path: Path, blocks: Mapping[str, str]) -> None:
     """Put every block in its place in the file ``path``; UserError where one has no place."""
-    write_text(path, renewed(path.read_text(encoding="utf-8"), blocks, str(path)))
-
-
-def renewed(text: str, blocks: Mapping[str, str], name: str) -> str:
-    """Return ``text`` with every block in its place; ``name`` is the file that a UserError names."""
+    text = path.read_text(encoding="utf-8")
     for key, block in blocks.items():
         begin, end = f"<!-- begin {key} -->", f"<!-- end {key} -->"
         parts = re.split(rf"(?<={begin}\n).*?(?={end})", text, flags=re.S)
         if len(parts) != 2:
-            raise UserError(f"{name} has not one pair of markers {begin} and {end}; restore it with git")
+            raise UserError(f"{path} has not one pair of markers {begin} and {end}; restore it with git")
         text = block.join(parts)
-    return text
+    write_text(path, text)
 
 
 def as_markdown(table: pd.DataFrame) -> str:

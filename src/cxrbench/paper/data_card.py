@@ -1,48 +1,93 @@
-"""The generated parts of data/README.md, the data card: every number in it comes from here."""
+"""The data in tables: splits and label noise for the paper, and the generated parts of data/README.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.label_noise import label_noise
+from cxrbench.analysis.label_noise import EXACT, NONE, label_noise
 from cxrbench.analysis.splits import splits
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
+from cxrbench.paper import fmt
 from cxrbench.paper.blocks import renew
-from cxrbench.paper.label_noise import shown as shown_noise
-from cxrbench.paper.splits import shown as shown_splits
+from cxrbench.paper.fmt import Columns, Values
+from cxrbench.paper.results import Results
+
+SPLITS: Columns = {
+    "Split": "{split}",
+    "Part": "{part}",
+    "Images": "{images:,}",
+    "Patients": "{patients:,}",
+    "SHA-256 (first digits)": "{sha256:.16}",
+}
+MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
+_INTERVALS: Columns = {
+    name: f"{{{name}:.2f}} ({{{name}_low:.2f}} to {{{name}_high:.2f}})" for name in MEASURES
+}
+
+
+def _labels(row: Any) -> str:
+    if row.relation == EXACT:
+        return str(row.nih_labels)
+    return row.relation if row.relation == NONE else f"{row.nih_labels} ({row.relation})"
+
+
+NOISE: Columns = {
+    "Adjudicated finding": "{finding}",
+    "NIH's labels": _labels,
+    "Adjudicated": "{adjudicated_positive:,}",
+    "NIH": "{nih_positive:,.0f}",
+    **{MEASURES[name]: form for name, form in _INTERVALS.items()},
+}
+FILES: Columns = {
+    "Dataset": lambda file: file.dataset,
+    "File": lambda file: file.name,
+    "Bytes": lambda file: "not stated" if file.size is None else f"{file.size:,}",
+    "Terms": lambda file: file.licence,
+}
+splits_of_images = fmt.csv_table("splits", "llrrl", SPLITS)
+noise_of_labels = fmt.csv_table("label_noise", "lp{4.5cm}rrllll", NOISE)
+
+
+def numbers(read: Results) -> Values:
+    """Return ``split/<name>/<part>/<what>``, ``label noise/<finding>/<measure>``; of two unions the first."""
+    noise = read.csv("label_noise")
+    first = noise.drop_duplicates("finding")
+    key = "label noise/{finding}"
+    counts: Columns = {"images": "{images:,}", "patients": "{patients:,}"}
+    official: Columns = {"official test": "{official_test_images:,}"}
+    found: Columns = {"nih": "{nih_positive:,.0f}", "both": "{both:,.0f}"}
+    return {
+        **fmt.keyed(read.csv("splits"), "split/{split}/{part}", counts | {"hash": "{sha256:.16}"}),
+        **fmt.keyed(noise.head(1), "label noise", counts | official),
+        **fmt.keyed(first, key, {"adjudicated": "{adjudicated_positive:,}"}),
+        **fmt.keyed(first[first["relation"] != NONE], key, _INTERVALS | found),
+    }
 
 
 def write_card(card: Path, registry: Path) -> None:
     """Renew every generated part of ``card``; UserError when one has lost its place."""
-    renew(card, blocks(registry))
-
-
-def blocks(registry: Path) -> dict[str, str]:
-    """Return the generated parts as Markdown, by name."""
-    parts = splits()
+    images, parts = read_nih_table(), splits()
     tables = {
-        "counts": _counts(),
-        "views": _views(),
-        "splits": shown_splits(parts),
-        "labels": _labels(parts),
-        "noise": shown_noise(label_noise()),
-        "files": _files(registry),
+        "counts": _counts(images),
+        "views": _views(images),
+        "splits": pd.DataFrame(fmt.rows(parts, SPLITS)),
+        "labels": _positive(images, parts),
+        "noise": pd.DataFrame(fmt.rows(label_noise(), NOISE)),
+        "files": pd.DataFrame([fmt.row(file, FILES) for file in read_files(registry)]),
         "resizing": contrast_table(),
     }
-    return {
-        name: f"\n{table.to_markdown(index=False, disable_numparse=True)}\n\n"
-        for name, table in tables.items()
-    }
+    texts = {name: table.to_markdown(index=False, disable_numparse=True) for name, table in tables.items()}
+    renew(card, {name: f"\n{text}\n\n" for name, text in texts.items()})
 
 
-def _counts() -> pd.DataFrame:
-    table = read_nih_table()
+def _counts(table: pd.DataFrame) -> pd.DataFrame:
     findings, per_patient = table[list(FINDINGS)].sum(axis=1), table.groupby("patient").size()
     rows = {
         "Images": len(table),
@@ -57,27 +102,19 @@ def _counts() -> pd.DataFrame:
     return pd.DataFrame([(name, f"{count:,}") for name, count in rows.items()], columns=["What", "How many"])
 
 
-def _views() -> pd.DataFrame:
+def _views(table: pd.DataFrame) -> pd.DataFrame:
     """Return images by view and sex, and how common a finding is in each."""
     rows = [
         (*group, f"{len(some):,}", f"{100 * (some[list(FINDINGS)].sum(axis=1) == 0).mean():.1f} %")
-        for group, some in read_nih_table().groupby(["view", "sex"])
+        for group, some in table.groupby(["view", "sex"])
     ]
     return pd.DataFrame(rows, columns=["View", "Sex", "Images", "Without a finding"])
 
 
-def _labels(parts: pd.DataFrame) -> pd.DataFrame:
+def _positive(table: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
     """Return positive images per finding, for each part of the published splits."""
-    counts = {"All": read_nih_table()[list(FINDINGS)].sum()}
+    counts = {"All": table[list(FINDINGS)].sum()}
     for row in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
         counts[f"{row['split']} {row['part']}"] = row
     rows = {name: [f"{count[finding]:,}" for finding in FINDINGS] for name, count in counts.items()}
     return pd.DataFrame({"Finding": FINDINGS, **rows})
-
-
-def _files(registry: Path) -> pd.DataFrame:
-    rows = [
-        (file.dataset, file.name, "not stated" if file.size is None else f"{file.size:,}", file.licence)
-        for file in read_files(registry)
-    ]
-    return pd.DataFrame(rows, columns=["Dataset", "File", "Bytes", "Terms"])

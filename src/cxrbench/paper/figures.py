@@ -22,17 +22,17 @@ from matplotlib.transforms import ScaledTranslation
 from sklearn.metrics import roc_curve
 
 from cxrbench.analysis.calibration import reliability
-from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import VIEWS, examples
+from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.fmt import words
 from cxrbench.paper.items import Item, figures
-from cxrbench.paper.results import PHANTOM, read_measurements, read_parity
+from cxrbench.paper.results import Results
 from cxrbench.study.files import written_aside
 
 WIDTH = 6.3  # inches: the text width of the paper
@@ -57,43 +57,28 @@ STYLE: Any = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
 }
-GROUP = ["dataset", "architecture", "platform"]
 
 
-def write_figures(results: Path, out: Path, recorded: Path) -> None:
-    """Write every figure of the paper into ``out``; speeds come from ``recorded``/bench."""
-    for item, figure in drawn_figures(results, recorded):
+def write_figures(read: Results, out: Path) -> None:
+    """Write every figure of the paper into ``out``."""
+    for item, figure in drawn_figures(read):
         with written_aside(out / f"{item.name}.pdf") as aside:
             figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
 
 
-def write_picture(results: Path, path: Path) -> None:
+def write_picture(read: Results, path: Path) -> None:
     """Draw the README's figure, AUROC per finding, as PNG."""
-    metrics, spread = read_metrics(results / "tables/metrics.csv"), pd.read_csv(results / "tables/spread.csv")
     with plt.rc_context(STYLE), written_aside(path) as aside:
-        figure = auroc_per_label(metrics, spread)
+        figure = auroc_per_label(read)
         figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
         plt.close(figure)
 
 
-def drawn_figures(results: Path, recorded: Path) -> Iterator[tuple[Item, Figure]]:
+def drawn_figures(read: Results) -> Iterator[tuple[Item, Figure]]:
     """Draw every figure of the paper, one after another, in the paper's style; close each after its use."""
-    read = {
-        "cells": lambda: pd.read_csv(results / "tables/cells.csv", keep_default_na=False),
-        "metrics": lambda: read_metrics(results / "tables/metrics.csv"),
-        "parity": lambda: read_parity(results / "tables"),
-        "throughput": lambda: read_measurements(recorded, "train"),
-        "steps": lambda: read_measurements(recorded, "steps"),
-        "evidence": lambda: results / "cells",
-    }
     with plt.rc_context(STYLE):
         for item in figures().values():
-            inputs = (
-                read[name]() if name in read else pd.read_csv(results / f"tables/{name}.csv")
-                for name in item.inputs
-            )
-            figure = item.make(*inputs)
-            yield item, figure
+            yield item, (figure := item.make(read))
             plt.close(figure)
 
 
@@ -116,22 +101,17 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
     return figure, axes
 
 
-def _by_dataset(
-    rows: pd.DataFrame, height: float, sharey: bool
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a panel for each dataset beside its rows, with room for a legend of networks below it."""
+def _by_dataset(rows: pd.DataFrame, height: float, sharey: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
+    """Yield a panel for each dataset with its rows, and put the legend of networks below what was drawn."""
     groups = rows.groupby("dataset", sort=False)
     size = (WIDTH, height + 0.2 * max(0, groups["network"].nunique().max() - 4))  # four fit into ``height``
     figure, panels = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=sharey)
-    for axes, (dataset, _) in zip(panels[0], groups, strict=True):
+    for axes, (dataset, some) in zip(panels[0], groups, strict=True):
         axes.set_title(dataset)
-    return figure, [(axes, some) for axes, (_, some) in zip(panels[0], groups, strict=True)]
-
-
-def _legend_below(axes: Axes) -> None:
-    """Put the legend below a panel; placed in inches, so that the layout finds room."""
-    anchor = axes.transAxes + ScaledTranslation(0, -0.38, axes.figure.dpi_scale_trans)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
+        yield axes, some
+        # Placed in inches, so that the layout finds room.
+        anchor = axes.transAxes + ScaledTranslation(0, -0.38, figure.dpi_scale_trans)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
 
 
 def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
@@ -153,11 +133,14 @@ def with_network(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(network=rows["architecture"] + ", " + rows["platform"])
 
 
-def _first_seeds(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the first scored seed of each network on the first real dataset, else on phantoms."""
-    scored = with_network(cells[cells["status"] == "ok"])
-    scored = scored.sort_values("dataset", key=lambda names: names.str.startswith(PHANTOM), kind="stable")
-    return scored[scored["dataset"].isin(scored["dataset"].head(1))].drop_duplicates("network")
+def _first_seeds(read: Results) -> pd.DataFrame:
+    """Return the first scored seed of each network on the main dataset."""
+    scored = with_network(read.ok)
+    return scored[scored["dataset"] == read.main()].drop_duplicates("network")
+
+
+def _predictions(read: Results, cell: str) -> pd.DataFrame:
+    return read_predictions(read.folder / "cells" / cell / PREDICTIONS)
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -166,8 +149,9 @@ _FILL = {"fresh": "#56B4E9", "recorded": "#A9D9F4", NOT_RUN: "#EFEFEF", "several
 _FAILED = "#E69F00"
 
 
-def cells_by_status(cells: pd.DataFrame) -> Figure:
+def cells_by_status(read: Results) -> Figure:
     """Draw a square per group of seeds: its states with their counts; a colour where all are in one."""
+    cells = read.cells
     rows, platforms = matrix(cells, in_words(cells)), list(cells["platform"].unique())
     counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
     texts = [[", ".join(f"{state} ({n})" for state, n in some.items()) for some in line] for line in counts]
@@ -187,28 +171,26 @@ def cells_by_status(cells: pd.DataFrame) -> Figure:
 # -- scores ----------------------------------------------------------------------------------------
 
 
-def learning_curves(cells: pd.DataFrame, folder: Path) -> Figure:
+def learning_curves(read: Results) -> Figure:
     """Draw losses by epoch, one panel per dataset and one line per seed: validation thick, training thin."""
-    scored = with_network(cells[cells["status"] == "ok"])
+    scored, folder = with_network(read.ok), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
-    figure, panels = _by_dataset(scored, 2.6, sharey=False)
-    for axes, some in panels:
+    for axes, some in _by_dataset(scored, 2.6, sharey=False):
         histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in some["cell"]}
         losses = pd.concat([pd.DataFrame(each).assign(cell=cell) for cell, each in histories.items()])
         losses = losses.merge(some[["cell", "network"]])
         each = {"hue": "network", "style": "network", "units": "cell", "estimator": None, "ax": axes}
         sns.lineplot(losses, x="epoch", y="train_loss", lw=0.6, alpha=0.6, legend=False, **each)
         sns.lineplot(losses, x="epoch", y="val_loss", **each)
-        axes.set_ylabel("mean binary cross-entropy" if axes is figure.axes[0] else "")
+        axes.set_ylabel("mean binary cross-entropy" if axes is axes.figure.axes[0] else "")
         axes.locator_params(axis="x", integer=True)
-        _legend_below(axes)
-    return figure
+    return plt.gcf()
 
 
-def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
+def roc_per_label(read: Results) -> Figure:
     """Draw test ROC curves per finding, of each network's first seed on the main dataset."""
-    networks = _first_seeds(cells)
+    networks = _first_seeds(read)
     if networks.empty:
         return no_evidence("No cell has run.")
     beside = len(networks) <= 4  # the legend, where the last panel would be
@@ -216,8 +198,7 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     figure, panels = plt.subplots(3, 5, figsize=(WIDTH, height), sharex=True, sharey=True)
     *drawn, last = panels.flat
     for row, dash in zip(networks.itertuples(), cycle(("-", "--", "-.", ":")), strict=False):
-        predictions = read_predictions(folder / row.cell / PREDICTIONS)
-        test = predictions[predictions["split"] == "test"]
+        test = _predictions(read, row.cell).query("split == 'test'")
         (key,) = last.plot([], [], dash, label=row.network)
         for finding, axes in zip(FINDINGS, drawn, strict=True):
             if test[f"label_{finding}"].nunique() == 2:
@@ -238,24 +219,19 @@ def roc_per_label(cells: pd.DataFrame, folder: Path) -> Figure:
     return figure
 
 
-def auroc_per_label(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals.
-
-    ``spread`` (spread.csv) has the intervals over patients and seeds; one seed has its own, over patients.
-    """
-    rows = _means(metrics[metrics["metric"] == "auroc"], spread)
+def auroc_per_label(read: Results) -> Figure:
+    """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals."""
+    rows = _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread)
     if rows.empty:
         return no_evidence("No cell has run.")
     labels = [*FINDINGS, "macro"]
-    figure, panels = _by_dataset(rows, 3.6, sharey=True)
-    for axes, some in panels:
+    for axes, some in _by_dataset(rows, 3.6, sharey=True):
         points(axes, some, "network", some["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
         axes.set(xlabel="AUROC", xlim=(0.3, 1.0), ylim=(len(labels) - 0.3, -0.7))
         axes.set_yticks(range(len(labels)), map(words, labels))
-        _legend_below(axes)
-    return figure
+    return plt.gcf()
 
 
 def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
@@ -266,20 +242,16 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
     return with_network(means.set_index(keys)[shown].fillna(alone).reset_index())
 
 
-def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Draw macro AUROC per seed with its interval over patients (thin), and their mean with that over both.
-
-    ``metrics`` has one row per cell, ``spread`` one per group; a group of one seed has no bar.
-    """
+def seed_spread(read: Results) -> Figure:
+    """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too."""
     rows, means = (
-        table[(table["metric"] == "auroc") & (table["label"] == "macro")] for table in (metrics, spread)
+        table.query("metric == 'auroc' and label == 'macro'").assign(
+            name=table["dataset"] + " " + table["architecture"] + " " + table["platform"]
+        )
+        for table in (read.metrics, read.spread)
     )
     if rows.empty:
         return no_evidence("No cell has run.")
-    rows, means = (
-        table.assign(name=table["dataset"] + " " + table["architecture"] + " " + table["platform"])
-        for table in (rows, means)
-    )
     names = list(rows["name"].unique())
     figure, axes = lines_named(names, 0.2)
     seeds = rows.groupby("name")["cell"]
@@ -297,12 +269,9 @@ def seed_spread(metrics: pd.DataFrame, spread: pd.DataFrame) -> Figure:
     return figure
 
 
-def reliability_curves(cells: pd.DataFrame, folder: Path) -> Figure:
-    """Draw the share of positives against the mean score, all findings pooled, of each network's first seed.
-
-    Bars are 95 % intervals clustered by patient. On the diagonal scores mean what they say.
-    """
-    networks = _first_seeds(cells)
+def reliability_curves(read: Results) -> Figure:
+    """Draw the share of positives against the mean score of each network's first seed, findings pooled."""
+    networks = _first_seeds(read)
     if networks.empty:
         return no_evidence("No cell has run.")
     floor = 5e-4  # a share of zero has no place on a logarithmic axis: its interval ends here
@@ -312,7 +281,7 @@ def reliability_curves(cells: pd.DataFrame, folder: Path) -> Figure:
     for axes in panels.flat[len(networks) :]:
         axes.axis("off")
     for axes, row in zip(panels.flat, networks.itertuples(), strict=False):
-        bins = reliability(sample_of(read_predictions(folder / row.cell / PREDICTIONS), "test"))
+        bins = reliability(sample_of(_predictions(read, row.cell), "test"))
         axes.plot([floor, 1], [floor, 1], color="0.7", lw=0.6)
         axes.vlines(bins["score"], bins["ci_low"].clip(floor), bins["ci_high"], color=COLOURS[1], lw=1)
         some = bins[bins["share"] > 0]
@@ -327,7 +296,7 @@ def reliability_curves(cells: pd.DataFrame, folder: Path) -> Figure:
 # -- data ------------------------------------------------------------------------------------------
 
 
-def samples() -> Figure:
+def samples(_: Results) -> Figure:
     """Draw phantoms, one of each kind: what the embedded dataset looks like."""
     kinds = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass", "Infiltration", "Emphysema")
     figure, panels = plt.subplots(2, 4, figsize=(WIDTH, 3.24))
@@ -338,12 +307,12 @@ def samples() -> Figure:
     return figure
 
 
-def labels(cells: pd.DataFrame, folder: Path) -> Figure:
+def labels(read: Results) -> Figure:
     """Draw the share of positive images per finding and dataset, and which findings occur together."""
     table = read_nih_table()[list(FINDINGS)]
     table = table[table.mean().sort_values(ascending=False, kind="stable").index].astype(float)
     names = [words(finding) for finding in table]
-    shares = {"ChestX-ray14, all": dict(table.mean())} | _shares(cells, folder)
+    shares = {"ChestX-ray14, all": dict(table.mean())} | _shares(read)
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.1), width_ratios=(1, 1.15), sharey=True)
     for (name, share), colour, marker in styled(shares.items()):
         fill = colour if colour == COLOURS[0] else "none"
@@ -367,12 +336,12 @@ def labels(cells: pd.DataFrame, folder: Path) -> Figure:
     return figure
 
 
-def _shares(cells: pd.DataFrame, folder: Path) -> dict[str, dict[str, float]]:
+def _shares(read: Results) -> dict[str, dict[str, float]]:
     """Return the share of positive images per dataset and finding; datasets of equal shares together."""
     datasets: dict[tuple[float, ...], list[str]] = {}
-    for dataset, some in cells[cells["status"] != NOT_RUN].groupby("dataset", sort=False):
-        if identity := read_record(folder / some["cell"].iloc[0] / RECORD).dataset:
+    for dataset in read.cells["dataset"].unique():
+        if identity := read.identity(dataset):
             total = sum(identity.images.values())
             shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
-            datasets.setdefault(shares, []).append(str(dataset))
+            datasets.setdefault(shares, []).append(dataset)
     return {", ".join(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}

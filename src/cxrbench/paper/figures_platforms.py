@@ -9,11 +9,11 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from cxrbench.cost.prices import BASES
+from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper.cost_tables import MACHINE, machine_names
 from cxrbench.paper.figures import (
     COLOURS,
-    GROUP,
     WIDTH,
     lines_named,
     no_evidence,
@@ -22,22 +22,20 @@ from cxrbench.paper.figures import (
     with_network,
 )
 from cxrbench.paper.fmt import words
-from cxrbench.paper.results import parity_drawn, processors_differ
+from cxrbench.paper.results import Results, parity_drawn, processors_differ, read_measurements
 
 
-def parity(rows: pd.DataFrame) -> Figure:
-    """Draw differences in macro AUROC between platforms, and between seeds of one, beside the margin.
-
-    A star marks rows whose two sides ran on different processors.
-    """
-    rows = parity_drawn(rows)
+def parity(read: Results) -> Figure:
+    """Draw differences in macro AUROC between platforms and between seeds of one; a star: two processors."""
+    rows = parity_drawn(read.parity)
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
-    names = []
-    for row in rows.itertuples():
-        floor = row.kind == "noise floor"
-        pair = f"{row.platform_a}, other seeds" if floor else f"{row.platform_a} - {row.platform_b}"
-        names.append(f"{row.dataset} {row.architecture} {pair}{' *' if processors_differ(row) else ''}")
+    names = [
+        f"{row.dataset} {row.architecture} {row.platform_a}"
+        f"{', other seeds' if row.kind == 'noise floor' else f' - {row.platform_b}'}"
+        f"{' *' if processors_differ(row) else ''}"
+        for row in rows.itertuples()
+    ]
     figure, axes = lines_named(names, 0.2)
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0)
@@ -51,8 +49,9 @@ def parity(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def step_parity(rows: pd.DataFrame) -> Figure:
+def step_parity(read: Results) -> Figure:
     """Draw relative differences from the CPU per optimizer step: loss, gradient norm and weights."""
+    rows = read_measurements(read.recorded, "steps")
     if rows.empty:
         return no_evidence("No steps have been compared.")
     lowest = 1e-9  # equal bits are drawn at the lower edge
@@ -69,8 +68,9 @@ def step_parity(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def throughput(rows: pd.DataFrame) -> Figure:
+def throughput(read: Results) -> Figure:
     """Draw the share of the device's limit that our loop and timm reach: median and quartiles of blocks."""
+    rows = read_measurements(read.recorded, "train")
     if rows.empty:
         return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm, channels last", "timm": "timm, defaults"}
@@ -91,20 +91,18 @@ def throughput(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def cost_by_price(costs: pd.DataFrame) -> Figure:
-    """Draw US dollars of a usable model per group of seeds on one machine, a mark per price basis and date.
-
-    A line reaches one standard deviation over seeds to either side.
-    """
+def cost_by_price(read: Results) -> Figure:
+    """Draw US dollars of a usable model per group of seeds on one machine and regime, with one deviation."""
+    costs = read.csv("regimes")
     costs = costs.dropna(subset=["cost_to_usable"]) if "cost_to_usable" in costs else costs[:0]
     if costs.empty:
         return no_evidence("No cell has run to the end, so nothing can be priced.")
     keys = [*GROUP, "instance", "kind", *MACHINE]
     costs = costs.assign(named=machine_names(costs), regime=costs["regime"].str.replace("_", " "))
     costs["y"] = costs.groupby(keys, sort=False).ngroup()
-    means = costs.groupby(["regime", "y"], sort=False)[["cost_to_usable", "usd_sd"]].mean().reset_index()
-    means = means.rename(columns={"cost_to_usable": "value"})
-    means["ci_low"], means["ci_high"] = means["value"] - means["usd_sd"], means["value"] + means["usd_sd"]
+    means = costs.groupby(["regime", "y"], sort=False)[["cost_to_usable", "usd_sd"]].mean()
+    means = means.set_axis(["value", "sd"], axis=1).reset_index()
+    means = means.assign(ci_low=means["value"] - means["sd"], ci_high=means["value"] + means["sd"])
     names = [
         f"{row.dataset} {row.architecture} {row.platform}\n{row.kind}, {row.instance}; {row.named}"
         for row in costs.drop_duplicates("y").itertuples()
@@ -117,8 +115,9 @@ def cost_by_price(costs: pd.DataFrame) -> Figure:
     return figure
 
 
-def prices_by_instance(prices: pd.DataFrame) -> Figure:
+def prices_by_instance(read: Results) -> Figure:
     """Draw the hourly price of every instance of a region by basis; a line starts at the oldest."""
+    prices = read.csv("prices")
     names = list(prices["instance"].unique()[::-1])
     prices = prices.assign(y=prices["instance"].map(names.index))
     figure, axes = lines_named(names, 0.16, 0.8)
@@ -139,11 +138,9 @@ def prices_by_instance(prices: pd.DataFrame) -> Figure:
     return figure
 
 
-def line_of_indifference(cases: pd.DataFrame) -> Figure:
-    """Draw saving per run against runs, log scales: on a line porting neither pays nor costs, above it pays.
-
-    A case with a saving stands where it earns back the stated budget; those without are on no line.
-    """
+def line_of_indifference(read: Results) -> Figure:
+    """Draw saving per run against runs: above a line porting pays; a case without a saving is on none."""
+    cases = read.csv("break_even")
     figure, axes = plt.subplots(figsize=(WIDTH, 4.0))
     for factor, dash in ((0.1, "-"), (1, "--"), (10, "-.")):
         porting, ends = factor * cases["porting"].iloc[0], np.array([1, 1e4])

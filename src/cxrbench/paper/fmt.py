@@ -1,10 +1,10 @@
-"""How the paper writes values, and how a table of texts is made from rows."""
+"""How the paper writes values, and how texts are made from the rows of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from string import Formatter
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -12,23 +12,14 @@ UNDEFINED = "undefined"
 Row = dict[str, str]  # head of a column: text
 Table = tuple[pd.DataFrame, str]  # texts, and the preamble of the LaTeX tabular
 Columns = dict[str, str | Callable[[Any], str]]  # see `row`
+Values = dict[str, str]  # key that the prose may name: text in LaTeX
 
 
-class CsvFiles(Protocol):
-    """What a build has made, as :class:`cxrbench.paper.results.Results` reads it."""
+def table(preamble: str) -> Callable[[Callable[[Any], Iterable[Row]]], Callable[[Any], Table]]:
+    """Decorate a function of the Results that returns or yields the rows of a table with ``preamble``."""
 
-    def csv(self, name: str) -> pd.DataFrame:
-        """Return a table by its name."""
-
-
-Read = TypeVar("Read", bound=CsvFiles)
-
-
-def table(preamble: str) -> Callable[[Callable[[Read], Iterable[Row]]], Callable[[Read], Table]]:
-    """Decorate a function that returns or yields the rows of a table with ``preamble``."""
-
-    def decorate(rows: Callable[[Read], Iterable[Row]]) -> Callable[[Read], Table]:
-        def made(read: Read) -> Table:
+    def decorate(rows: Callable[[Any], Iterable[Row]]) -> Callable[[Any], Table]:
+        def made(read: Any) -> Table:
             return pd.DataFrame(list(rows(read))), preamble
 
         return made
@@ -36,7 +27,7 @@ def table(preamble: str) -> Callable[[Callable[[Read], Iterable[Row]]], Callable
     return decorate
 
 
-def csv_table(name: str, preamble: str, columns: Columns) -> Callable[[CsvFiles], Table]:
+def csv_table(name: str, preamble: str, columns: Columns) -> Callable[[Any], Table]:
     """Return the function that writes a CSV of the graph as a table."""
     return table(preamble)(lambda read: rows(read.csv(name), columns))
 
@@ -52,12 +43,18 @@ def row(value: Any, columns: Columns) -> Row:
     return {head: of(value) if callable(of) else _filled(of, value) for head, of in columns.items()}
 
 
+def keyed(values: pd.DataFrame, key: str, columns: Columns) -> Values:
+    """Return the texts of every row by ``key``, a format of the row, and the name of the column."""
+    texts = {key.format_map(value._asdict()): row(value, columns) for value in values.itertuples()}
+    return {f"{start}/{name}": text for start, some in texts.items() for name, text in some.items()}
+
+
 def _filled(form: str, value: Any) -> str:
     names = [name for _, name, _, _ in Formatter().parse(form) if name]
     return "" if any(pd.isna(getattr(value, name)) for name in names) else form.format_map(value._asdict())
 
 
-def number(value: float, form: str = ".3f", missing: str = UNDEFINED) -> str:
+def number(value: Any, form: str = ".3f", missing: str = UNDEFINED) -> str:
     """Return ``value`` in ``form``, or the word for a missing one."""
     return missing if pd.isna(value) else format(value, form)
 
@@ -65,6 +62,11 @@ def number(value: float, form: str = ".3f", missing: str = UNDEFINED) -> str:
 def span(low: float, high: float, form: str, missing: str = "") -> str:
     """Return ``low to high`` in the format ``form``, each end once."""
     return missing if pd.isna(low) or pd.isna(high) else ends(form.format(low), form.format(high))
+
+
+def range_of(values: pd.Series, form: str, missing: str = "") -> str:
+    """Return the smallest to the largest value in the format ``form``."""
+    return span(values.min(), values.max(), form, missing)
 
 
 def ends(*limits: str) -> str:

@@ -1,7 +1,6 @@
 """The registry of the paper's tables and figures: one entry of items.toml for each.
 
-The graph, the LaTeX source, the HTML page and the CSV and Markdown files take names, titles and captions
-from it.
+Graph, LaTeX source, HTML page, CSV and Markdown files take names, titles and captions from it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module, resources
 from typing import Any
 
@@ -21,9 +20,8 @@ class Item:
     name: str
     title: str
     caption: str  # LaTeX
-    function: str  # module:function below this package, of the Results; a figure's of its `inputs` in order
+    function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
-    inputs: tuple[str, ...] = ()
     sideways: bool = False  # a page of its own in landscape
     evidence: str = ""  # what the caption points at: see cxrbench.paper.provenance.behind
     alt: str = ""  # a figure in words
@@ -42,11 +40,5 @@ def _items(kind: str) -> dict[str, Item]:
     return {name: Item(name=name, **entry) for name, entry in tomllib.loads(text)[kind].items()}
 
 
-def tables() -> dict[str, Item]:
-    """Return the paper's tables by name, in the order of the HTML page."""
-    return _items("tables")
-
-
-def figures() -> dict[str, Item]:
-    """Return the paper's figures by name, in the order of the HTML page."""
-    return _items("figures")
+# By name, in the order of the HTML page.
+tables, figures = partial(_items, "tables"), partial(_items, "figures")

@@ -106,3 +106,15 @@ def tabular(table: pd.DataFrame, columns: str) -> str:
     ragged = columns.replace("p{", "P{")  # main.tex: justified, narrow columns tear words apart
     text: str = table.style.hide(axis="index").to_latex(hrules=True, column_format=ragged)
     return HEAD + text
+
+
+def longtable(table: pd.DataFrame, columns: str) -> str:
+    """Return a table over several pages, of texts that are LaTeX already; ``columns`` is its preamble."""
+    lines = [
+        rf"\begin{{longtable}}{{{columns}}}",
+        rf"\toprule {' & '.join(table.columns)} \\ \midrule \endhead",
+        *(rf"{' & '.join(row)} \\" for row in table.itertuples(index=False)),
+        r"\bottomrule",
+        r"\end{longtable}",
+    ]
+    return HEAD + "\n".join(lines) + "\n"

@@ -1,40 +1,69 @@
-"""The whole ledger of claims as a LaTeX table over several pages."""
+"""The claims: the whole ledger over several pages, and tables of verdicts, sources and facts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import show
-from cxrbench.paper.latex import HEAD, escape
+from cxrbench.claims.ledger import VERDICTS, findings
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Columns, Row, Table
+from cxrbench.paper.latex import escape, longtable
+from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text
 
 CLAIMS = Path("data/claims.yaml")
 
-_HEADER = "Id & Source & Claim, in our words & Stated & Computed & Verdict & Rests on"
-_COLUMNS = r"@{}llP{4.4cm}P{2.1cm}P{2.1cm}P{1.7cm}P{1.4cm}@{}"  # P is ragged, see main.tex
+
+def claims_by_verdict(read: Results) -> Table:
+    """How many claims of each source have which verdict, and how many findings against it they are."""
+    counts = pd.crosstab(read.claims["source"], read.claims["verdict"])
+    counts = counts[[verdict for verdict in VERDICTS if verdict in counts]]
+    counts.insert(0, "claims", counts.sum(axis=1))
+    counts["findings"] = [findings(read.claims[read.claims["source"] == name]) for name in counts.index]
+    shown = counts.astype(str).reset_index().rename(columns={"source": "Source"})
+    return shown, "l" + "r" * (len(shown.columns) - 1)
+
+
+@fmt.table("lp{3cm}p{5cm}p{3.5cm}p{3cm}")
+def sources(read: Results) -> Iterator[Row]:
+    """Who says what is tested: author, title, place, and what they may gain by it."""
+    for key, source in read_claims(CLAIMS).sources.items():
+        if key in set(read.claims["source"]):
+            yield {"Source": key} | {name.capitalize(): text for name, text in source}
+
+
+def facts(read: Results) -> Table:
+    """Facts that several entries rest on: those entries are one finding."""
+    rows = read.claims[read.claims["rests_on"] != ""]
+    table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
+    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lp{9cm}p{4cm}"
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     """Write ``out``/ledger.tex: every row of claims.csv (read with empty texts, not NaN) as a longtable."""
-    lines = [HEAD + rf"\begin{{longtable}}{{{_COLUMNS}}}", rf"\toprule {_HEADER} \\ \midrule \endhead"]
-    for row in claims.itertuples():
-        cells = [row.id, row.source, claimed(row), stated(row), computed(row), verdict(row), row.rests_on]
-        lines.append(" & ".join(escape(cell, longest=400) for cell in cells) + r" \\")
-    lines.append(r"\bottomrule" + "\n" + r"\end{longtable}" + "\n")
-    write_text(out / "ledger.tex", "\n".join(lines))
+    columns: Columns = {
+        "Id": "{id}",
+        "Source": "{source}",
+        "Claim, in our words": claimed,
+        "Stated": stated,
+        "Computed": computed,
+        "Verdict": lambda row: f"{row.verdict}: {row.if_assumed}" if row.if_assumed else row.verdict,
+        "Rests on": "{rests_on}",
+    }
+    table = pd.DataFrame(fmt.rows(claims, columns), columns=list(columns))
+    texts = table.map(lambda text: escape(text, longest=400))
+    write_text(out / "ledger.tex", longtable(texts, "@{}llP{4.4cm}P{2.1cm}P{2.1cm}P{1.7cm}P{1.4cm}@{}"))
 
 
 def claimed(row: Any) -> str:
     """Return a claim in our words, and what its test assumes."""
     return f"{row.says} Tested if {row.assumes}." if row.assumes else str(row.says)
-
-
-def verdict(row: Any) -> str:
-    """Return the verdict; of a conditional claim also that under its assumption."""
-    return f"{row.verdict}: {row.if_assumed}" if row.if_assumed else str(row.verdict)
 
 
 def stated(row: Any) -> str:

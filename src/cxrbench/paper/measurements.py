@@ -12,7 +12,7 @@ from cxrbench.compile.audit import KEY, read_audit
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES, Setting
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Columns, Row, listed
+from cxrbench.paper.fmt import Columns, Row, Values, listed
 from cxrbench.paper.latex import escape
 from cxrbench.paper.provenance import COLUMN, of_files
 from cxrbench.paper.results import Results, read_measurements
@@ -36,9 +36,12 @@ _COUNTS = (
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
-def numbers(read: Results) -> dict[str, str]:
+def numbers(read: Results) -> Values:
     """Return what the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
     return _throughput_values(read) | _xla_values(read) | _step_values(read) | audit_values(read)
+
+
+# -- measured on a machine -------------------------------------------------------------------------
 
 
 @fmt.table("lllrrlrrrrrrrl")
@@ -63,14 +66,13 @@ def throughput(read: Results) -> Iterable[Row]:
     return fmt.rows(read_measurements(read.recorded, "train"), columns)
 
 
-def _throughput_values(read: Results) -> dict[str, str]:
+def _throughput_values(read: Results) -> Values:
     """Return the smallest and largest ratio over what was measured on any machine: ``throughput/...``."""
     rows, peers = read_measurements(read.recorded, "train"), ["ratio_to_timm", "ratio_to_timm_best"]
-    names = [*peers, "share_of_limit"]
-    if rows.empty:
-        return {f"throughput/{name}": r"\emph{not measured}" for name in names}
-    rows = rows[names].assign(ratio_to_faster=rows[peers].min(axis=1))
-    return {f"throughput/{name}": fmt.span(rows[name].min(), rows[name].max(), "{:.2f}") for name in rows}
+    rows = rows.reindex(columns=[*peers, "share_of_limit"])
+    rows["ratio_to_faster"] = rows[peers].min(axis=1)
+    missing = r"\emph{not measured}"
+    return {f"throughput/{name}": fmt.range_of(rows[name], "{:.2f}", missing) for name in rows}
 
 
 @fmt.table("lllllrll")
@@ -108,54 +110,50 @@ def xla_ways(read: Results) -> Iterable[Row]:
     return fmt.rows(read_measurements(read.recorded, "xla_ways"), columns)
 
 
-def _xla_values(read: Results) -> dict[str, str]:
+def _xla_values(read: Results) -> Values:
     """Return compiles and seconds of each way, and what was run: ``xla/...``."""
-    values: dict[str, str] = {}
-    for row in read_measurements(read.recorded, "xla_ways").itertuples():
-        values |= {"xla/steps": f"{row.steps}", "xla/network": row.architecture, "xla/host": row.host}
-        values |= {f"xla/{row.way}/compiles": f"{row.compiles}"}
-        values |= {f"xla/{row.way}/seconds": f"{row.seconds:.0f}"}
+    rows = read_measurements(read.recorded, "xla_ways")
+    values = fmt.keyed(rows, "xla", {"steps": "{steps}", "network": "{architecture}", "host": "{host}"})
+    values |= fmt.keyed(rows, "xla/{way}", {"compiles": "{compiles}", "seconds": "{seconds:.0f}"})
     return {key: escape(text) for key, text in values.items()}
 
 
-def _step_values(read: Results) -> dict[str, str]:
+def _step_values(read: Results) -> Values:
     """Return the drift at the last step of the comparison, and what is tolerated: ``steps/...``."""
     steps = read_measurements(read.recorded, "steps")
     if steps.empty:
         return {}
     values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
     values |= {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
+    columns = {"loss": "loss", "gradient": "gradient_norm", "weights": "weights"}
     for platform, some in steps[steps["step"] == steps["step"].max()].groupby("platform"):
-        for name, column in (("loss", "loss"), ("gradient", "gradient_norm"), ("weights", "weights")):
-            key = f"steps/{platform}/{name}".replace(", ", " ")
-            values[key] = _power(some[f"{column}_difference"].max())
+        key = f"steps/{platform}".replace(", ", " ")
+        values |= {f"{key}/{name}": _power(some[f"{of}_difference"].max()) for name, of in columns.items()}
     return values
 
 
 def _power(value: float) -> str:
     """Return ``$2\\cdot10^{-6}$``, or 0."""
-    if value == 0:
-        return "0"
     digits, _, exponent = f"{value:.0e}".partition("e")
-    return rf"${digits}\cdot10^{{{int(exponent)}}}$"
+    return rf"${digits}\cdot10^{{{int(exponent)}}}$" if value else "0"
 
 
 def xla_listing() -> str:
     """Return the marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
-    blocks: list[str] = []
-    marked = False
-    for line in _XLA.read_text(encoding="utf-8").splitlines():
-        marked = bool(line.strip()) and (marked or re.match(r"\s*# \(\d\) ", line) is not None)
-        if marked:
-            blocks.append(line.strip())
-    return "\\begin{verbatim}\n" + "\n".join(blocks) + "\n\\end{verbatim}\n"
+    blocks = re.findall(r"^[ ]*# \(\d\) (?:.*\S.*\n)+", _XLA.read_text(encoding="utf-8"), flags=re.M)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 
 
-def of_setting(table: pd.DataFrame, setting: Setting = SETTING) -> pd.DataFrame:
-    """Return the captured rows of one setting, by architecture."""
+# -- training steps as graphs ----------------------------------------------------------------------
+
+
+def of_setting(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the captured rows of the paper's setting, by architecture."""
     if len(table):
-        same = (table[KEY[:3]] == (setting.pixels, setting.batch, setting.precision)).all(axis=1)
+        same = (table[KEY[:3]] == (SETTING.pixels, SETTING.batch, SETTING.precision)).all(axis=1)
         table = table[same & (table["problem"] == "")]
+        table = table.assign(million=table["parameters"] / 1e6, share_of_cap=table["tiles"] / INSTRUCTION_CAP)
     return table.set_index("architecture", drop=False)
 
 
@@ -166,7 +164,7 @@ def audit_table(read: Results) -> Iterable[Row]:
     columns: Columns = {
         "Network": "{architecture}",
         "Abstract": lambda row: REPORTED.get(row.architecture, ""),
-        "Million weights": lambda row: f"{row.parameters / 1e6:.1f}",
+        "Million weights": "{million:.1f}",
         "GMAC": "{gmac:.2f}",
         "MiB/image": "{activation_mib_per_image:.0f}",
         "Largest batch": "{largest_batch}",
@@ -178,16 +176,26 @@ def audit_table(read: Results) -> Iterable[Row]:
         "Kernels": "{kernels}",
         "LN": "{layernorms}",
         "BN": "{batchnorms}",
-        "Tiles/cap": lambda row: f"{row.tiles / INSTRUCTION_CAP:.2f}",
+        "Tiles/cap": "{share_of_cap:.2f}",
         "Rules": "{rules_broken}",
     }
     return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
 
 
-def audit_values(read: Results) -> dict[str, str]:
+def audit_values(read: Results) -> Values:
     """Return ``audit/<architecture>/<what>`` at the paper's setting, and the setting itself."""
     captured = of_setting(read_audit(read.recorded))
-    values = {
+    columns: Columns = {
+        **{name: f"{{{name}:,}}" for name in _COUNTS},
+        "gmac": "{gmac:.2f}",
+        "million weights": "{million:.1f}",
+        "activation mib": "{activation_mib_per_image:.0f}",
+        "step gib": "{step_gib:.1f}",
+        "share of cap": lambda row: f"{100 * row.share_of_cap:.0f}",
+        "rules": lambda row: escape(row.rules_broken),
+    }
+    versions = ("torch", "torch_xla", "timm") if len(captured) else ()
+    return {
         "audit/networks": str(len(captured)),
         "audit/pixels": str(SETTING.pixels),
         "audit/batch": str(SETTING.batch),
@@ -195,18 +203,6 @@ def audit_values(read: Results) -> dict[str, str]:
         "audit/instruction cap": f"{INSTRUCTION_CAP:,}",
         "audit/rules": str(len(RULES)),
         "audit/rules said": escape("; ".join(f"{r.name} ({r.ground}): {r.says}" for r in RULES) + ".", 5000),
+        **fmt.keyed(captured, "audit/{architecture}", columns),
+        **{f"audit/{name}": escape(listed(captured[name])) for name in versions},
     }
-    columns: Columns = {
-        **{name: f"{{{name}:,}}" for name in _COUNTS},
-        "gmac": "{gmac:.2f}",
-        "million weights": lambda row: f"{row.parameters / 1e6:.1f}",
-        "activation mib": "{activation_mib_per_image:.0f}",
-        "step gib": "{step_gib:.1f}",
-        "share of cap": lambda row: f"{100 * row.tiles / INSTRUCTION_CAP:.0f}",
-        "rules": lambda row: escape(row.rules_broken),
-    }
-    for network, row in zip(captured.index, fmt.rows(captured, columns), strict=True):
-        values |= {f"audit/{network}/{name}": text for name, text in row.items()}
-    if len(captured):
-        values |= {f"audit/{name}": escape(listed(captured[name])) for name in ("torch", "torch_xla", "timm")}
-    return values

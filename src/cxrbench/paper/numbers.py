@@ -14,25 +14,14 @@ from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
-from cxrbench.paper import (
-    artifact,
-    feasibility,
-    label_noise,
-    measurements,
-    multiplicity,
-    power,
-    provenance,
-    simulated,
-    splits,
-)
+from cxrbench.paper import artifact, data_card, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
-from cxrbench.paper.fmt import counted, ends, listed, words
+from cxrbench.paper.fmt import Values, counted, ends, listed, words
 from cxrbench.paper.latex import escape
-from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, rows_of
+from cxrbench.paper.results import Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
 
 VERDICTS = ("equivalent", "different", "inconclusive")
-Values = dict[str, str]
 
 
 def numbers(read: Results) -> Values:
@@ -43,17 +32,17 @@ def numbers(read: Results) -> Values:
         "price/basis": escape(words(read.study.prices.basis)),
     }
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _best_numbers, _parity_numbers, _claim_numbers)
-    others = (cost_values, _literature_numbers, provenance.values, feasibility.reported_values)
-    parts = (artifact, label_noise, measurements, multiplicity, power, simulated, splits)
+    others = (cost_values, _literature_numbers)
+    parts = (artifact, data_card, measurements, power, provenance)
     for some in (*own, *others, *(part.numbers for part in parts)):
         values |= some(read)
     return values
 
 
 def _cell_numbers(read: Results) -> Values:
-    """Return counts of cells: ``cells/<what>``, and ``cells/<platform>/<what>`` with failures among the run.
+    """Return counts of cells, ``cells/<what>`` and ``cells/<platform>/<what>``; failed cells were run.
 
-    ``cells/waiting``: those not run that need no accelerator.
+    ``waiting``: those not run that need no accelerator.
     """
     cells = read.cells
     run, ok, refused = cells["status"] != NOT_RUN, cells["status"] == "ok", cells["origin"] == REFUSED
@@ -109,8 +98,8 @@ def _group_numbers(read: Results) -> Values:
 
 
 def _score_numbers(group: Group, read: Results) -> Values:
-    scores = {"auroc": "macro", "f1_macro": "macro", "f1_micro": "all"}
-    return {metric: read.mean(group, metric, label) for metric, label in scores.items()}
+    f1 = {definition: read.f1(group, definition) for definition in ("f1_macro", "f1_micro")}
+    return {"auroc": read.mean(group, "auroc", "macro")} | f1
 
 
 def _speed_numbers(group: Group, read: Results) -> Values:
@@ -134,7 +123,7 @@ def _speed_numbers(group: Group, read: Results) -> Values:
 
 
 def _mean_and_range(values: pd.Series, form: str) -> str:
-    """Return ``0.021 (0.019 to 0.024)``: the mean and the range over seeds; one seed has no range."""
+    """Return ``0.021 (0.019 to 0.024)``: the mean and the range over seeds; a single seed has no range."""
     if values.isna().all():
         return "not reached"
     low, mean, high = (form.format(value) for value in (values.min(), values.mean(), values.max()))
@@ -146,8 +135,8 @@ def _best_numbers(read: Results) -> Values:
 
     ``best/rivals``: how many networks of the main dataset it was picked from, besides itself.
     """
-    best = read.best()
-    if best is None or best[0].startswith(PHANTOM):
+    best = read.best(real=True)
+    if best is None:
         return {}
     aurocs = read.of(best, "auroc", "macro")
     values = {f"best/{what}": text for what, text in _score_numbers(best, read).items()}
@@ -165,7 +154,7 @@ def _best_numbers(read: Results) -> Values:
     if len(means):
         nearest = str((means["value"] - TARGET).abs().idxmin())
         values["f1/nearest"] = words(nearest.removeprefix("f1_"))
-        values["f1/nearest value"] = read.mean(best, nearest, "macro" if nearest == "f1_macro" else "all")
+        values["f1/nearest value"] = read.f1(best, nearest)
         values["f1/nearest without skill"] = f"{means.loc[nearest, 'value_no_skill']:.3f}"
     return {key: escape(text) for key, text in values.items()}
 
@@ -214,7 +203,7 @@ def _named(rows: pd.DataFrame) -> dict[str, int]:
 
 
 def _claim_numbers(read: Results) -> Values:
-    """Return counts by verdict and, of claims of others, by what they were held against: ``claims/...``.
+    """Return counts of claims, ``claims/...``, those of others by verdict and by what they were held against.
 
     ``claim/<id>``, ``claim/<id>/now``: what was computed for a claim; ``.../size``: without its sign.
     """

@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cxrbench.paper import artifact, measurements, provenance
+from cxrbench.paper import measurements, provenance
+from cxrbench.paper.artifact import write_artifact
 from cxrbench.paper.items import Item, figures, tables
 from cxrbench.paper.latex import escape, fitted, floating, macros
 from cxrbench.paper.ledger import write_ledger
@@ -28,9 +29,8 @@ texlive-science texlive-fonts-recommended
 Then run the same command again: everything before LaTeX is kept."""
 
 
-def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
-    """Write every table to ``out`` (LaTeX) and ``results``/tables (CSV, Markdown), and macros.tex last."""
-    read = Results.read(results, study, recorded)
+def write_tables(read: Results, out: Path) -> None:
+    """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
     for item in tables().values():
         _write_table(item, read, out)
     for item in figures().values():
@@ -38,7 +38,7 @@ def write_tables(results: Path, out: Path, study: Path, recorded: Path) -> None:
         write_text(out / f"figure_{item.name}.tex", floating("figure", item, picture))
     write_text(out / "xla_listing.tex", measurements.xla_listing())
     write_ledger(read.claims, out)
-    artifact.write_artifact(artifact.Artifact.read(results, study, recorded), out)
+    write_artifact(read, out)
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
     write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")

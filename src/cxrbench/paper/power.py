@@ -1,12 +1,15 @@
-"""What the recorded spread can show, and what the planned comparison needs: table, numbers, words."""
+"""What patients and seeds can show: the power of comparisons, simulated coverage, families of verdicts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.analysis.components import POWER
+from cxrbench.analysis import simulated
+from cxrbench.analysis.components import ALPHA, POWER
+from cxrbench.analysis.parity import family
 from cxrbench.analysis.power import (
     DIFFERENCE,
     SHARES,
@@ -14,89 +17,113 @@ from cxrbench.analysis.power import (
     planned_seeds,
     seeds_at_upper_limit,
 )
-from cxrbench.paper import provenance
+from cxrbench.evidence.machine import GROUP
+from cxrbench.paper import fmt
+from cxrbench.paper.blocks import as_markdown
+from cxrbench.paper.fmt import Columns, Row, Values
 from cxrbench.paper.latex import escape
-
-if TYPE_CHECKING:
-    from cxrbench.paper.results import Results
+from cxrbench.paper.provenance import COLUMN, of_group
+from cxrbench.paper.results import Results, is_phantom
 
 PREPRINT_NETWORK = "convnext_pico"
 METRICS = {"auroc": "AUROC, macro", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
 REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one network on one split
+NONE = r"\emph{none would do}"
 
 
-def typeset(read: Results) -> tuple[pd.DataFrame, str]:
-    """Return what these patients and seeds can show on the main dataset, and what a verdict would need."""
+@fmt.table("llrrrrrrrrrl")
+def what_can_be_shown(read: Results) -> Iterator[Row]:
+    """Yield what these patients and seeds can show on the main dataset, and what a verdict would need."""
+    columns: Columns = {
+        "Network": "{architecture} {platform}",
+        "Metric": lambda row: METRICS[row.metric],
+        "Error": "{patient_se:.4f}",
+        "SD": "{seed_sd:.4f}",
+        "Share": "{share:g}",
+        "Could show": "{smallest_margin:.3f}",
+        "Power": "{power_at_zero:.0%}",
+        "Seeds needed": lambda row: fmt.number(row.seeds_needed, ",.0f", "none"),
+        "Patients needed": lambda row: fmt.number(row.patients_needed, ",.0f", "none"),
+        "Seeds to see": "{seeds_to_see:,.0f}",
+        "Patients to see": lambda row: (
+            "" if pd.isna(row.difference) else fmt.number(row.patients_to_see, ",.0f", "none")
+        ),
+        COLUMN: lambda row: of_group(read, row.dataset, row.architecture, row.platform),
+    }
+    yield from fmt.rows(_main(read), columns)
+
+
+def numbers(read: Results) -> Values:
+    """Return ``power/...`` of the main dataset, ``margin/...``, ``coverage/...``, ``verdicts/...`` and
+    ``family/...``."""
+    margins = read.study.margins
+    return {
+        "margin/auroc": f"{margins.auroc_macro:g}",
+        "margin/label": f"{margins.auroc_label:g}",
+        "margin/f1": f"{margins.f1:g}",
+        "power/difference": f"{DIFFERENCE:g}",
+        "power/level": _percent(POWER),
+        **_reproductions(read.literature),
+        **_power(read),
+        **_coverage(read.recorded),
+        **families(read.parity),
+    }
+
+
+def _main(read: Results) -> pd.DataFrame:
+    return read.power[read.power["dataset"] == read.main()]
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}".replace("%", r"\%")
+
+
+def _thousands(values: pd.Series) -> str:
+    """Return the range of numbers of patients, rounded to thousands."""
+    return fmt.range_of(values.astype(float).round(-3), "{:,.0f}", NONE)
+
+
+def _power(read: Results) -> Values:
     table = _main(read)
-    rows = [
-        {
-            "Network": f"{row.architecture} {row.platform}",
-            "Metric": METRICS[row.metric],
-            "Error": f"{row.patient_se:.4f}",
-            "SD": f"{row.seed_sd:.4f}",
-            "Share": f"{row.share:g}",
-            "Could show": f"{row.smallest_margin:.3f}",
-            "Power": f"{row.power_at_zero:.0%}",
-            "Seeds needed": _count(row.seeds_needed),
-            "Patients needed": _count(row.patients_needed),
-            "Seeds to see": _count(row.seeds_to_see, ""),
-            "Patients to see": "" if pd.isna(row.difference) else _count(row.patients_to_see),
-            provenance.COLUMN: provenance.of_group(read, row.dataset, row.architecture, row.platform),
-        }
-        for row in table.itertuples()
-    ]
-    return pd.DataFrame(rows), "llrrrrrrrrrl"
-
-
-def numbers(read: Results) -> dict[str, str]:
-    """Return what the prose may name: ``power/...`` of the main dataset, ``margin/...``."""
-    margins, table = read.study.margins, _main(read)
-    values = {"margin/auroc": f"{margins.auroc_macro:g}", "margin/label": f"{margins.auroc_label:g}"}
-    values |= {"margin/f1": f"{margins.f1:g}", "power/difference": f"{DIFFERENCE:g}"}
-    values |= {"power/level": f"{POWER:.0%}".replace("%", r"\%"), **_reproductions(read.literature)}
     if table.empty:
-        return values
-    whole = table[table["metric"] == "auroc"]
-    values["power/could show"] = _range(whole["smallest_margin"], "{:.3f}")
-    values["power/seeds"], values["power/patients"] = (
-        _range(whole[name], "{:,.0f}") for name in ("seeds", "patients")
-    )
-    values["power/shares"] = ", ".join(f"{share:g}" for share in SHARES)
+        return {}
+    whole, margins = table[table["metric"] == "auroc"], read.study.margins
+    of_f1 = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
+    values = {
+        "power/could show": fmt.range_of(whole["smallest_margin"], "{:.3f}", NONE),
+        "power/seeds": fmt.range_of(whole["seeds"], "{:,.0f}", NONE),
+        "power/patients": fmt.range_of(whole["patients"], "{:,.0f}", NONE),
+        "power/shares": ", ".join(f"{share:g}" for share in SHARES),
+        "power/plan/f1": fmt.number(of_f1["seeds_needed"].max(), ",.0f", "none"),
+    }
     for network, some in whole.groupby("architecture"):
-        powers = [f"{value:.0%}".replace("%", r"\%") for value in some["power_at_zero"]]
+        powers = [_percent(value) for value in some["power_at_zero"]]
         values[f"power/{network}/at zero"] = ", ".join(powers)
         values[f"power/{network}/ends"] = f"{powers[0]} to {powers[-1]}"
     preprint = table[(table["architecture"] == PREPRINT_NETWORK) & table["difference"].notna()]
     if len(preprint):
         alike, anew = (preprint[preprint["share"] == share] for share in (SHARES[0], SHARES[-1]))
-        values["power/preprint/patients"] = _range(alike["patients_to_see"], "{:,.0f}", -3)
-        single = alike["patients_to_see"] * alike["seeds"]
-        values["power/preprint/patients of one seed"] = _range(single, "{:,.0f}", -3)
         fixed = patients_at_fixed_thresholds(read.spread, margins, read.main(), PREPRINT_NETWORK)
-        values["power/preprint/patients fixed"] = _range(fixed, "{:,.0f}", -3)
-        values["power/preprint/seeds"] = _range(anew["seeds_to_see"], "{:,.0f}")
-    anew = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
-    values["power/plan/f1"] = _count(anew["seeds_needed"].max())
-    return values | _plan(whole, margins.auroc_macro)
-
-
-def _plan(whole: pd.DataFrame, margin: float) -> dict[str, str]:
-    """Return the seeds of the planned comparison, also with the true seed spread at its upper limit."""
-    values = {}
+        values |= {
+            "power/preprint/patients": _thousands(alike["patients_to_see"]),
+            "power/preprint/patients of one seed": _thousands(alike["patients_to_see"] * alike["seeds"]),
+            "power/preprint/patients fixed": _thousands(fixed),
+            "power/preprint/seeds": fmt.range_of(anew["seeds_to_see"], "{:,.0f}", NONE),
+        }
     needed = planned_seeds(whole, str(whole["dataset"].iloc[0]))
-    for network, seeds in needed.items():
+    for network, seeds in needed.items():  # also with the true seed spread at its upper limit
         row = whole[(whole["architecture"] == network) & (whole["share"] == SHARES[-1])].iloc[0]
+        upper = seeds_at_upper_limit(row, margins.auroc_macro)
         values[f"power/plan/{network}"] = str(seeds)
-        values[f"power/plan/{network}/upper"] = _count(seeds_at_upper_limit(row, margin))
-    words = [f"{seeds} for \\code{{{escape(name)}}}" for name, seeds in needed.items()]
+        values[f"power/plan/{network}/upper"] = fmt.number(upper, ",.0f", "none")
+    words = (f"{seeds} for \\code{{{escape(name)}}}" for name, seeds in needed.items())
     return values | {"power/plan": ", ".join(words)}
 
 
-def _reproductions(literature: pd.DataFrame) -> dict[str, str]:
+def _reproductions(literature: pd.DataFrame) -> Values:
     """Return how far two published reproductions of one network on one split lie apart."""
-    published = literature.drop_duplicates(["source", "label"]).pivot(
-        index="label", columns="source", values="published"
-    )
+    rows = literature.drop_duplicates(["source", "label"])
+    published = rows.pivot(index="label", columns="source", values="published")
     if not set(REPRODUCTIONS) <= set(published):
         return {}
     apart = (published[REPRODUCTIONS[0]] - published[REPRODUCTIONS[1]]).abs()
@@ -108,19 +135,65 @@ def _reproductions(literature: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def _main(read: Results) -> pd.DataFrame:
-    """Return the rows of the dataset that the paper speaks of."""
-    return read.power[read.power["dataset"] == read.main()]
+def _coverage(recorded: Path) -> Values:
+    """Return the simulated coverage of intervals (``coverage/...``) and errors of verdicts."""
+    rows = simulated.COVERAGE.read(recorded)
+    findings, macro = (rows[rows["what"] == what] for what in (simulated.FINDING, simulated.MACRO))
+    fewest = findings["positive_patients"].str.split().str[0].astype(int)
+    verdicts = simulated.VERDICTS.read(recorded).set_index("what")["rate"]
+    means = simulated.MEANS.read(recorded).query("positive_patients == ''").set_index("metric")
+    refit = means.loc[~means["what"].str.endswith(simulated.FIXED), "rate"]
+    fixed = means.loc[means["what"] == simulated.ONE + simulated.FIXED, "rate"]
+    rates = {
+        "coverage/many": findings.loc[fewest >= 15, "rate"],
+        "coverage/ten": findings.loc[fewest == 10, "rate"],
+        "coverage/few": findings.loc[fewest == 2, "rate"],
+        "coverage/macro": macro["rate"],
+        "coverage/f1": refit[refit.index.isin(simulated.F1_WHOLE.values())],
+        "coverage/f1 fixed": fixed[fixed.index.isin(simulated.F1_WHOLE.values())],
+        "coverage/precision": refit[refit.index.isin(simulated.PRECISION_WHOLE.values())],
+        "coverage/brier": refit[refit.index.isin(simulated.CALIBRATION_WHOLE.values())],
+        "coverage/seeds": verdicts[verdicts.index == simulated.MEAN_HOLDS],
+        "verdicts/different": verdicts[verdicts.index == simulated.SOME_DIFFERENT],
+        "verdicts/equivalent": verdicts[verdicts.index == simulated.EVERY_EQUIVALENT],
+    }
+    form = r"\SI{{{:.1f}}}{{\percent}}"
+    return {name: fmt.range_of(100 * each, form, r"\emph{not simulated}") for name, each in rates.items()}
 
 
-def _count(value: Any, missing: str = "none") -> str:
-    return missing if pd.isna(value) else f"{value:,.0f}"
+def families(parity: pd.DataFrame) -> Values:
+    """Return ``family/<real or phantoms>/<what>``: verdicts, and how many Holm's correction leaves."""
+    drawn = is_phantom(parity["dataset"])
+    values: Values = {}
+    for name, rows in (("real", family(parity[~drawn])), ("phantoms", family(parity[drawn]))):
+        holds = rows["p_family"] < ALPHA
+        masks = {verdict: rows["verdict"] == verdict for verdict in ("equivalent", "different")}
+        counts = {
+            "verdicts": len(rows),
+            "pairs": len(rows.drop_duplicates([*GROUP[:2], "platform_a", "platform_b"])),
+            "decided": sum(mask.sum() for mask in masks.values()),
+            **{verdict: mask.sum() for verdict, mask in masks.items()},
+            **{f"{verdict} after correction": (mask & holds).sum() for verdict, mask in masks.items()},
+        }
+        values |= {f"family/{name}/{what}": str(count) for what, count in counts.items()}
+    return values
 
 
-def _range(values: pd.Series, form: str, digits: int | None = None) -> str:
-    """Return ``10,000 to 13,000``, or one number where both ends are alike; rounded to ``digits``."""
-    known = values.dropna() if digits is None else values.dropna().astype(float).round(digits)
-    if known.empty:
-        return r"\emph{none would do}"
-    ends = [form.format(end) for end in (known.min(), known.max())]
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+def coverage_tables(recorded: Path) -> dict[str, str]:
+    """Return the tables of docs/statistics.md in Markdown, by the names of their places."""
+    tables = simulated.COVERAGE, simulated.VERDICTS, simulated.MEANS
+    covered, erred, held = (table.read(recorded) for table in tables)
+    covered["auroc"] = covered["auroc"].map("AUROC {}".format)
+    erred["platform_share"] = erred["platform_share"].map("share {}".format)
+    return {
+        "coverage": _markdown(covered, ["what", "positive_patients"], "auroc"),
+        "means": _markdown(held, ["metric", "positive_patients"], "what"),
+        "verdicts": _markdown(erred, ["what", "seeds"], "platform_share"),
+    }
+
+
+def _markdown(rows: pd.DataFrame, index: list[str], columns: str) -> str:
+    names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
+    shown = rows["rate"].map("{:.1%}".format) + " ± " + rows["monte_carlo_error"].map("{:.1%}".format)
+    wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
+    return as_markdown(wide.fillna("").reset_index().rename(columns={**names, "metric": "Metric"}))

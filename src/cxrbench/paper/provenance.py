@@ -1,34 +1,38 @@
-"""Which evidence a table row or a figure stands on, by short names that two tables explain.
+"""What was run and what others report, and which evidence a table row or a figure rests on.
 
-``e1``, ``e2``, ... are groups of cells alike in dataset, architecture, platform, status and origin, in the
-study's order; ``m1``, ``m2``, ... are files of measurements. A name holds for one build of the paper. In the
-PDF each is a link to its row, and the row links to the files themselves.
+Evidence has short names, valid in one build, that two tables explain: ``e1``, ``e2``, ... are groups of cells
+alike in dataset, architecture, platform, status and origin; ``m1``, ``m2``, ... are files of measurements.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
+from pydantic import Field
 
-from cxrbench.analysis.matrix import NOT_RUN
+from cxrbench.analysis.matrix import NOT_RUN, state_of
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Row, listed
+from cxrbench.paper.fmt import Row, Table, Values, listed
 from cxrbench.paper.items import Item, figures, tables
 from cxrbench.paper.results import Results, parity_drawn, rows_of
+from cxrbench.study import readers
 from cxrbench.study.files import sha256_file
+from cxrbench.study.readers import OR_NONE, Text, one_of, read_rows
 
 COLUMN = "Evidence"  # of a table, or the first text of a row
 EXPLAINED = ("cells", "measured")  # where the names lead to
 _ALIKE = [*GROUP, "status", "origin"]
+REPORTED = Path("data/reported.csv")
 _NAME = re.compile(r"\b([em]\d+)\b")
-_FROM_PAPER = {"fresh": "../results/cells", "recorded": "../data/recorded"}
 _WHAT = {
     "train": "speed of training",
     "gains": "gains of ways to run a step",
@@ -42,15 +46,14 @@ _WHAT = {
 def names(cells: pd.DataFrame) -> dict[str, str]:
     """Return cell -> the name of its group, for every cell of cells.csv that has evidence."""
     run = cells[cells["status"] != NOT_RUN]
-    numbered = enumerate((some for _, some in run.groupby(_ALIKE, sort=False)), start=1)
-    return {cell: f"e{number}" for number, some in numbered for cell in some["cell"]}
+    numbers = run.groupby(_ALIKE, sort=False).ngroup() + 1
+    return {cell: f"e{number}" for cell, number in zip(run["cell"], numbers, strict=True)}
 
 
 def of_cells(read: Results, cells: Iterable[str]) -> str:
     """Return ``e1, e4``: the names behind ``cells``, in order, each once; empty when none has evidence."""
     known = names(read.cells)
-    found = {known[cell] for cell in cells if cell in known}
-    return ", ".join(sorted(found, key=lambda name: int(name[1:])))
+    return ", ".join(sorted({known[cell] for cell in cells if cell in known}, key=lambda name: int(name[1:])))
 
 
 def of_group(read: Results, *group: str) -> str:
@@ -60,8 +63,126 @@ def of_group(read: Results, *group: str) -> str:
 
 def of_files(recorded: Path, name: str, host: str | None = None) -> str:
     """Return ``m1``: the names of the measurement files called ``name`` (of one ``host``)."""
-    numbered = ((f"m{number}", path) for number, path in enumerate(_files(recorded), start=1))
-    return ", ".join(m for m, path in numbered if path.stem == name and host in (None, path.parent.name))
+    files = _files(recorded).items()
+    return ", ".join(m for m, path in files if path.stem == name and host in (None, path.parent.name))
+
+
+def _files(recorded: Path) -> dict[str, Path]:
+    """Return every file of measurements by its name."""
+    paths = sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")])
+    return {f"m{number}": path for number, path in enumerate(paths, start=1)}
+
+
+def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
+    """Return LaTeX texts with names of evidence as links, or as the places that links lead to."""
+    command = "hypertarget" if name in EXPLAINED else "hyperlink"
+    table, below = table.copy(), table.iloc[:, 0] == COLUMN
+    if COLUMN in table:
+        table[COLUMN] = [_link(text, command) for text in table[COLUMN]]
+    table[below] = table[below].map(_link)
+    if name == "cells":
+        groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
+        table["Seeds"] = [", ".join(map(_record_link, some.itertuples())) for some in groups]
+    return table
+
+
+def _link(text: str, command: str = "hyperlink") -> str:
+    return _NAME.sub(rf"\\{command}{{\1}}{{\1}}", text)
+
+
+def _record_link(cell: Any) -> str:
+    """Return a seed as a link to its record, relative to the paper."""
+    root = {"fresh": "../results/cells", "recorded": "../data/recorded"}.get(str(cell.origin))
+    return rf"\href{{{root}/{cell.cell}/{RECORD}}}{{{cell.seed}}}" if root else f"{cell.seed}"
+
+
+def numbers(read: Results) -> Values:
+    """Return links to the evidence of items, ``evidence/<item>``, and speeds that others published,
+    ``reported/<network>/<status>``."""
+    items = [item for item in (*tables().values(), *figures().values()) if item.evidence]
+    links = {f"evidence/{item.name}": _link(behind(item, read)) or r"\emph{none}" for item in items}
+    rows = read_reported().dropna(subset="images_per_second").itertuples()
+    speeds = {f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}" for row in rows}
+    return links | speeds
+
+
+def behind(item: Item, read: Results) -> str:
+    """Return the names of the evidence behind a table or figure, as its ``evidence`` says."""
+    kind, _, file = item.evidence.partition(" ")
+    if kind == "file":
+        return of_files(read.recorded, file)
+    drawn = parity_drawn(read.parity)
+    sides = [drawn.rename(columns={f"platform_{side}": "platform"})[GROUP] for side in "ab"]
+    cells = {
+        "cells": read.cells,
+        "scored": read.ok,
+        "first": read.ok[read.ok["dataset"] == read.main()].drop_duplicates(GROUP),
+        "compared": read.ok.merge(pd.concat(sides)),
+        "priced": read.cost,
+    }
+    return of_cells(read, cells[kind]["cell"])
+
+
+# -- what was run, and what others report ----------------------------------------------------------
+
+
+class Report(StrEnum):
+    """What somebody else reports of a network: of its training, or of its forward pass alone."""
+
+    WORKS = "reported to work"
+    FAILS = "reported to fail"
+    FORWARD = "forward reported to run"  # inference: it says nothing about the training step
+
+
+class Reported(readers.Row):
+    """What a source reports of a network on a platform, with its words."""
+
+    KEY: ClassVar = ("architecture", "platform", "source")
+    architecture: Text
+    platform: Text
+    status: Annotated[str, one_of(tuple(Report))]
+    images_per_second: Annotated[Annotated[float, Field(gt=0)] | None, OR_NONE]
+    source: Text
+    source_was: Annotated[str, one_of(("read", "second hand"))]  # the source itself, or an account of it
+    words: Text
+
+
+def read_reported(path: Path = REPORTED) -> pd.DataFrame:
+    """Return public reports, several per network; speeds in images per second, NaN where none is given."""
+    rows = [row.model_dump() for row in read_rows(path, Reported).values()]
+    return pd.DataFrame(rows, columns=Reported.columns()).astype({"images_per_second": "float64"})
+
+
+def status_matrix(read: Results) -> Table:
+    """States of our cells by architecture and platform, then what others report, marked as cited.
+
+    Networks of others of which the same is known are one row; "not run" without a number is no cell of ours.
+    """
+    cells, reported, by = read.cells, read_reported(), ["architecture", "platform"]
+    states = cells.assign(state=[state_of(row).word for row in cells.itertuples()]).groupby(by)["state"]
+    ours = states.agg(lambda some: "; ".join(f"{n} {state}" for state, n in Counter[str](some).items()))
+    theirs = reported.groupby(by)["status"].agg(lambda some: f"; {listed(some)} (cited)")
+    platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
+    trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
+    rows = []
+    for network in dict.fromkeys([*cells["architecture"], *trained]):
+        own = cells.loc[cells["architecture"] == network, "cell"]
+        keys = {platform: (network, platform) for platform in platforms}
+        texts = {platform: ours.get(key, NOT_RUN) + theirs.get(key, "") for platform, key in keys.items()}
+        row = {"Architecture": network, "own": network if len(own) else "", **texts}
+        rows.append(row | {COLUMN: of_cells(read, own)})
+    known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
+    table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
+    wide = set(reported["platform"])  # these cells have more words
+    widths = ("p{5.6cm}" if platform in wide else "p{2.4cm}" for platform in platforms)
+    return table[["Architecture", *known[1:]]], "p{5.4cm}" + "".join(widths) + "l"
+
+
+def reports(read: Results) -> Table:
+    """What others report, with the source of each, and whether we read it ourselves."""
+    table = read_reported()
+    table["images_per_second"] = [fmt.number(speed, ".10g", "") for speed in table["images_per_second"]]
+    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "lllrp{4.6cm}lp{6cm}"
 
 
 @fmt.table("lllllllp{3cm}l")
@@ -97,12 +218,12 @@ def _machines(some: pd.DataFrame) -> str:
 @fmt.table("lllllll")
 def measured_files(read: Results) -> Iterator[Row]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
-    for number, path in enumerate(_files(read.recorded), start=1):
+    for name, path in _files(read.recorded).items():
         timed = path.suffix == ".json"
         kept = json.loads(path.read_text(encoding="utf-8")) if timed else []
         table = pd.DataFrame(kept, columns=["measured", "commit"]).astype("string")
         yield {
-            COLUMN: f"m{number}",
+            COLUMN: name,
             "What": _WHAT.get(path.stem, path.stem),
             "Machine": path.parent.name if timed else "any: counted, not timed",
             "Measured": listed(table["measured"].str[:10]),
@@ -110,54 +231,3 @@ def measured_files(read: Results) -> Iterator[Row]:
             "File": path.name,
             "SHA-256": sha256_file(path)[:12],
         }
-
-
-def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
-    """Return LaTeX texts with names of evidence as links, or as the places that links lead to."""
-    command = "hypertarget" if name in EXPLAINED else "hyperlink"
-    table, below = table.copy(), table.iloc[:, 0] == COLUMN
-    if COLUMN in table:
-        table[COLUMN] = [_link(text, command) for text in table[COLUMN]]
-    table[below] = table[below].map(_link)
-    if name == "cells":
-        groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
-        table["Seeds"] = [", ".join(map(_record_link, some.itertuples())) for some in groups]
-    return table
-
-
-def _link(text: str, command: str = "hyperlink") -> str:
-    return _NAME.sub(rf"\\{command}{{\1}}{{\1}}", text)
-
-
-def _record_link(cell: Any) -> str:
-    """Return a seed as a link to its record, relative to the paper."""
-    root = _FROM_PAPER.get(str(cell.origin))
-    return rf"\href{{{root}/{cell.cell}/{RECORD}}}{{{cell.seed}}}" if root else f"{cell.seed}"
-
-
-def values(read: Results) -> dict[str, str]:
-    """Return ``evidence/<item>``: links to the evidence of each table and figure that names it."""
-    items = [item for item in (*tables().values(), *figures().values()) if item.evidence]
-    return {f"evidence/{item.name}": _link(behind(item, read)) or r"\emph{none}" for item in items}
-
-
-def behind(item: Item, read: Results) -> str:
-    """Return the names of the evidence behind a table or figure, as its ``evidence`` says."""
-    kind, _, file = item.evidence.partition(" ")
-    if kind == "file":
-        return of_files(read.recorded, file)
-    of_main = read.ok[read.ok["dataset"] == read.main()]
-    drawn = parity_drawn(read.parity)
-    sides = [drawn.rename(columns={f"platform_{side}": "platform"})[GROUP] for side in "ab"]
-    cells = {
-        "cells": read.cells,
-        "scored": read.ok,
-        "first": of_main.drop_duplicates(GROUP),
-        "compared": read.ok.merge(pd.concat(sides)),
-        "priced": read.cost,
-    }
-    return of_cells(read, cells[kind]["cell"])
-
-
-def _files(recorded: Path) -> list[Path]:
-    return sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +41,12 @@ class Results:
     @classmethod
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
-        tables = folder / "tables"
-        plain = ("cost", "spread", "power", "f1_search", "literature", "subgroups")
-        return cls(
-            folder=folder,
-            study=read_study(study),
-            recorded=recorded,
-            cells=pd.read_csv(tables / "cells.csv", keep_default_na=False, na_values=[""]),
-            claims=pd.read_csv(tables / "claims.csv", keep_default_na=False),
-            metrics=read_metrics(tables / "metrics.csv"),
-            parity=read_parity(tables),
-            **{name: pd.read_csv(tables / f"{name}.csv") for name in plain},
-        )
+        names = [field.name for field in fields(cls) if field.type == "pd.DataFrame"]  # as text
+        return cls(folder, read_study(study), recorded, **{name: read_csv(folder, name) for name in names})
 
     def csv(self, name: str) -> pd.DataFrame:
         """Return another table of the graph; empty where it has no columns."""
-        path = self.folder / "tables" / f"{name}.csv"
-        return pd.read_csv(path) if path.stat().st_size > 1 else pd.DataFrame()
+        return read_csv(self.folder, name)
 
     @property
     def ok(self) -> pd.DataFrame:
@@ -75,9 +63,9 @@ class Results:
         datasets = [group[0] for group in self.scored()]
         return min(datasets, key=lambda name: name.startswith(PHANTOM), default=None)
 
-    def best(self) -> Group | None:
-        """Return the group of :meth:`main` with the highest mean macro AUROC on test images."""
-        groups = self.scored(main=True)
+    def best(self, real: bool = False) -> Group | None:
+        """Return the group of :meth:`main` with the best mean macro AUROC; ``real``: None if it is drawn."""
+        groups = [group for group in self.scored(main=True) if not (real and group[0].startswith(PHANTOM))]
         return max(groups, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
@@ -91,16 +79,17 @@ class Results:
     def mean(
         self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
     ) -> str:
-        """Return a mean over ``seeds``, times ``scale``, with its interval over patients and seeds.
-
-        One seed has the interval of its network, over patients (see :meth:`interval_of`).
-        """
+        """Return a mean over ``seeds``, times ``scale``, with its interval (see :meth:`interval_of`)."""
         found = self.of(group, metric, label) if seeds is None else seeds
+        if len(found) > 1 and found["value"].isna().any():
+            return mean_of_seeds(found["value"] * scale)
         if len(found) > 1:
-            if found["value"].isna().any():
-                return mean_of_seeds(found["value"] * scale)
             found = rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
         return with_interval(found, scale)
+
+    def f1(self, group: Group, definition: str) -> str:
+        """Return :meth:`mean` of a definition of F1 over all findings."""
+        return self.mean(group, definition, "macro" if definition == "f1_macro" else "all")
 
     def runs(self, group: Group) -> pd.DataFrame:
         """Return the rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
@@ -110,8 +99,7 @@ class Results:
     def interval_of(self, group: Group) -> str:
         """Return what the intervals of a group's means speak of: one network, or the recipe."""
         seeds = len(self.of(group, "auroc", "macro"))
-        few = {1: "one network", 2: "none: two seeds"}
-        return few.get(seeds, f"recipe, {seeds} seeds")
+        return {1: "one network", 2: "none: two seeds"}.get(seeds, f"recipe, {seeds} seeds")
 
     def processors(self, group: Group) -> str:
         """Return the processors of a group's scored cells; accuracy is pooled over machines."""
@@ -136,9 +124,17 @@ def rows_of(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
     return table[(table[columns] == keys).all(axis=1)]
 
 
-def read_parity(tables: Path) -> pd.DataFrame:
-    """Read parity.csv below ``tables``; no processors is an empty text."""
-    return pd.read_csv(tables / "parity.csv").fillna({"processors_a": "", "processors_b": ""})
+def read_csv(folder: Path, name: str) -> pd.DataFrame:
+    """Return a table of the graph below ``folder``; empty where it has no columns."""
+    path = folder / "tables" / f"{name}.csv"
+    if name == "metrics":
+        return read_metrics(path)
+    texts: Any = {
+        "claims": {"keep_default_na": False},
+        "cells": {"keep_default_na": False, "na_values": [""]},
+    }
+    table = pd.read_csv(path, **texts.get(name, {})) if path.stat().st_size > 1 else pd.DataFrame()
+    return table.fillna(dict.fromkeys(("processors_a", "processors_b"), "")) if name == "parity" else table
 
 
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
@@ -180,17 +176,15 @@ def with_interval(rows: pd.DataFrame, scale: float = 1) -> str:
 
 def mean_of_seeds(values: pd.Series) -> str:
     """Return ``0.712``, or ``0.712 (2 of 3 seeds)`` where the others have no value."""
-    return _of_seeds(values, lambda defined: f"{defined.mean():.3f}")
+    return _of_seeds(values, f"{values.mean():.3f}")
 
 
 def range_of_seeds(values: pd.Series) -> str:
     """Return ``0.701 to 0.723``, the lowest and the highest value, and how many seeds have one."""
-    return _of_seeds(values, lambda defined: fmt.span(defined.min(), defined.max(), "{:.3f}"))
+    return _of_seeds(values, fmt.range_of(values, "{:.3f}"))
 
 
-def _of_seeds(values: pd.Series, text: Callable[[pd.Series], str]) -> str:
-    defined = values.dropna()
-    if defined.empty:
-        return UNDEFINED
-    some = f" ({len(defined)} of {len(values)} seeds)" if len(defined) < len(values) else ""
-    return text(defined) + some
+def _of_seeds(values: pd.Series, text: str) -> str:
+    defined = values.count()
+    some = f" ({defined} of {len(values)} seeds)" if defined < len(values) else ""
+    return text + some if defined else UNDEFINED

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import indent
 
-import pandas as pd
+from tabulate import tabulate
 
-from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
+from cxrbench.paper.results import Results
 
 
-def summary(results: Path, paper: Path, expected: Path = EXPECTED) -> str:
+def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
     """Return plain text, at most 100 columns wide."""
-    cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     reviewed = read_expected(expected)
-    states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
-    metrics = read_metrics(results / "tables/metrics.csv")
+    states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
+    rows = [["", "", *read.cells["platform"].unique()]]
+    for row in matrix(read.cells, states):
+        rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
     scores = [
         f"  {row.cell:44} {row.value:.3f}  (95 % over patients {row.ci_low:.3f} to {row.ci_high:.3f})"
-        for row in metrics[(metrics["metric"] == "auroc") & (metrics["label"] == "macro")].itertuples()
+        for row in read.metrics.query("metric == 'auroc' and label == 'macro'").itertuples()
     ]
-    lines = ["", "Cells (seeds per state)", *_matrix(cells, states), "", "Test AUROC, mean over 14 findings"]
-    lines += scores or ["  no cell has scores"]
-    lines += ["", f"Paper: {paper}", f"Tables: {results}/tables (CSV, Markdown)", ""]
+    lines = ["", "Cells (seeds per state)"]
+    lines += [indent(tabulate(rows, tablefmt="plain", disable_numparse=True), "  ")]
+    lines += ["", "Test AUROC, mean over 14 findings", *(scores or ["  no cell has scores"])]
+    lines += ["", f"Paper: {paper}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
     return "\n".join(lines)
 
 
-def _matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> list[str]:
-    """Return the matrix as lines of text columns: counts of seeds per state, ``-`` where there is no cell."""
-    platforms = list(cells["platform"].unique())
-    rows = [["", "", *platforms]]
-    for row in matrix(cells, states):
-        entries = (tally([row.platforms[platform]]) for platform in platforms)
-        rows.append([row.dataset, row.architecture, *map(_counts, entries)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    texts = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return [f"  {text}" for text in texts]
-
-
 def _counts(entry: Mapping[State, int]) -> str:
-    """Return ``2 recorded, 1 timed out (as expected)``."""
+    """Return ``2 recorded, 1 timed out (as expected)``; a hyphen where there is no cell."""
     review = {state: " (as expected)" if state.failed and state.expected else "" for state in entry}
     return ", ".join(f"{count} {state}{review[state]}" for state, count in entry.items()) or "-"

@@ -1,21 +1,19 @@
-"""The paper's tables of data, scores and claims."""
+"""The paper's tables of data and scores."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from cxrbench.analysis.parity import Cause, checks_software
-from cxrbench.claims.file import read_claims
-from cxrbench.claims.ledger import VERDICTS, findings
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
-from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, range_of_seeds
 
@@ -40,36 +38,20 @@ def dataset_counts(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + ("R{2.6cm}" if broad else "r") * (len(columns) - 1)
 
 
-Metrics = dict[str, tuple[str, str]]  # name of a row: metric and label
-
-
 def auroc_per_label(read: Results) -> Table:
     """Test AUROC per finding on the main dataset."""
-    return _by_group(read, read.scored(main=True), "Finding", _per_label("auroc"))
+    return _per_label(read, read.scored(main=True), "auroc")
 
 
 def auroc_elsewhere(read: Results) -> Table:
     """Test AUROC per finding on all other datasets."""
-    groups = [group for group in read.scored() if group[0] != read.main()]
-    return _by_group(read, groups, "Finding", _per_label("auroc"))
-
-
-def f1_by_definition(read: Results) -> Table:
-    """Test F1 on the main dataset by definition."""
-    names = {
-        "macro": "f1_macro",
-        "micro": "f1_micro",
-        "support-weighted": "f1_weighted",
-        "samples": "f1_samples",
-    }
-    metrics = {name: (metric, _label_of(metric)) for name, metric in names.items()}
-    return _by_group(read, read.scored(main=True), "F1", metrics)
+    return _per_label(read, [group for group in read.scored() if group[0] != read.main()], "auroc")
 
 
 def average_precision(read: Results) -> Table:
     """Average precision per finding on the main dataset, beside the prevalence."""
     groups = read.scored(main=True)
-    table, _ = _by_group(read, groups, "Finding", _per_label("average_precision"))
+    table, _ = _per_label(read, groups, "average_precision")
     if groups:
         shares = _prevalence(read, groups[0])
         table = table[table["Finding"] != PROCESSORS]
@@ -77,27 +59,27 @@ def average_precision(read: Results) -> Table:
     return table, "lr" + "c" * len(groups)
 
 
-def _per_label(metric: str) -> Metrics:
-    return {fmt.words(label): (metric, label) for label in FINDINGS} | {"Macro": (metric, "macro")}
+def f1_by_definition(read: Results) -> Table:
+    """Test F1 on the main dataset by definition."""
+    kinds = {"macro": "macro", "micro": "micro", "support-weighted": "weighted", "samples": "samples"}
+    rows = {name: partial(read.f1, definition=f"f1_{kind}") for name, kind in kinds.items()}
+    return _by_group(read, read.scored(main=True), "F1", rows)
 
 
-def _label_of(definition: str) -> str:
-    return "macro" if definition == "f1_macro" else "all"
+def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
+    labels = {fmt.words(label): label for label in FINDINGS} | {"Macro": "macro"}
+    rows = {name: partial(read.mean, metric=metric, label=label) for name, label in labels.items()}
+    return _by_group(read, groups, "Finding", rows)
 
 
-def _by_group(read: Results, groups: list[Group], first: str, metrics: Metrics) -> Table:
-    """Return one column per group: means over seeds, what their intervals are of, processors, evidence."""
-    below = [INTERVAL_OF, PROCESSORS, COLUMN]
-    columns = {
-        " ".join(group): [
-            *(read.mean(group, *metric) for metric in metrics.values()),
-            read.interval_of(group),
-            read.processors(group),
-            of_group(read, *group),
-        ]
-        for group in groups
-    }
-    return pd.DataFrame({first: [*metrics, *below], **columns} if groups else {}), "l" + "c" * len(groups)
+def _by_group(
+    read: Results, groups: list[Group], first: str, rows: Mapping[str, Callable[[Group], str]]
+) -> Table:
+    """Return one column per group: ``rows``, what their intervals are of, processors, evidence."""
+    below = {INTERVAL_OF: read.interval_of, PROCESSORS: read.processors}
+    texts = {**rows, **below, COLUMN: lambda group: of_group(read, *group)}
+    columns = {" ".join(group): [text(group) for text in texts.values()] for group in groups}
+    return pd.DataFrame({first: [*texts], **columns} if groups else {}), "l" + "c" * len(groups)
 
 
 def _prevalence(read: Results, group: Group) -> pd.Series:
@@ -127,13 +109,13 @@ def calibration(read: Results) -> Iterator[Row]:
 @fmt.table("lrrrrrrl")
 def what_f1_could_be(read: Results) -> Iterator[Row]:
     """Each definition of F1 for the best network of the main dataset, and the prevalence for its target."""
-    best = read.best()
-    if best is None or best[0].startswith(PHANTOM):
+    best = read.best(real=True)
+    if best is None:
         return
     for definition, seeds in read.rows_of_cells(read.f1_search, best).groupby("definition", sort=False):
         yield {
             "Definition": fmt.words(definition.removeprefix("f1_")),
-            "Validation thresholds": read.mean(best, definition, _label_of(definition)),
+            "Validation thresholds": read.f1(best, definition),
             "Threshold 0.5": range_of_seeds(seeds["value_at_half"]),
             "Best threshold": range_of_seeds(seeds["value_at_best"]),
             "No skill": range_of_seeds(seeds["value_no_skill"]),
@@ -192,23 +174,9 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
         }
 
 
-@fmt.table("llllrrrp{3.4cm}l")
-def parity_of_platforms(read: Results) -> Iterator[Row]:
-    """Parity of platforms on real radiographs: macro AUROC, macro F1 and all labels at once."""
-    return _parity(read, read.parity[~is_phantom(read.parity["dataset"])])
-
-
-@fmt.table("llllrrrp{3.4cm}l")
-def parity_on_phantoms(read: Results) -> Iterator[Row]:
-    """The same on phantoms, which say nothing about patients."""
-    return _parity(read, read.parity[is_phantom(read.parity["dataset"])])
-
-
-def _parity(read: Results, table: pd.DataFrame) -> Iterator[Row]:
-    """Yield rows of pairs of platforms, and of macro AUROC for the noise floors, which have a size only.
-
-    Where no interval exists for one and the same reason, one row says so for all metrics.
-    """
+def _parity(read: Results, drawn: bool) -> Iterator[Row]:
+    """Yield rows of pairs, one where no metric has an interval; of noise floors the size in macro AUROC."""
+    table = read.parity[is_phantom(read.parity["dataset"]) == drawn]
     columns: Columns = {
         "Metric": "{metric}, {label}",
         "Difference": _difference,
@@ -230,6 +198,10 @@ def _parity(read: Results, table: pd.DataFrame) -> Iterator[Row]:
         else:
             rows = fmt.rows(some, columns)
         yield from (first | row | last for row in rows)
+
+
+parity_of_platforms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=False))
+parity_on_phantoms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=True))
 
 
 def _difference(row: Any) -> str:
@@ -255,29 +227,3 @@ def _verdict(row: Any) -> str:
     if processors_differ(row):
         notes.append(f"processors differ: {row.processors_a} against {row.processors_b}")
     return "; ".join([verdict, *notes])
-
-
-def claims_by_verdict(read: Results) -> Table:
-    """How many claims of each source have which verdict, and how many findings against it they are."""
-    counts = pd.crosstab(read.claims["source"], read.claims["verdict"])
-    counts = counts[[verdict for verdict in VERDICTS if verdict in counts]]
-    counts.insert(0, "claims", counts.sum(axis=1))
-    counts["findings"] = [findings(read.claims[read.claims["source"] == name]) for name in counts.index]
-    shown = counts.astype(str).reset_index().rename(columns={"source": "Source"})
-    return shown, "l" + "r" * (len(shown.columns) - 1)
-
-
-@fmt.table("lp{3cm}p{5cm}p{3.5cm}p{3cm}")
-def sources(read: Results) -> Iterator[Row]:
-    """Who says what is tested: author, title, place, and what they may gain by it."""
-    known = read_claims(CLAIMS).sources
-    for key in (key for key in known if key in set(read.claims["source"])):
-        fields = ("author", "title", "where", "interest")
-        yield {"Source": key} | {name.capitalize(): getattr(known[key], name) for name in fields}
-
-
-def facts(read: Results) -> Table:
-    """Facts that several entries rest on: those entries are one finding."""
-    rows = read.claims[read.claims["rests_on"] != ""]
-    table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
-    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lp{9cm}p{4cm}"

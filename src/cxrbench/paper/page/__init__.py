@@ -25,8 +25,9 @@ from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
 from cxrbench.evidence.record import LOG, read_record
 from cxrbench.evidence.store import check_evidence
-from cxrbench.paper import items, ledger, provenance
+from cxrbench.paper import fmt, items, ledger, provenance
 from cxrbench.paper.figures import drawn_figures
+from cxrbench.paper.fmt import Columns
 from cxrbench.paper.latex import as_text, read_macros
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.study.cells import Cell
@@ -67,16 +68,11 @@ class PageTable:
 def write_page(
     results: Path, study: Path, recorded: Path, expected: Path, generated: Path, out: Path
 ) -> None:
-    """Write the page about ``study`` from ``results``/tables and ``results``/cells into ``out``.
-
-    The same evidence gives the same bytes. Raises UserError when a table is missing.
-    """
+    """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
     try:
-        read = Results.read(results, study, recorded)
-        cells = pd.read_csv(results / "tables/cells.csv", dtype=str, keep_default_na=False)
-        reviewed = read_expected(expected)
-        states = {row.cell: state_of(row, reviewed) for row in cells.itertuples()}
-        gathered = _verdicts(read, cells, states) | _items(read, generated) | _cells(read, cells, states)
+        read, reviewed = Results.read(results, study, recorded), read_expected(expected)
+        states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
+        gathered = _verdicts(read, states) | _items(read, generated) | _cells(read, states)
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename}: missing; the page shows what a build made: run `make paper-from-evidence`"
@@ -84,40 +80,35 @@ def write_page(
     write_text(out, _render(gathered))
 
 
-def _verdicts(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
+def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """Return what the page opens with: counts of cells and claims, the matrix, what was not expected."""
+    cells = read.cells
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
-    counted = {kind: kinds[kind] for kind in ("recorded", "fresh", "failed", NOT_RUN)}
     verdicts = Counter(read.claims["verdict"])
+    columns: Columns = {
+        "Id": "{id}",
+        "Verdict": "{verdict}",
+        "Claim, in our words": ledger.claimed,
+        "Stated": ledger.stated,
+        "Computed": ledger.computed,
+        "Source": "{source}, {where}",
+        "How": lambda row: " ".join(
+            f"{text.rstrip('.')}." for text in (row.why, row.inputs, row.note, row.fact) if text
+        ),
+    }
+    caption = "Computed verdicts. A value at its date's prices is followed by that of now."
+    rows = pd.DataFrame(fmt.rows(read.claims, columns))
+    always = ("recorded", "fresh", "failed", NOT_RUN)
     return {
         "study": read.study,
-        "counted": counted | ({REFUSED: kinds[REFUSED]} if kinds[REFUSED] else {}),
+        "counted": {kind: kinds[kind] for kind in (*always, REFUSED) if kind in always or kinds[kind]},
         "unexpected": [name for name, state in states.items() if not state.expected],
         "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
         "platforms": list(cells["platform"].unique()),
         "matrix": matrix(cells, states),
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS if verdict in verdicts},
-        "ledger": _ledger(read.claims),
+        "ledger": PageTable("ledger", "Ledger of claims", caption, rows),
     }
-
-
-def _ledger(claims: pd.DataFrame) -> PageTable:
-    rows = [
-        {
-            "Id": row.id,
-            "Verdict": row.verdict,
-            "Claim, in our words": ledger.claimed(row),
-            "Stated": ledger.stated(row),
-            "Computed": ledger.computed(row),
-            "Source": f"{row.source}, {row.where}",
-            "How": " ".join(
-                f"{text.rstrip('.')}." for text in (row.why, row.inputs, row.note, row.fact) if text
-            ),
-        }
-        for row in claims.itertuples()
-    ]
-    caption = "Computed verdicts. A value at its date's prices is followed by that of now."
-    return PageTable("ledger", "Ledger of claims", caption, pd.DataFrame(rows))
 
 
 def _items(read: Results, generated: Path) -> dict[str, Any]:
@@ -125,12 +116,14 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
     values = read_macros(generated / "macros.tex")
     groups: dict[str, list[PageTable]] = {}
     for item in items.tables().values():
-        rows = _read_texts(read.folder / f"tables/table_{item.name}.csv")
+        with (read.folder / f"tables/table_{item.name}.csv").open(newline="", encoding="utf-8") as file:
+            head, *texts = csv.reader(file)
+        rows = pd.DataFrame(texts, columns=head)
         table = PageTable(f"table_{item.name}", item.title, as_text(item.caption, values), rows)
         groups.setdefault(item.group, []).append(table)
     figures = []
     with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read.folder, read.recorded):
+        for item, figure in drawn_figures(read):
             svg = io.BytesIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA)
             uri = Markup("data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode("ascii"))
@@ -140,30 +133,22 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
     return {"groups": groups, "figures": figures}
 
 
-def _read_texts(path: Path) -> pd.DataFrame:
-    """Read every value of a CSV as the text that stands in it; a file without columns is an empty table."""
-    with path.open(newline="", encoding="utf-8") as file:
-        head, *rows = csv.reader(file)
-    return pd.DataFrame(rows, columns=head)
-
-
-def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict[str, Any]:
+def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """Return the list of all cells and the evidence of those that have any."""
     aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
-    ran = cells[cells["status"] != NOT_RUN]
-    rows = pd.DataFrame(
-        {
-            "Cell": cells["cell"],
-            "State": [str(states[cell]) for cell in cells["cell"]],
-            "Ended": cells["ended"].str[:16],
-            "Machine": cells["machine"].map(short_processor),
-            "Macro AUROC": cells["cell"].map(scores).fillna(""),
-            "Images/s": [f"{float(speed):,.0f}" if speed else "" for speed in cells["images_per_second"]],
-            "Command": "make cell CELL=" + cells["cell"].map(shlex.quote),
-        }
-    )
+    ran = read.cells[read.cells["status"] != NOT_RUN]
+    columns: Columns = {
+        "Cell": "{cell}",
+        "State": lambda row: str(states[row.cell]),
+        "Ended": "{ended:.16}",
+        "Machine": lambda row: short_processor(row.machine) if isinstance(row.machine, str) else "",
+        "Macro AUROC": lambda row: scores.get(row.cell, ""),
+        "Images/s": "{images_per_second:,.0f}",
+        "Command": lambda row: f"make cell CELL={shlex.quote(row.cell)}",
+    }
     caption = "Every cell of the study. Intervals of 95 % are over patients."
+    rows = pd.DataFrame(fmt.rows(read.cells, columns))
     return {
         "cells_list": PageTable("cells_list", "All cells", caption, rows),
         "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
@@ -173,7 +158,7 @@ def _cells(read: Results, cells: pd.DataFrame, states: dict[str, State]) -> dict
 
 def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     """Return the evidence of a row of cells.csv; damaged evidence is named."""
-    cell = Cell(row.dataset, row.architecture, row.platform, int(row.seed))
+    cell = Cell.parse(row.cell)
     folder, refused = cell.folder(results / "cells"), ""
     try:
         record = check_evidence(folder, cell)
@@ -218,10 +203,13 @@ def _tail(path: Path) -> list[str]:
 
 def _render(gathered: dict[str, Any]) -> str:
     """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
-    blocks: Any = {"trim_blocks": True, "lstrip_blocks": True}
-    loader = PackageLoader(__package__, ".")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=visible, **blocks
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {"badge": _badge, "evidence": _evidence, "shown": _shown}
     own = resources.files(__package__)
