@@ -195,18 +195,22 @@ def roc_per_label(read: Results) -> Figure:
         return no_evidence("No cell has run.")
     beside = len(networks) <= 4  # the legend, where the last panel would be
     height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
-    figure, panels = plt.subplots(3, 5, figsize=(WIDTH, height), sharex=True, sharey=True)
-    *drawn, last = panels.flat
+    findings = read.findings(networks["dataset"].iloc[0])
+    rows = len(findings) // 5 + 1  # a panel each, and the last for the legend
+    figure, panels = plt.subplots(rows, 5, figsize=(WIDTH, height * rows / 3), sharex=True, sharey=True)
+    drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]
+    for axes in unused:
+        axes.axis("off")
     for row, dash in zip(networks.itertuples(), cycle(("-", "--", "-.", ":")), strict=False):
         test = _predictions(read, row.cell).query("split == 'test'")
         (key,) = last.plot([], [], dash, label=row.network)
-        for finding, axes in zip(FINDINGS, drawn, strict=True):
+        for finding, axes in zip(findings, drawn, strict=True):
             if test[f"label_{finding}"].nunique() == 2:
                 curve = roc_curve(test[f"label_{finding}"], test[f"score_{finding}"])
                 axes.plot(*curve[:2], dash, color=key.get_color(), lw=0.9)
             else:
                 axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
-    for finding, axes in zip(FINDINGS, drawn, strict=True):
+    for finding, axes in zip(findings, drawn, strict=True):
         axes.axline((0, 0), slope=1, color="0.7", lw=0.5)
         axes.set_title(words(finding), fontsize=8, pad=2)
         axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
@@ -224,11 +228,11 @@ def auroc_per_label(read: Results) -> Figure:
     rows = _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread)
     if rows.empty:
         return no_evidence("No cell has run.")
-    labels = [*FINDINGS, "macro"]
+    labels = [*read.findings(), "macro"]
     for axes, some in _by_dataset(rows, 3.6, sharey=True):
         points(axes, some, "network", some["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
-        axes.axhline(len(FINDINGS) - 0.5, color="0.7", lw=0.5)
+        axes.axhline(len(labels) - 1.5, color="0.7", lw=0.5)
         axes.set(xlabel="AUROC", xlim=(0.3, 1.0), ylim=(len(labels) - 0.3, -0.7))
         axes.set_yticks(range(len(labels)), map(words, labels))
     return plt.gcf()
@@ -340,7 +344,8 @@ def _shares(read: Results) -> dict[str, dict[str, float]]:
     """Return the share of positive images per dataset and finding; datasets of equal shares together."""
     datasets: dict[tuple[float, ...], list[str]] = {}
     for dataset in read.cells["dataset"].unique():
-        if identity := read.identity(dataset):
+        identity = read.identity(dataset)
+        if identity and identity.positive_images.keys() >= set(FINDINGS):
             total = sum(identity.images.values())
             shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
             datasets.setdefault(shares, []).append(dataset)

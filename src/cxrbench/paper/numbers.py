@@ -12,7 +12,7 @@ from cxrbench.analysis.parity import checks_software
 from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
 from cxrbench.paper import artifact, data_card, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
@@ -147,7 +147,8 @@ def _best_numbers(read: Results) -> Values:
         "best/lowest": f"{aurocs['value'].min():.4f}",
         "best/highest": f"{aurocs['value'].max():.4f}",
         "best/patients": counted(aurocs["n_patients"].iloc[0]),
-        "f1/scope": listed(read.of(best, "f1_macro", "macro")["note"]) or f"all {len(FINDINGS)} labels",
+        "f1/scope": listed(read.of(best, "f1_macro", "macro")["note"])
+        or f"all {len(read.findings(*best))} labels",
     }
     f1 = read.rows_of_cells(read.f1_search, best)
     means = f1.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
@@ -181,7 +182,7 @@ def _parity_numbers(read: Results) -> Values:
         "parity/pairs/processors": str(sum(map(processors_differ, pairs.itertuples()))),
         "parity/auroc": _verdicts(pairs),
         "parity/f1": _verdicts(macro[macro["metric"] == "f1_macro"]),
-        "parity/findings": _verdicts(real[real["label"].isin(FINDINGS)]),
+        "parity/findings": _verdicts(real[real["label"].isin(read.findings())]),
         "parity/phantoms": str(len(phantoms)),
         "parity/phantoms/compared": "; ".join(_named(phantoms)),
         "parity/phantoms/verdicts": ", ".join(verdicts),

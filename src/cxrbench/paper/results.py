@@ -58,6 +58,11 @@ class Results:
         groups = dict.fromkeys(self.ok[GROUP].itertuples(index=False, name=None))
         return [group for group in groups if not main or group[0] == self.main()]
 
+    def findings(self, *group: str) -> list[str]:
+        """Return the findings that were scored in a group (or those that begin so), in the data's order."""
+        rows = rows_of(self.metrics, *group)
+        return [label for label in rows.loc[rows["metric"] == "auroc", "label"].unique() if label != "macro"]
+
     def main(self) -> str | None:
         """Return the paper's main dataset: the first scored on real radiographs, else on phantoms."""
         datasets = [group[0] for group in self.scored()]

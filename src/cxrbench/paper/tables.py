@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.analysis.parity import Cause, checks_software
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group
@@ -23,14 +23,16 @@ PROCESSORS = "Run on"  # the row that says over which processors a column pools
 
 def dataset_counts(read: Results) -> Table:
     """Images, patients, positive images per finding and split; datasets of the same images together."""
+    identities = {name: found for name in read.cells["dataset"].unique() if (found := read.identity(name))}
+    findings = list(dict.fromkeys(name for found in identities.values() for name in found.positive_images))
     same: dict[tuple[str, ...], list[str]] = {}
-    for dataset in read.cells["dataset"].unique():
-        if identity := read.identity(dataset):
-            for split in SPLITS:
-                positive = (f"{identity.positive_images[finding][split]:,}" for finding in FINDINGS)
-                counts = f"{identity.images[split]:,}", fmt.counted(identity.patients[split])
-                same.setdefault((split, *counts, *positive), []).append(dataset)
-    columns = {"": ["Images", "Patients", *map(fmt.words, FINDINGS), COLUMN]}
+    for dataset, identity in identities.items():
+        for split in SPLITS:
+            known = (identity.positive_images.get(finding) for finding in findings)
+            positive = (f"{counts[split]:,}" if counts else fmt.UNDEFINED for counts in known)
+            images = f"{identity.images[split]:,}", fmt.counted(identity.patients[split])
+            same.setdefault((split, *images, *positive), []).append(dataset)
+    columns = {"": ["Images", "Patients", *map(fmt.words, findings), COLUMN]}
     for (split, *texts), datasets in same.items():
         evidence = of_cells(read, read.cells.loc[read.cells["dataset"].isin(datasets), "cell"])
         columns[f"{', '.join(datasets)} {split}"] = [*texts, evidence]
@@ -67,7 +69,8 @@ def f1_by_definition(read: Results) -> Table:
 
 
 def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
-    labels = {fmt.words(label): label for label in FINDINGS} | {"Macro": "macro"}
+    findings = dict.fromkeys(finding for group in groups for finding in read.findings(*group))
+    labels = {fmt.words(label): label for label in findings} | {"Macro": "macro"}
     rows = {name: partial(read.mean, metric=metric, label=label) for name, label in labels.items()}
     return _by_group(read, groups, "Finding", rows)
 
@@ -84,7 +87,7 @@ def _by_group(
 
 def _prevalence(read: Results, group: Group) -> pd.Series:
     """Return the share of positive test images of each finding."""
-    rows = {label: read.of(group, "average_precision", label) for label in FINDINGS}
+    rows = {label: read.of(group, "average_precision", label) for label in read.findings(*group)}
     return pd.Series({label: (r["n_positive"] / r["n_images"]).mean() for label, r in rows.items()})
 
 
