@@ -9,7 +9,7 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 from conftest import ROOT, cxrbench
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
 from cxrbench.analysis.splits import splits
-from cxrbench.datasets.resizing import contrast_table
+from cxrbench.datasets.pictures import contrast_table
 from cxrbench.paper.data_card import write_card
 from cxrbench.paper.label_noise import shown
 from cxrbench.study.errors import UserError

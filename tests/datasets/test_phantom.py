@@ -9,7 +9,8 @@ from PIL import Image
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.phantom import choose_rows, contact_sheet, draw
+from cxrbench.datasets.phantom import choose_rows, draw
+from cxrbench.datasets.pictures import contact_sheet
 from cxrbench.study.errors import UserError
 
 SIZES = {"train": 700, "val": 450, "test": 500}

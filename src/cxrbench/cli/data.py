@@ -131,7 +131,7 @@ def data_pack(
 @app.command("sheet")
 def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
     """Draw a contact sheet of phantoms: what the embedded dataset looks like."""
-    from cxrbench.datasets.phantom import contact_sheet
+    from cxrbench.datasets.pictures import contact_sheet
 
     contact_sheet(out)
     say(f"wrote {out}")
@@ -140,9 +140,9 @@ def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
 @app.command("resizing")
 def data_resizing(out: Path = Path("docs/resize-nodule.png")) -> None:
     """Draw what each filter makes of a nodule; the numbers are in data/README.md."""
-    from cxrbench.datasets.resizing import picture
+    from cxrbench.datasets.pictures import nodule_sheet
 
-    picture(out)
+    nodule_sheet(out)
     say(f"wrote {out}")
 
 

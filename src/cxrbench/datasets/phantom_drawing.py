@@ -1,12 +1,12 @@
 """Drawing of a phantom: a radiograph-like frontal chest image of a row of NIH's table.
 
-The patient decides the lungs and the habitus, the image position, exposure and noise, and each finding is
-drawn from its own random stream: leaving a finding out changes nothing else. Every finding has a random
-severity ``s`` (0 hardly visible to 1 plain), place and side, so that none is recognised by its side alone.
+Each finding is drawn from its own random stream: leaving it out changes nothing else. Its severity ``s``
+(0 hardly visible to 1 plain), place and side are random, so that none is recognised by its side alone.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,11 @@ def _draw(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
     build = Build(row, seed, rng, ap)
     streams = {name: stream(seed, row["image"], name) for name in FINDINGS if row[name]}
     drawn = [(name, own, 0.05 + 0.95 * own.random() ** 0.9) for name, own in streams.items()]
-    for name, own, s in drawn:
-        _reshape(build, name, own, s)
+    for finding in drawn:
+        _reshape(build, *finding)
     scene = Scene(build, pixels, rng, ap)
-    for name, own, s in drawn:
-        for draw in (_patches, _shadows, _pleura):
-            draw(scene, name, own, s)
+    for finding, draw in product(drawn, (_patches, _shadows, _pleura)):
+        draw(scene, *finding)
     return _film(_body(scene), scene)
 
 
@@ -50,9 +49,8 @@ def _body(scene: Scene) -> np.ndarray:
     light -= hollow * air * (1 - 0.72 * heart) * (1 - 0.85 * centre)
     light += (0.07 * heart + 0.09 * centre) * (1 - 0.5 * ramp(scene.v - 0.9, 0.3))
     light += _vessels(scene) * air * (1 - 0.7 * heart)
-    light += _bones(scene) * inside
-    light += _below(scene) * inside
-    light += scene.extra * inside
+    for part in (_bones(scene), _below(scene), scene.extra):
+        light += part * inside
     if scene.ap or scene.rng.random() < 0.08:
         light += _lines(scene)
     return light
@@ -64,8 +62,7 @@ def _trunk(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     widths = (0.40, 0.43, 0.62, 1.15, 1.42, 1.55, 1.40, chest + 0.07, chest, chest + 0.04, chest + 0.12)
     half = np.interp(v[:, :1], TRUNK_HEIGHTS, widths).astype("f4")  # rotation is small: one width per row
     inside = ramp(half - a, 0.10)
-    light = 0.22 + 0.04 * scene.build.fat + 0.36 * np.sqrt(np.maximum(1 - np.square(a / half), 0))
-    light *= inside
+    light = inside * (0.22 + 0.04 * scene.build.fat + 0.36 * np.sqrt(np.maximum(1 - np.square(a / half), 0)))
     if scene.build.arms:
         lean = 1.42 + 0.16 * v
         arm = ramp(0.25 - np.abs(a - lean), 0.12) * ramp(v - 0.12, 0.2)
@@ -81,11 +78,10 @@ def _mediastinum(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     wide = 0.15 + 0.05 * np.clip(0.5 - v, 0, 0.5) + 0.08 * ramp(v - 0.36, 0.3)
     knob = scene.disc((build.shift + 0.17, 0.24 * build.lungs.height), 0.13 * build.heart**0.5)
     centre = np.maximum(ramp(wide - np.abs(u), 0.09), knob * 0.8)
-    scale = (build.stretch[0] + build.stretch[1]) / 2
+    scale, soft = sum(build.stretch) / 2, 0.06 + 1.5 / scene.pixels
     size = np.interp(v[:, :1], (0.35, 0.65), (1, build.heart))
     borders = (np.interp(v[:, :1] / scale, HEART_HEIGHTS, x) * size for x in (HEART_RIGHT, HEART_LEFT))
     right, left = (border.astype("f4") for border in borders)
-    soft = 0.06 + 1.5 / scene.pixels
     return centre, ramp(u + right, soft) * ramp(left - u, soft) * ramp(1.02 * scale - v, 0.1)
 
 
@@ -116,12 +112,10 @@ def _bones(scene: Scene) -> np.ndarray:
     course = v - scene.build.clavicle + 0.17 * a - 0.27 * a * (1 - a) * (1 - 0.6 * a)
     bone = ramp(0.024 - np.abs(course), 0.025) + line(np.abs(course) - 0.022, 0.012)
     light += 0.065 * bone * ramp(1.15 - a, 0.1) * ramp(a - 0.12, 0.06)
-    disc = 0.75 + 0.25 * wave(v[:, :1] * (1 / 0.085))
-    light += 0.07 * ramp(0.11 - a, 0.06) * disc
+    light += 0.07 * ramp(0.11 - a, 0.06) * (0.75 + 0.25 * wave(v[:, :1] * (1 / 0.085)))  # spine
     light -= 0.10 * ramp(0.055 - a, 0.05) * ramp(0.33 - v, 0.08)  # trachea
     light += 0.06 * ramp(0.15 - length(a - 1.3, scene.y - 0.2), 0.10)  # shoulder
-    blade = length(a - 1.42, (scene.y - 0.5) * 0.8)
-    return light + 0.05 * ramp(0.48 - blade, 0.06) * ramp(0.62 - v, 0.4)
+    return light + 0.05 * ramp(0.48 - length(a - 1.42, (scene.y - 0.5) * 0.8), 0.06) * ramp(0.62 - v, 0.4)
 
 
 def _below(scene: Scene) -> np.ndarray:
@@ -158,8 +152,7 @@ def _film(light: np.ndarray, scene: Scene) -> np.ndarray:
     rng, n = scene.rng, scene.pixels
     light += (0.035 if scene.ap else 0.02) * scene.cut("clouds", rng)
     light += 0.010 * scene.cut("wisps", rng)
-    contrast, lift = rng.uniform(0.95, 1.25), rng.uniform(-0.05, 0.06)
-    light = np.clip((light - 0.42) * contrast + (0.45 + lift), 0, None)
+    light = np.clip((light - 0.42) * rng.uniform(0.95, 1.25) + (0.45 + rng.uniform(-0.05, 0.06)), 0, None)
     light *= 1.03 - 0.05 * light  # shoulder of the film's curve
     light += scene.cut("grain", rng) * (0.012 * (1.4 if scene.ap else 1.0))
     axis = np.linspace(-1, 1, n, dtype="f4")

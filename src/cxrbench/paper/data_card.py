@@ -10,8 +10,8 @@ from cxrbench.analysis.label_noise import label_noise
 from cxrbench.analysis.splits import splits
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.pictures import contrast_table
 from cxrbench.datasets.registry import read_files
-from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.label_noise import shown as shown_noise
