@@ -1,8 +1,4 @@
-"""How long Snakemake takes to plan a large study: a dry run, and a build with nothing to do.
-
-The graph is timed and not the work: it is this checkout's, read in a temporary folder where the outputs of
-all rules are empty files.
-"""
+"""How long Snakemake takes to plan a large study, in a folder where all outputs are empty files."""
 
 from __future__ import annotations
 
@@ -16,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import write_json
+from cxrbench.study.files import write_json, write_text
 from cxrbench.training.host import measured_now
 from cxrbench.training.plan import ARCHITECTURES
 
@@ -29,9 +27,7 @@ _COUNT = re.compile(r"^train\s+(\d+)$", re.M)
 def bench_graph(cells: int, root: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Return the seconds of a dry run and of an idle build of ``cells`` cells; ``root`` is a checkout."""
     if not (root / "Snakefile").exists():
-        raise UserError(
-            f"{root}: there is no Snakefile here; run this command in a checkout of the repository"
-        )
+        raise UserError(f"{root}: there is no Snakefile here; run this in a checkout of the repository")
     row: dict[str, Any] = {**measured_now(), "cells": cells}
     with study_of(cells, root) as folder:
         say(f"dry run of {cells} cells")
@@ -55,22 +51,16 @@ def study_of(cells: int, root: Path) -> Iterator[Path]:
         folder = Path(name)
         for linked in _LINKED:
             (folder / linked).symlink_to(root.resolve() / linked)
-        for made in ("config", "paper"):  # the graph looks for its sources there
-            (folder / made).mkdir()
-        (folder / "paper/main.tex").write_text("", encoding="utf-8")
-        whole, rest = divmod(cells, SEEDS)
-        shares = ((known[:whole], SEEDS), (known[whole : whole + 1], rest))
-        block = {"dataset": "phantom", "platforms": ["cpu"]}
-        blocks = [
-            {**block, "architectures": names, "seeds": list(range(seeds))}
-            for names, seeds in shares
-            if names and seeds
-        ]
+        write_text(folder / "paper/main.tex", "")  # the graph looks for its sources there
+        block, starts = {"dataset": "phantom", "platforms": ["cpu"]}, range(0, cells, SEEDS)
         study = {
             "pathvars": {"packed": "packed"},
             "datasets": {"phantom": {"source": "phantom", "pixels": 32, "recipe": "any"}},
             "recipes": {"any": {"epochs": 1, "batch": 64}},
-            "cells": blocks,
+            "cells": [
+                block | {"architectures": [name], "seeds": list(range(min(SEEDS, cells - start)))}
+                for name, start in zip(known, starts, strict=False)
+            ],
             "run": ["*"],
         }
         write_json(folder / "config/config.yaml", study)  # JSON is YAML
@@ -81,8 +71,8 @@ def study_of(cells: int, root: Path) -> Iterator[Path]:
 
 def _snakemake(folder: Path, *words: str) -> str:
     """Return the output of Snakemake, called as the Makefile calls it."""
-    checkout = (folder / "checkout").resolve()
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(checkout / "Snakefile"), *words]
+    snakefile = (folder / "checkout").resolve() / "Snakefile"
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"snakemake {' '.join(words)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
@@ -93,20 +83,17 @@ def _timed(row: dict[str, Any], name: str, folder: Path, *words: str) -> str:
     """Run Snakemake; add wall and processor seconds (which a busy machine changes less) to ``row``."""
     before = os.times()
     text = _snakemake(folder, *words)
-    after = os.times()
-    seconds = after.elapsed - before.elapsed
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    row |= {f"{name}_seconds": seconds, f"{name}_cpu_seconds": cpu}
+    _, _, user, system, seconds = np.subtract(os.times(), before).tolist()
+    row |= {f"{name}_seconds": seconds, f"{name}_cpu_seconds": user + system}
     row[f"{name}_ms_per_cell"] = 1000 * seconds / row["cells"]
     return text
 
 
 def _finish(folder: Path) -> None:
     """Make every output of the graph as an empty file that Snakemake takes for its own."""
-    rows = [line.split("\t") for line in _snakemake(folder, "--summary").splitlines()]
-    header = next(number for number, row in enumerate(rows) if row[0] == "output_file")
-    for name, *_ in rows[header + 1 :]:
-        path = folder / name
+    summary = _snakemake(folder, "--summary").partition("output_file")[2]
+    for line in summary.splitlines()[1:]:
+        path = folder / line.partition("\t")[0]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     _snakemake(folder, "--touch", "--quiet", "all")
