@@ -26,7 +26,7 @@ Out = Annotated[Path, typer.Option(help="JSON to write.")]
 
 def _print_numbers(row: dict[str, Any]) -> None:
     for name, value in row.items():
-        if isinstance(value, int | float):
+        if type(value) in (int, float):
             print(f"{name}: {value:.4g}")
 
 

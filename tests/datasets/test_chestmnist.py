@@ -49,7 +49,7 @@ def packed(folder: Path, tmp_path_factory: pytest.TempPathFactory):
     return read_packed(root / "c")
 
 
-def test_images_labels_and_parts_are_those_of_the_file(packed, folder: Path) -> None:
+def test_images_labels_and_parts_are_those_of_the_file_and_patients_unknown(packed, folder: Path) -> None:
     with np.load(folder / "chestmnist.npz") as file:
         for part, count in PARTS.items():
             rows = packed.rows(part)
@@ -58,14 +58,12 @@ def test_images_labels_and_parts_are_those_of_the_file(packed, folder: Path) -> 
             assert (packed.labels()[rows] == file[f"{part}_labels"]).all()
     assert packed.manifest["images"] == PARTS and packed.manifest["pixels"] == 28
     assert list(packed.index.columns[6:]) == list(FINDINGS)
-
-
-def test_patients_are_unknown_and_said_to_be(packed) -> None:
     assert packed.index[["patient", "view", "sex", "age"]].isna().all(axis=None)
     assert packed.manifest["patients_known"] is False
     assert packed.manifest["as_published"] is False, "made-up pixels are not passed off as MedMNIST's"
 
 
+@pytest.fixture(scope="module")
 def predictions(packed) -> pd.DataFrame:
     rng = np.random.default_rng(1)
     rows = np.concatenate([packed.rows("val"), packed.rows("test")])
@@ -75,24 +73,20 @@ def predictions(packed) -> pd.DataFrame:
     return table
 
 
-def test_medmnists_evaluator_agrees_with_our_auroc(packed, folder: Path) -> None:
+def test_medmnists_evaluator_agrees_with_our_auroc(predictions, folder: Path) -> None:
     from medmnist import Evaluator
 
-    table = predictions(packed)
-    scores = table.loc[table["split"] == "test", SCORES].to_numpy()
+    scores = predictions.loc[predictions["split"] == "test", SCORES].to_numpy()
     theirs = Evaluator("chestmnist", "test", root=str(folder)).evaluate(scores).AUC
-    ours = auroc(sample_of(table, "test"))
-    assert ours.value.mean() == pytest.approx(theirs, abs=1e-12)
+    assert auroc(sample_of(predictions, "test")).value.mean() == pytest.approx(theirs, abs=1e-12)
 
 
-def test_statistics_do_not_pretend_to_know_patients(packed) -> None:
-    table = evaluate(predictions(packed), replicates=20).table
-    assert "delong-image" in set(table["ci_method"]) and "delong-patient" not in set(table["ci_method"])
-
-
-def test_evidence_without_patients_is_kept_and_read(packed, tmp_path: Path) -> None:
-    write_predictions(tmp_path / "predictions.parquet", predictions(packed))
-    assert "patient" not in read_predictions(tmp_path / "predictions.parquet")
+def test_evidence_without_patients_is_kept_and_its_intervals_are_by_image(predictions, tmp_path) -> None:
+    write_predictions(tmp_path / "predictions.parquet", predictions)
+    kept = read_predictions(tmp_path / "predictions.parquet")
+    assert "patient" not in kept
+    methods = set(evaluate(kept, replicates=20).table["ci_method"])
+    assert "delong-image" in methods and "delong-patient" not in methods
 
 
 @pytest.mark.parametrize(
