@@ -6,7 +6,7 @@ label. Scores on phantoms show that the pipeline works; they mean nothing for re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain, product
@@ -22,7 +22,6 @@ from cxrbench.study.config import PhantomSource
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 
-VIEWS = ("PA", "AP")
 _FEWEST = 30  # patients of each finding in each split; NIH has 134 with a hernia
 _RARE_SHARE = 0.035  # of a split's images: patients given to each finding, where NIH has them
 _PER_PATIENT = 4  # images at most
@@ -140,17 +139,3 @@ def draw(
     textures(pixels)
     with ProcessPoolExecutor(workers) as pool:
         yield from pool.map(drawn, pieces)
-
-
-def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np.ndarray]]:
-    """Return captioned phantoms (pixels, pixels) uint8 of random rows: ``each`` of every kind.
-
-    A kind is a finding alone, or PA or AP: that view without a finding.
-    """
-    table = read_nih_table()
-    alone = table[table[list(FINDINGS)].sum(axis=1) <= 1].sample(frac=1, random_state=0)
-    labels = alone[list(FINDINGS)]
-    shown = labels.idxmax(axis=1).where(labels.any(axis=1), alone["view"])
-    rows = pd.concat(alone[shown == kind].iloc[:each] for kind in kinds)
-    captions = [f"No Finding ({kind})" if kind in VIEWS else kind for kind in shown[rows.index]]
-    return list(zip(captions, np.concatenate(list(draw(rows, pixels, 0, workers=1))), strict=True))

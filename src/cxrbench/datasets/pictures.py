@@ -8,6 +8,7 @@ a dark rim that no radiograph has. The antialiased triangle keeps a nodule's tot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from PIL import Image, ImageDraw
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih import FILTER
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.phantom import VIEWS, draw, examples
+from cxrbench.datasets.phantom import draw
 from cxrbench.study.files import written_aside
 
+VIEWS = ("PA", "AP")
 SOURCE, PIXELS = 1024, 64  # a side, as NIH publishes the images and as they are shown here
 DIAMETERS = (24, 12)  # pixels at 1024: a centimetre, and half of one, at about 0.4 mm per pixel
 FILTERS = {  # the kernel, and whether it widens with the reduction
@@ -94,6 +96,20 @@ def nodule_sheet(path: Path) -> None:
             part = _around_a_nodule(lung, name, shift).resize((180, 180), Image.Resampling.NEAREST)
             tiles.append((caption, part))
     _write_sheet(path, tiles, len(FILTERS), gap=6)
+
+
+def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np.ndarray]]:
+    """Return captioned phantoms (pixels, pixels) uint8 of random rows: ``each`` of every kind.
+
+    A kind is a finding alone, or PA or AP: that view without a finding.
+    """
+    table = read_nih_table()
+    alone = table[table[list(FINDINGS)].sum(axis=1) <= 1].sample(frac=1, random_state=0)
+    labels = alone[list(FINDINGS)]
+    shown = labels.idxmax(axis=1).where(labels.any(axis=1), alone["view"])
+    rows = pd.concat(alone[shown == kind].iloc[:each] for kind in kinds)
+    captions = [f"No Finding ({kind})" if kind in VIEWS else kind for kind in shown[rows.index]]
+    return list(zip(captions, np.concatenate(list(draw(rows, pixels, 0, workers=1))), strict=True))
 
 
 def contact_sheet(path: Path, pixels: int = 192) -> None:

@@ -27,7 +27,7 @@ from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.phantom import VIEWS, examples
+from cxrbench.datasets.pictures import VIEWS, examples
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.fmt import words
