@@ -118,14 +118,8 @@ def test_every_recorded_recipe_reproduces_its_hash_and_no_default_changes() -> N
 
 
 def test_the_hash_of_a_recipe_changes_with_every_value() -> None:
-    base = {"epochs": 2, "batch": 64}
-    changes = (
-        {},
-        {"epochs": 3},
-        {"threads": 1},
-        {"augmentation": {"flip": 0.0}},
-        {"compiler": {"optlevel": 1}},
-    )
+    base, flip, optlevel = {"epochs": 2, "batch": 64}, {"flip": 0.0}, {"optlevel": 1}
+    changes = ({}, {"epochs": 3}, {"threads": 1}, {"augmentation": flip}, {"compiler": optlevel})
     hashes = [Recipe.model_validate(base | change).hash() for change in changes]
     assert len(set(hashes)) == 5 and Recipe(batch=64, epochs=2).hash() == hashes[0]
 

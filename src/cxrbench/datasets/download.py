@@ -12,9 +12,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -65,17 +65,34 @@ def download(files: list[RemoteFile], folder: Path, options: Options, mend: bool
 
     A damaged file is an error, or with ``mend`` replaced (continued, when it was cut short). Raises UserError
     before the first byte when the disk has no room, and at the end with all files that no source gave; the
-    others are in place by then.
+    others are in place by then. Only one process at a time downloads into a folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".download.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        _say(f"{folder}: another process is fetching into it; waiting for that")
+        lock.acquire(poll_interval=0.2)
+    try:
+        return _download(files, folder, options, mend)
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # while held: a waiting process makes a new one
+        lock.release()
+
+
+def _download(files: list[RemoteFile], folder: Path, options: Options, mend: bool) -> list[FileState]:
     states = inspect(files, folder, options.jobs)
-    for state in states:
-        path, part = folder / state.file.name, part_of(folder, state.file.name)
-        if not mend:
-            _refuse_damaged(state, path)
-        elif state.state == "damaged" and size_of(path) < (state.file.size or 0) and not part.exists():
+    for file, state, why in states:
+        path, part = folder / file.name, part_of(folder, file.name)
+        if state == "damaged" and not mend:
+            raise UserError(
+                f"{path}: is not the registry's file ({why}); wait for the process that writes it, move it "
+                f"away, or replace it: cxrbench data verify {file.dataset} --folder {folder} --mend"
+            )
+        if state == "damaged" and size_of(path) < (file.size or 0) and not part.exists():
             path.rename(part)
-        elif state.state == "damaged":
+        elif state == "damaged":
             path.unlink()
     missing = [state.file for state in states if state.state != "present"]
     total = sum(file.size or 0 for file in missing)
@@ -86,20 +103,17 @@ def download(files: list[RemoteFile], folder: Path, options: Options, mend: bool
     with bar, ThreadPoolExecutor(options.jobs) as pool:
         running = [pool.submit(transfers.run, file) for file in missing]
         try:
-            wait(running)
+            failures = list(filter(None, [future.result() for future in running]))
         except BaseException:
             transfers.stop.set()  # Ctrl-C: the parts stay, and the next run continues them
             pool.shutdown(cancel_futures=True)
             raise
-    errors = [error for future in running if (error := future.exception())]
-    if unexpected := [error for error in errors if not isinstance(error, UserError)]:
-        raise unexpected[0]
-    if errors:
-        raise UserError("\n".join(map(str, errors)))
+    if failures:
+        raise UserError("\n".join(failures))
     return states
 
 
-def check_links(files: list[RemoteFile], timeout: float, jobs: int = 4) -> list[tuple[str, ...]]:
+def check_links(files: list[RemoteFile], timeout: float) -> list[tuple[str, ...]]:
     """Ask for the headers of each address: its dataset, file, state ('ok' or 'dead'), answer and address."""
 
     def check(file: RemoteFile, url: str) -> tuple[str, ...]:
@@ -110,67 +124,40 @@ def check_links(files: list[RemoteFile], timeout: float, jobs: int = 4) -> list[
             state, answer = "dead", str(error)
         return file.dataset, file.name, state, answer, url
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(4) as pool:
         asked = [(file, url) for file in files for url in (file.url, *file.mirrors)]
         return list(pool.map(check, *zip(*asked, strict=True)))
 
 
-def _refuse_damaged(state: FileState, path: Path) -> None:
-    if state.state == "damaged":
-        raise UserError(
-            f"{path}: is not the registry's file ({state.why}); wait for the process that writes it, move it "
-            f"away, or replace it: cxrbench data verify {state.file.dataset} --folder {path.parent} --mend"
-        )
-
-
 class Transfers:
-    """Transfers of files into ``folder``; of each file only one process at a time writes the part."""
+    """Transfers of files into ``folder``."""
 
     def __init__(self, folder: Path, options: Options, bar: tqdm) -> None:
         self.folder, self.options, self.bar, self.stop = folder, options, bar, Event()
 
-    def run(self, file: RemoteFile) -> None:
-        """Fetch a file from the first source that gives it; UserError with all answers when none does."""
-        part, path = part_of(self.folder, file.name), self.folder / file.name
-        lock = FileLock(self.folder / f".{file.name}.lock")
-        with suppress(Timeout):
-            lock.acquire(timeout=0)
-        if not lock.is_locked:
-            _say(f"{file.name}: another process is fetching it; waiting for that")
-            lock.acquire(poll_interval=0.2, cancel_check=self.stop.is_set)
-        try:
-            if path.exists():  # it appeared meanwhile
-                return _refuse_damaged(file.state_in(self.folder), path)
-            self._try_all(file, part)
-            os.replace(part, path)
-            _say(f"{file.name}: complete")
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            raise UserError(
-                f"{path}: the disk is full; the {size_of(part):,} bytes fetched are kept in {part.name}: "
-                "free some space and run the same command again"
-            ) from None
-        finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # while held: a waiting process makes a new one
-            lock.release()
-
-    def _try_all(self, file: RemoteFile, part: Path) -> None:
-        name, answers = file.name, ""
+    def run(self, file: RemoteFile) -> str:
+        """Fetch a file from the first source that gives it; return what is wrong when none does."""
+        name, part, answers = file.name, part_of(self.folder, file.name), ""
         if size := size_of(part):
             _say(f"{name}: continuing after {size:,} bytes")
         mirrors = (f"{m.rstrip('/')}/{quote(name) if _is_address(m) else name}" for m in self.options.mirrors)
         for source in (*mirrors, file.url, *file.mirrors):
             try:
-                return self._fetch(source, file, part) if _is_address(source) else _copy(source, file, part)
+                (self._fetch if _is_address(source) else _copy)(source, file, part)
+                os.replace(part, self.folder / name)
+                _say(f"{name}: complete")
+                return ""
             except Refused as refusal:
                 answers += f"\n  {source}: {refusal}"
                 _say(f"{name}: {source}: {refusal}")
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                kept = f"{size_of(part):,} bytes fetched are kept in {part.name}"
+                return f"{self.folder / name}: the disk is full; the {kept}: free some space and run it again"
         kept = f"; {size:,} bytes are kept" if (size := size_of(part)) else ""
-        raise UserError(
-            f"{name}: no source gave it{answers}\n  run the same command again to continue{kept}, "
-            "or name a copy with --mirror (an address or a folder)"
-        )
+        again = f"run the same command again to continue{kept}, or name a copy with --mirror"
+        return f"{name}: no source gave it{answers}\n  {again} (an address or a folder)"
 
     def _fetch(self, url: str, file: RemoteFile, part: Path) -> None:
         """Fetch from ``url``, with repeats while they may help; Refused when they do not."""
@@ -207,12 +194,11 @@ class Transfers:
                     if self.stop.is_set() or (total is not None and out.tell() > total):
                         break
                 os.fsync(out.fileno())
-        size = size_of(part)
+        if total is not None and (size := size_of(part)) < total:
+            raise Broken(f"cut after {size:,} of {total:,} bytes")
         if total is not None and size > total:
             part.unlink()
             raise Refused(f"sends more than the {total:,} bytes of the file")
-        if total is not None and size < total:
-            raise Broken(f"cut after {size:,} of {total:,} bytes")
 
 
 def _copy(source: str, file: RemoteFile, part: Path) -> None:
@@ -234,12 +220,10 @@ def _answer(
     ``timeout`` in seconds holds for connecting, for each silence and for a stall. Raises Broken or Refused,
     now or while the bytes are read.
     """
-    headers = {"Accept-Encoding": "identity"}  # ranges count the file's own bytes
-    if start:
-        headers["Range"] = f"bytes={start}-"
+    asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        with requests.get(url, headers=headers, stream=True, timeout=timeout) as response:
-            first, total = _range(response, start)
+        with requests.get(url, headers=asked, stream=True, timeout=timeout) as response:
+            first, total = _range(response.status_code, response.reason, response.headers, start)
             if total not in (None, size or total):
                 raise Refused(f"offers {total:,} bytes, the file has {size:,}: it is another file")
             yield _chunks(response, timeout), first, size or total
@@ -250,16 +234,15 @@ def _answer(
         raise kind(" ".join(str(reason).split())[:200] or type(reason).__name__) from None
 
 
-def _range(response: requests.Response, start: int) -> tuple[int, int | None]:
+def _range(code: int, reason: str, headers: Mapping[str, str], start: int) -> tuple[int, int | None]:
     """Return the first byte of an answer, and the file's size where it is known."""
-    code, headers = response.status_code, response.headers
     if code == 416 and start:  # it has less than is here already
         return 0, None
     if code == 200:
         length = headers.get("Content-Length", "")
         return 0, int(length) if length.isdecimal() else None
     if code != 206:
-        why, seconds = f"the server answers {code} {response.reason}", headers.get("Retry-After", "")
+        why, seconds = f"the server answers {code} {reason}", headers.get("Retry-After", "")
         if code not in _TEMPORARY:
             raise Refused(why)
         raise Broken(why, float(seconds) if seconds.isdecimal() else 0.0)
