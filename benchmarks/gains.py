@@ -11,17 +11,7 @@ from typing import Any
 import torch
 from timm.optim import param_groups_weight_decay
 
-from benchmarks.train import (
-    PRIORS,
-    Contender,
-    Report,
-    Setting,
-    contender,
-    optimizer_step,
-    paired_blocks,
-    paired_ratios,
-    quartile_spread,
-)
+from benchmarks import train
 from cxrbench import platforms
 from cxrbench.evidence.tolerances import KEPT_ABOVE
 from cxrbench.platforms.base import Platform
@@ -37,17 +27,17 @@ WAYS = {  # each is added to the ones before it
 }
 
 
-def measure_gains(setting: Setting, report: Report) -> list[dict[str, Any]]:
+def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str, Any]]:
     """Return a row per way: its median paired gain over the ways before it, and its spread."""
     if setting.platform not in WAYS:
         raise UserError(f"gains are measured on {', '.join(WAYS)}; not on '{setting.platform}'")
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
     ways = WAYS[setting.platform]
     contenders = {way: _contender(setting, platform, ways[: n + 1]) for n, way in enumerate(ways)}
-    blocks = paired_blocks(contenders, setting.blocks, lambda text: None)
+    blocks = train.paired_blocks(contenders, setting.blocks, lambda text: None)
     rows = []
     for before, way in itertools.pairwise(ways):
-        gains = [ratio - 1 for ratio in paired_ratios(blocks, way, before)]
+        gains = [ratio - 1 for ratio in train.paired_ratios(blocks, way, before)]
         gain = statistics.median(gains)
         rows.append(
             vars(setting)
@@ -56,7 +46,7 @@ def measure_gains(setting: Setting, report: Report) -> list[dict[str, Any]]:
                 "added_to": before,
                 "images_per_second": statistics.median(blocks[way]),
                 "gain": gain,
-                "spread": quartile_spread(gains),
+                "spread": train.quartile_spread(gains),
                 "above_threshold": gain > KEPT_ABOVE,
                 **host.measured_now(),
             }
@@ -65,13 +55,13 @@ def measure_gains(setting: Setting, report: Report) -> list[dict[str, Any]]:
     return rows
 
 
-def _contender(setting: Setting, platform: Platform, ways: tuple[str, ...]) -> Contender:
+def _contender(setting: train.Setting, platform: Platform, ways: tuple[str, ...]) -> train.Contender:
     """Return a contender whose steps on a resident batch have these ``ways`` switched on."""
     device = platform.device
     layout = torch.channels_last if "channels_last" in ways else torch.contiguous_format
     torch.manual_seed(0)
     recipe = Recipe(epochs=1, batch=setting.batch)
-    network = build_network(setting.architecture, setting.pixels, recipe, PRIORS)
+    network = build_network(setting.architecture, setting.pixels, recipe, train.PRIORS)
     network = network.to(device, memory_format=layout).train()  # type: ignore[call-overload]
     groups = param_groups_weight_decay(network, recipe.weight_decay)
     optimizer = torch.optim.AdamW(groups, fused="fused AdamW" in ways)
@@ -80,7 +70,7 @@ def _contender(setting: Setting, platform: Platform, ways: tuple[str, ...]) -> C
         forward = torch.compile(network, mode="reduce-overhead" if "CUDA graphs" in ways else "default")
     size = (setting.batch, 1, setting.pixels, setting.pixels)
     images = torch.randn(size, device=device).contiguous(memory_format=layout)
-    labels = (torch.rand(setting.batch, len(PRIORS), device=device) < 0.1).float()
+    labels = (torch.rand(setting.batch, len(train.PRIORS), device=device) < 0.1).float()
     precision = torch.autocast(device.type, dtype=torch.bfloat16, enabled="bf16 autocast" in ways)
-    step = partial(optimizer_step, forward, optimizer, precision, images, labels)
-    return contender(step, setting, platform)
+    step = partial(train.optimizer_step, forward, optimizer, precision, images, labels)
+    return train.contender(step, setting, platform)

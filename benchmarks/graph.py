@@ -7,8 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from cxrbench.training.host import measured_now
 from cxrbench.training.plan import ARCHITECTURES
 
 SEEDS = 10
-_LINKED = ("data", "docs", "environment.yml", "README.md")  # what rules read from the checkout
 _COUNT = re.compile(r"^train\s+(\d+)$", re.M)
 
 
@@ -29,7 +27,9 @@ def bench_graph(cells: int, root: Path, say: Callable[[str], None]) -> dict[str,
     if not (root / "Snakefile").exists():
         raise UserError(f"{root}: there is no Snakefile here; run this in a checkout of the repository")
     row: dict[str, Any] = {**measured_now(), "cells": cells}
-    with study_of(cells, root) as folder:
+    with tempfile.TemporaryDirectory(prefix="cxrbench-graph-") as name:
+        folder = Path(name)
+        _write_study(folder, cells, root.resolve())
         say(f"dry run of {cells} cells")
         found = _COUNT.search(_timed(row, "dry_run", folder, "--dry-run"))
         row["train_jobs"] = int(found[1]) if found else 0
@@ -41,38 +41,33 @@ def bench_graph(cells: int, root: Path, say: Callable[[str], None]) -> dict[str,
     return row
 
 
-@contextmanager
-def study_of(cells: int, root: Path) -> Iterator[Path]:
-    """A temporary folder in which the graph of ``root`` has ``cells`` cells, all to be trained."""
+def _write_study(folder: Path, cells: int, root: Path) -> None:
+    """Write a study of ``cells`` cells, all to be trained, and link what rules read from the checkout."""
     known = ARCHITECTURES.read_text(encoding="utf-8").split()  # the graph refuses other names
     if cells > SEEDS * len(known):
         raise UserError(f"{cells} cells: a study of this benchmark has at most {SEEDS * len(known)}")
-    with tempfile.TemporaryDirectory(prefix="cxrbench-graph-") as name:
-        folder = Path(name)
-        for linked in _LINKED:
-            (folder / linked).symlink_to(root.resolve() / linked)
-        write_text(folder / "paper/main.tex", "")  # the graph looks for its sources there
-        block, starts = {"dataset": "phantom", "platforms": ["cpu"]}, range(0, cells, SEEDS)
-        study = {
-            "pathvars": {"packed": "packed"},
-            "datasets": {"phantom": {"source": "phantom", "pixels": 32, "recipe": "any"}},
-            "recipes": {"any": {"epochs": 1, "batch": 64}},
-            "cells": [
-                block | {"architectures": [name], "seeds": list(range(min(SEEDS, cells - start)))}
-                for name, start in zip(known, starts, strict=False)
-            ],
-            "run": ["*"],
-        }
-        write_json(folder / "config/config.yaml", study)  # JSON is YAML
-        # Included rules name their paths relative to the working folder, so the Snakefile may lie elsewhere.
-        (folder / "checkout").symlink_to(root.resolve())
-        yield folder
+    # Included rules name their paths relative to the working folder, so the Snakefile may lie elsewhere.
+    for linked in ("data", "docs", "environment.yml", "README.md", "Snakefile"):
+        (folder / linked).symlink_to(root / linked)
+    write_text(folder / "paper/main.tex", "")  # the graph looks for its sources there
+    block, starts = {"dataset": "phantom", "platforms": ["cpu"]}, range(0, cells, SEEDS)
+    study = {
+        "pathvars": {"packed": "packed"},
+        "datasets": {"phantom": {"source": "phantom", "pixels": 32, "recipe": "any"}},
+        "recipes": {"any": {"epochs": 1, "batch": 64}},
+        "cells": [
+            block | {"architectures": [name], "seeds": list(range(min(SEEDS, cells - start)))}
+            for name, start in zip(known, starts, strict=False)
+        ],
+        "run": ["*"],
+    }
+    write_json(folder / "config/config.yaml", study)  # JSON is YAML
 
 
 def _snakemake(folder: Path, *words: str) -> str:
     """Return the output of Snakemake, called as the Makefile calls it."""
-    snakefile = (folder / "checkout").resolve() / "Snakefile"
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), *words]
+    snakefile = str((folder / "Snakefile").resolve())
+    command = [sys.executable, "-m", "snakemake", "--snakefile", snakefile, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"snakemake {' '.join(words)} failed:\n{(done.stdout + done.stderr)[-3000:]}")

@@ -22,11 +22,7 @@ LOOPED = 3  # replicates that scikit-learn is timed on, then scaled: it takes a 
 def bench_metrics(
     images: int = 25_596, patients: int = 2_800, replicates: int = 2_000, seed: int = 0
 ) -> dict[str, float]:
-    """Return seconds, memory and ratio for one cell of NIH's official test size, 14 labels, all metrics.
-
-    ``sklearn_seconds`` is a bootstrap of AUROC and average precision alone, ``LOOPED`` replicates scaled to
-    ``replicates``; ``ratio`` sets it against the whole evaluation.
-    """
+    """Return the seconds of a whole evaluation, and of scikit-learn's AUROC and average precision alone."""
     predictions = _predictions(images, patients, seed)
     sample = sample_of(predictions, "test")
     whole = timeit(lambda: evaluate(predictions, replicates=replicates), number=1)

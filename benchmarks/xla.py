@@ -43,8 +43,7 @@ def measure_ways(architecture: str, packed: Path, steps: int, report: Report) ->
             raise UserError(f"'{way}' failed: {error}") from error
         named = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
         rows.append(named | found | host.measured_now())
-        compiles, fallbacks = found["compiles"], len(found["fallbacks"])
-        report(f"{way}: {compiles} compiles, {found['seconds']:.1f} s, {fallbacks} fallbacks")
+        report("{way}: {compiles} compiles, {seconds:.1f} s, fallbacks: {fallbacks}".format_map(rows[-1]))
     return rows
 
 

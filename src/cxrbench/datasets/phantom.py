@@ -39,9 +39,9 @@ class Images(Source):
 
     def chunks(self) -> Chunks:
         self.rows = choose_rows(read_nih_table(), self.config.images, self.config.seed)
-        names = iter(self.rows["image"])
-        for pictures in draw(self.rows, self.config.pixels, self.config.seed, self.workers):
-            yield [next(names) for _ in pictures], pictures
+        pictures = draw(self.rows, self.config.pixels, self.config.seed, self.workers)
+        for name, picture in zip(self.rows["image"], pictures, strict=True):
+            yield [name], picture[None]
 
     def index(self, names: list[str]) -> pd.DataFrame:
         return self.rows  # all of them, in this order
@@ -120,22 +120,16 @@ class _Chosen:
         raise UserError(f"phantom images: NIH has too few patients for {images} images in {split}")
 
 
-def draw(
-    rows: pd.DataFrame, pixels: int, seed: int, workers: int | None = None, chunk: int = 256
-) -> Iterator[np.ndarray]:
-    """Yield pictures of ``rows`` in their order, as arrays of at most (chunk, pixels, pixels) uint8.
-
-    A picture depends on the seed, its row and its size only, not on ``workers`` (None: one per core).
-    """
-    from cxrbench.datasets.phantom_drawing import draw_rows  # imported here: planning needs no scipy
+def draw(rows: pd.DataFrame, pixels: int, seed: int, workers: int | None = None) -> Iterator[np.ndarray]:
+    """Yield a picture of each row, (pixels, pixels) uint8; ``workers`` (None: all cores) change no byte."""
+    from cxrbench.datasets.phantom_drawing import draw_row  # imported here: planning needs no scipy
     from cxrbench.datasets.phantom_scene import read_lungs, textures
 
-    pieces = [rows.iloc[start : start + chunk] for start in range(0, len(rows), chunk)]
-    drawn = partial(draw_rows, pixels=pixels, seed=seed)
-    if (workers := min(workers or cores(), len(pieces))) <= 1:
-        yield from map(drawn, pieces)
+    drawn, records = partial(draw_row, pixels=pixels, seed=seed), rows.to_dict("records")
+    if (workers := min(workers or cores(), len(rows))) <= 1:
+        yield from map(drawn, records)
         return
     read_lungs()  # forked workers inherit masks and textures
     textures(pixels)
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(drawn, pieces)
+        yield from pool.map(drawn, records, chunksize=64)

@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.phantom_scene import Build, Rng, Scene, length, line, ramp, sample, stream, wave
@@ -22,12 +21,8 @@ HEART_RIGHT = (0.03, 0.12, 0.17, 0.24, 0.275, 0.265, 0.22, 0.13, 0.08)
 TRUNK_HEIGHTS = (-0.6, -0.26, -0.17, -0.07, 0.02, 0.12, 0.3, 0.55, 0.8, 1.1, 1.5)
 
 
-def draw_rows(rows: pd.DataFrame, pixels: int, seed: int) -> np.ndarray:
-    """Draw a phantom per row, (rows, pixels, pixels) uint8."""
-    return np.stack([_draw(row, pixels, seed) for row in rows.to_dict("records")])
-
-
-def _draw(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
+def draw_row(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
+    """Draw the phantom of a row of NIH's table, (pixels, pixels) uint8."""
     rng, ap = stream(seed, row["image"]), row["view"] == "AP"
     build = Build(row, seed, rng, ap)
     streams = {name: stream(seed, row["image"], name) for name in FINDINGS if row[name]}
@@ -248,7 +243,7 @@ def _shadows(scene: Scene, finding: str, rng: Rng, s: float) -> None:
             else:
                 u, y = scene.spot(side, 0.15, 0.5)
                 beside = 0.08 + rng.uniform(0.35, 0.6) * (scene.y - y) - (scene.u - u) * sign
-                wedge = ramp(beside, 0.1) * ramp(scene.y - y, 0.2) * scene.side(side)
+                wedge = ramp(beside, 0.1) * ramp(scene.y - y, 0.2) * scene.sides[side]
                 scene.opacity += wedge * (0.25 + 0.6 * s)
 
 
@@ -269,12 +264,12 @@ def _pleura(scene: Scene, finding: str, rng: Rng, s: float) -> None:
                 bottom = float(lungs.bottom[side]) * scene.build.stretch[side]
                 rise = (0.25 + 0.2 * s) * np.square(np.clip(scene.across, 0, 1.1) - 0.35)
                 level = (bottom - 0.12 - depth * lungs.height * 0.5) - rise
-                fluid = ramp(scene.y - level, 0.14) * scene.side(side)
+                fluid = ramp(scene.y - level, 0.14) * scene.sides[side]
                 scene.opacity += fluid * (0.8 + 0.3 * s)
                 scene.vessels *= 1 - fluid
         case "Pneumothorax":  # a black, empty crescent beside a collapsed lung, with a thin white line
             side = int(rng.integers(2))
-            here, down = scene.side(side), scene.y - float(lungs.top[side])
+            here, down = scene.sides[side], scene.y - float(lungs.top[side])
             fade = np.clip(1 - down / ((0.45 + 0.55 * s) * lungs.height), 0, 1)
             border = (0.06 + 0.32 * s) * fade * np.clip(scene.across * 2.2 - 0.35, 0, 1)
             gap, near = scene.depth - border, here * (border > 0.03)
@@ -288,6 +283,6 @@ def _pleura(scene: Scene, finding: str, rng: Rng, s: float) -> None:
                 middle = scene.spot(side, 1.0, rng.uniform(0.25, 0.75))[1]
                 along = np.sqrt(np.maximum(1 - np.square((scene.y - middle) / rng.uniform(0.4, 0.8)), 0))
                 thick = (0.07 + 0.12 * s) * (1 + 0.4 * scene.cut("clouds", rng))
-                lateral = scene.side(side) * ramp(scene.across - 0.4, 0.2)
+                lateral = scene.sides[side] * ramp(scene.across - 0.4, 0.2)
                 rim = ramp(thick * along - scene.depth, 0.05) * (along > 0) * lateral
                 scene.opacity += rim * (0.6 + 0.4 * s)

@@ -156,6 +156,7 @@ class Scene:
         c, s = math.cos(angle), math.sin(angle)
         self.build, self.pixels, self.rng, self.ap, self.textures = build, pixels, rng, ap, textures(pixels)
         self.u, self.y = x * c + y * s, y * c - x * s
+        self.sides = self.u < 0, self.u > 0
         self.v = self.y / build.lungs.height  # 0 at the top of the lungs to 1 at their bottom
         self.across = np.abs(self.u)  # 0 on the midline to 1 at the chest wall
         self.depth = self._depth()  # signed distance to the border of the lungs
@@ -184,10 +185,6 @@ class Scene:
         inner, outer = (np.interp(down * (_LEVELS - 1), levels, t[side]) for t in (lungs.inner, lungs.outer))
         y = lungs.top[side] + down * (lungs.bottom[side] - lungs.top[side])
         return float((2 * side - 1) * (inner + across * (outer - inner))), float(y) * self.build.stretch[side]
-
-    def side(self, side: int) -> np.ndarray:
-        """Return whether each pixel lies on this side of the midline."""
-        return self.u > 0 if side else self.u < 0
 
     def cut(self, name: str, rng: Rng) -> np.ndarray:
         """Return a random part of a texture, as large as the picture."""

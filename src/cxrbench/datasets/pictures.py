@@ -89,7 +89,7 @@ def nodule_sheet(path: Path) -> None:
     """Draw a nodule of a centimetre in a phantom lung after each filter (columns), at three positions."""
     table = read_nih_table()
     healthy = table[(table[list(FINDINGS)].sum(axis=1) == 0) & (table["view"] == "PA")].iloc[:1]
-    lung = next(iter(draw(healthy, SOURCE, seed=0, workers=1)))[0].astype(np.float64)
+    lung = next(draw(healthy, SOURCE, seed=0, workers=1)).astype(np.float64)
     tiles = []
     for shift, captions in ((0.0, FILTERS), (0.5, ()), (0.25, ())):
         for caption, name in zip_longest(captions, FILTERS, fillvalue=""):
@@ -109,7 +109,7 @@ def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np
     shown = labels.idxmax(axis=1).where(labels.any(axis=1), alone["view"])
     rows = pd.concat(alone[shown == kind].iloc[:each] for kind in kinds)
     captions = [f"No Finding ({kind})" if kind in VIEWS else kind for kind in shown[rows.index]]
-    return list(zip(captions, np.concatenate(list(draw(rows, pixels, 0, workers=1))), strict=True))
+    return list(zip(captions, draw(rows, pixels, 0, workers=1), strict=True))
 
 
 def contact_sheet(path: Path, pixels: int = 192) -> None:
