@@ -11,33 +11,18 @@ import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cxrbench.study.cells import PART, PLAIN, Cell, matches
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import sha256_json
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
-from cxrbench.study.readers import Document, complaint, matching, shortened
+from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
 
-if TYPE_CHECKING:
-    Platform = str
-else:
-    Platform = Literal[PLATFORMS]
 # The schema does not list the names: a new platform changes no generated file.
-PlatformName = Annotated[
-    Platform,
-    WithJsonSchema({"type": "string", "description": "a name of study/platform_names.py"}),
-]
+PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 # What "compiler" was when recipes were recorded without it: they keep their hash.
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
