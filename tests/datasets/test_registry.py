@@ -43,10 +43,11 @@ VALUES = ("d", "a.gz", "https://example.org/a.gz", "", "5", "md5:" + "0" * 32, "
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("file", "../a.gz", ":2: column file: '../a.gz' is not a plain file name"),
-        ("file", "/etc/passwd", "is not a plain file name"),
-        ("url", "file:///a", "is not a web address"),
-        ("mirrors", "https://b.org/a ftp://c.org/a", "'ftp://c.org/a' is not a web address"),
+        ("file", "../a.gz", ":2: column file: '../a.gz' does not have the form of a file's name"),
+        ("file", "/etc/passwd", "form of a file's name without a folder"),
+        ("file", "a\\b", "form of a file's name without a folder"),
+        ("url", "file:///a", "form of a web address"),
+        ("mirrors", "https://b.org/a ftp://c.org/a", "'ftp://c.org/a' does not have the form of a web addr"),
         ("hash", "md5:123", "column hash: 'md5:123'"),
         ("hash", "crc:" + "0" * 32, "column hash: 'crc:"),
         ("bytes", "many", "column bytes: 'many' is not a whole number"),

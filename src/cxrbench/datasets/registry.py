@@ -5,29 +5,15 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from cxrbench.study.errors import UserError, nearest
-from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows, shortened
+from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows
 
-
-def _file_name(name: str) -> str:
-    if PurePosixPath(name).name != name or name.startswith(".") or "\\" in name:
-        raise ValueError(f"'{shortened(name)}' is not a plain file name; give a name without a folder")
-    return name
-
-
-def _address(address: str) -> str:
-    if not address.startswith(("http://", "https://")) or not urlsplit(address).netloc:
-        raise ValueError(f"'{shortened(address)}' is not a web address; it starts with https://")
-    return address
-
-
-_Address = Annotated[str, AfterValidator(_address)]
+_Address = Annotated[str, matching(r"https?://[^/\s]\S*", "a web address such as https://example.org/a.gz")]
 
 
 class RemoteFile(Row):
@@ -36,7 +22,7 @@ class RemoteFile(Row):
     KEY: ClassVar = ("dataset", "file")
     ANY_CASE: ClassVar = True  # as file systems may have it
     dataset: Text
-    name: Annotated[Text, AfterValidator(_file_name)] = Field(alias="file")
+    name: Annotated[Text, matching(r"[^./\\][^/\\]*", "a file's name without a folder")] = Field(alias="file")
     url: _Address
     mirrors: Annotated[tuple[_Address, ...], BeforeValidator(str.split)]
     size: Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, OR_NONE] = Field(alias="bytes")
