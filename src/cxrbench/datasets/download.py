@@ -33,6 +33,7 @@ _CHUNK = 1 << 18  # bytes read at a time at most
 _LEAST_RATE = 64  # bytes per second, averaged over a time-out; less counts as a stall
 _TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
 _HOPELESS = (requests.TooManyRedirects, requests.exceptions.SSLError, ValueError)
+Answer = tuple[Iterator[bytes], int, int | None]
 _is_address = re.compile("https?://").match
 
 
@@ -143,7 +144,7 @@ class Transfers:
         mirrors = (f"{m.rstrip('/')}/{quote(name) if _is_address(m) else name}" for m in self.options.mirrors)
         for source in (*mirrors, file.url, *file.mirrors):
             try:
-                (self._fetch if _is_address(source) else _copy)(source, file, part)
+                (self._fetch if _is_address(source) else self._copy)(source, file, part)
                 os.replace(part, self.folder / name)
                 _say(f"{name}: complete")
                 return ""
@@ -158,6 +159,16 @@ class Transfers:
         kept = f"; {size:,} bytes are kept" if (size := size_of(part)) else ""
         again = f"run the same command again to continue{kept}, or name a copy with --mirror"
         return f"{name}: no source gave it{answers}\n  {again} (an address or a folder)"
+
+    def _copy(self, source: str, file: RemoteFile, part: Path) -> None:
+        """Copy the file from a folder, unless it is another file: what was fetched is kept then."""
+        try:
+            if file.hash_of(Path(source)) != file.hash:
+                raise Refused("has another hash than the registry's")
+        except OSError as error:
+            raise Refused(str(error.strerror)) from None
+        self.bar.update(size_of(Path(source)) - size_of(part))
+        shutil.copyfile(source, part)
 
     def _fetch(self, url: str, file: RemoteFile, part: Path) -> None:
         """Fetch from ``url``, with repeats while they may help; Refused when they do not."""
@@ -188,6 +199,7 @@ class Transfers:
         with _answer(url, file.size, size_of(part), self.options.timeout) as (chunks, start, total):
             if file.size is None and total is not None:
                 _must_have_room(1, total - start, self.folder)
+            self.bar.update(start - size_of(part))  # less than 0 where the server starts again
             with open(part, "ab" if start else "wb", buffering=0) as out:
                 for chunk in chunks:
                     self.bar.update(out.write(chunk))
@@ -201,24 +213,11 @@ class Transfers:
             raise Refused(f"sends more than the {total:,} bytes of the file")
 
 
-def _copy(source: str, file: RemoteFile, part: Path) -> None:
-    """Copy the file from a folder, unless it is another file: what was fetched is kept then."""
-    try:
-        if file.hash_of(Path(source)) != file.hash:
-            raise Refused("has another hash than the registry's")
-    except OSError as error:
-        raise Refused(str(error.strerror)) from None
-    shutil.copyfile(source, part)
-
-
 @contextmanager
-def _answer(
-    url: str, size: int | None, start: int, timeout: float
-) -> Iterator[tuple[Iterator[bytes], int, int | None]]:
+def _answer(url: str, size: int | None, start: int, timeout: float) -> Iterator[Answer]:
     """Yield bytes of ``url`` from ``start`` on, or from 0; the first one's place; ``size``, else as offered.
 
-    ``timeout`` in seconds holds for connecting, for each silence and for a stall. Raises Broken or Refused,
-    now or while the bytes are read.
+    Raises Broken or Refused, now or while the bytes are read. ``timeout`` in seconds is for each silence.
     """
     asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
