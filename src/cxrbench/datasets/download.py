@@ -21,13 +21,12 @@ from threading import Event
 from urllib.parse import quote
 
 import requests
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 from urllib3.exceptions import HTTPError
 
 from cxrbench.datasets.registry import FileState, RemoteFile, inspect, part_of, size_of
 from cxrbench.study.errors import UserError, printable
-from cxrbench.study.files import DISK_FULL
+from cxrbench.study.files import DISK_FULL, locked
 
 _CHUNK = 1 << 18  # bytes read at a time at most
 _LEAST_RATE = 64  # bytes per second, averaged over a time-out; less counts as a stall
@@ -69,17 +68,8 @@ def download(files: list[RemoteFile], folder: Path, options: Options, mend: bool
     others are in place by then. Only one process at a time downloads into a folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".download.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _say(f"{folder}: another process is fetching into it; waiting for that")
-        lock.acquire(poll_interval=0.2)
-    try:
+    with locked(folder / ".download.lock", f"{folder}: another process is fetching into it", wait=True):
         return _download(files, folder, options, mend)
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # while held: a waiting process makes a new one
-        lock.release()
 
 
 def _download(files: list[RemoteFile], folder: Path, options: Options, mend: bool) -> list[FileState]:
