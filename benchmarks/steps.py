@@ -1,7 +1,6 @@
 """The same training steps on several platforms: how far losses, gradients and weights drift apart.
 
-Every platform starts from the same weights and sees the same batches through the same loop. The reference is
-the CPU with the recipe's threads; the CPU with one thread, which sums in another order, is the noise floor.
+The reference is the CPU; the CPU with one thread, which sums in another order, is the noise floor.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
@@ -24,12 +24,7 @@ from cxrbench.training.steps import Steps
 FLOOR = "cpu, one thread"
 
 
-class Trace(NamedTuple):
-    """What one optimizer step left behind."""
-
-    loss: float
-    gradient_norm: float
-    weights: np.ndarray  # all parameters, concatenated, float64
+Trace = tuple[float, float, np.ndarray]  # loss, gradient norm, all parameters concatenated (float64)
 
 
 def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -39,23 +34,13 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def compare_steps(
-    architecture: str,
-    others: list[str],
-    packed: Path,
-    steps: int,
-    precision: str,
-    report: Callable[[str], None],
+    architecture: str, others: list[str], packed: Path, steps: int, precision: str, report: Report
 ) -> list[dict[str, Any]]:
-    """Return a row per platform and step: relative differences from the CPU's step.
-
-    ``others`` are platform names; the noise floor is always added. Columns: loss, loss_difference,
-    gradient_norm_difference, weights_difference (L2 of the difference over L2 of the reference's weights).
-    """
+    """Return a row per platform of ``others``, or the noise floor, and step: differences from the CPU's."""
     traces = {}
     for label, name, threads in (("cpu", "cpu", 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)):
-        recipe = Recipe(
-            epochs=100, batch=64, precision=precision if name != "cpu" else "fp32", threads=threads
-        )
+        kind = precision if name != "cpu" else "fp32"
+        recipe = Recipe(epochs=100, batch=64, precision=kind, threads=threads)
         traces[label] = in_own_process(trace, architecture, name, recipe, packed, steps)
         report(f"{architecture} on {label}: {steps} steps")
     reference = traces.pop("cpu")
@@ -65,14 +50,14 @@ def compare_steps(
             "platform": label,
             "precision": precision,
             "step": number,
-            "loss": b.loss,
-            "loss_difference": abs(b.loss / a.loss - 1),
-            "gradient_norm_difference": abs(b.gradient_norm / a.gradient_norm - 1),
-            "weights_difference": float(np.linalg.norm(b.weights - a.weights) / np.linalg.norm(a.weights)),
+            "loss": loss,
+            "loss_difference": abs(loss / on_cpu[0] - 1),
+            "gradient_norm_difference": abs(norm / on_cpu[1] - 1),
+            "weights_difference": float(np.linalg.norm(weights - on_cpu[2]) / np.linalg.norm(on_cpu[2])),
             **host.measured_now(),
         }
         for label, found in traces.items()
-        for number, (a, b) in enumerate(zip(reference, found, strict=True), start=1)
+        for number, (on_cpu, (loss, norm, weights)) in enumerate(zip(reference, found, strict=True), start=1)
     ]
 
 
@@ -85,7 +70,7 @@ def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps:
         trained.take(batches)
         parameters = list(trained.network.parameters())
         gradients = _flat([p.grad for p in parameters if p.grad is not None])
-        found.append(Trace(trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
+        found.append((trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
     return found
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import affine_grid, grid_sample
 
 from benchmarks.steps import in_own_process
+from benchmarks.train import Report
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
@@ -30,12 +31,9 @@ WAYS = {
     "grid_sample": "augmentation with an operator that XLA does not have",
 }
 _FIRST_STEP = 79  # of the schedule: in step 80 the average's weight is 0.1, as is one minus AdamW's beta1
-_STEPS_PER_EPOCH = 4  # of the study, so that epochs end within a few steps
 
 
-def measure_ways(
-    architecture: str, packed: Path, steps: int, report: Callable[[str], None]
-) -> list[dict[str, Any]]:
+def measure_ways(architecture: str, packed: Path, steps: int, report: Report) -> list[dict[str, Any]]:
     """Return a row per way: compiles, compile_seconds, seconds of all steps, fallback operators."""
     rows = []
     for way, meaning in WAYS.items():
@@ -45,8 +43,7 @@ def measure_ways(
             raise UserError(f"'{way}' failed: {error}") from error
         named = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
         rows.append(named | found | host.measured_now())
-        compiles, fallbacks = found["compiles"], len(found["fallbacks"])
-        report(f"{way}: {compiles} compiles, {found['seconds']:.1f} s, {fallbacks} fallbacks")
+        report("{way}: {compiles} compiles, {seconds:.1f} s, fallbacks: {fallbacks}".format_map(rows[-1]))
     return rows
 
 
@@ -65,20 +62,17 @@ def _run(way: str, architecture: str, packed: Path, steps: int) -> dict[str, Any
     platform.synchronise()
     loss = trained.loss()
     compiles, compile_seconds = platform.compiles()
-    fallbacks = platform.report()["fallback_operators"]
     return {
         "compiles": compiles,
         "compile_seconds": compile_seconds,
         "seconds": time.monotonic() - started,
-        "fallbacks": fallbacks,
+        "fallbacks": platform.report()["fallback_operators"],
         "loss": loss / steps,
     }
 
 
-def _plain_adamw(
-    groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, foreach=False)
+def _plain_adamw(groups: list[dict[str, Any]], lr: float, weight_decay: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay, foreach=False)
 
 
 def _read_norm(tensors: list[torch.Tensor]) -> None:
@@ -87,9 +81,7 @@ def _read_norm(tensors: list[torch.Tensor]) -> None:
 
 
 def _ragged(number: int, batch: Batch) -> Batch:
-    """Make every fourth batch smaller: the last of a short epoch."""
-    last = number % _STEPS_PER_EPOCH == _STEPS_PER_EPOCH - 1
-    keep = len(batch.labels) // 2 + 1 if last else len(batch.labels)
+    keep = len(batch.labels) // (2 if number % 4 == 3 else 1)  # every fourth: the last of a short epoch
     return replace(batch, images=batch.images[:keep], labels=batch.labels[:keep])
 
 

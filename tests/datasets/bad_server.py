@@ -7,6 +7,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,9 +28,6 @@ class Handler(BaseHTTPRequestHandler):
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         start = int(asked[1]) if asked else 0
         self.server.requests.append((name, start))
-        if name not in self.server.files:
-            self.send_error(404)
-            return
         faults = self.server.faults.get(name, [])
         fault = faults.pop(0) if faults else cut()
         fault(self, self.server.files[name], 0 if name in self.server.rangeless else start)
@@ -52,12 +50,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(416, Content_Length=0)
 
     def send(self, data: bytes) -> None:
-        """Send bytes of the body; counted, and no matter if nobody listens any more."""
-        try:
+        """Send and count bytes of the body, whether or not anybody still listens."""
+        with suppress(OSError):
             self.wfile.write(data)
             self.server.sent += len(data)
-        except OSError:
-            pass
 
     def log_message(self, *words: object) -> None:
         """Print nothing."""
@@ -94,12 +90,12 @@ def trickle(handler: Handler, data: bytes, start: int) -> None:
             return
 
 
-def without_length(count: int) -> Fault:
+def without_length(count: int, times: int = 1) -> Fault:
     """Announce no length, and close the connection after ``count`` bytes as if that were all."""
 
     def fault(handler: Handler, data: bytes, start: int) -> None:
         handler.answer(200)
-        handler.send(data[:count])
+        handler.send((data * times)[:count])
 
     return fault
 
@@ -140,22 +136,13 @@ def server() -> Iterator[BadServer]:
 
 def write_registry(path: Path, server: BadServer, **changes: str) -> Path:
     """Write a registry of dataset ``d`` with every file of ``server``; ``changes`` replace columns."""
-    rows = [
-        {
-            "dataset": "d",
-            "file": name,
-            "url": f"{server.url}/first/{name}",
-            "mirrors": "",
-            "bytes": len(data),
-            "hash": f"md5:{hashlib.md5(data).hexdigest()}",
-            "licence": "CC0",
-            "citation": "nobody",
-        }
-        | changes
-        for name, data in server.files.items()
-    ]
+    common = {"dataset": "d", "mirrors": "", "licence": "CC0", "citation": "nobody"}
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        columns = ["dataset", "file", "url", "mirrors", "bytes", "hash", "licence", "citation"]
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        for name, data in server.files.items():
+            place = {"file": name, "url": f"{server.url}/first/{name}"}
+            sums = {"bytes": len(data), "hash": f"md5:{hashlib.md5(data).hexdigest()}"}
+            writer.writerow(common | place | sums | changes)
     return path

@@ -36,32 +36,26 @@ OUTSIDE = "cxrbench-test-escaped.png"
         ([member(f"/tmp/{OUTSIDE}", IMAGE)], "has an absolute path"),
         ([member(f"C:\\{OUTSIDE}", IMAGE)], "has an absolute path"),
         ([member(f"images/../../{OUTSIDE}", IMAGE)], "leads out of its folder"),
-        ([member(f"images\\..\\..\\{OUTSIDE}", IMAGE)], "leads out of its folder"),
         ([member("images/..", IMAGE)], "leads out of its folder"),
         ([member("a.png", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "is a link to '/etc/passwd'"),
         ([member("a.png", type=tarfile.LNKTYPE, linkname="b.png")], "is a link to 'b.png'"),
         ([member("a.png", type=tarfile.SYMTYPE, linkname="\x1b]0;")], r"is a link to '\\x1b]0;'"),
         ([member("a.png", type=tarfile.CHRTYPE, devmajor=1, devminor=5)], "is a device"),
-        ([member("a.png", type=tarfile.FIFOTYPE)], "is a device or another special file"),
         ([member(f"images/{GOOD}", IMAGE), member(f"again/{GOOD}", IMAGE)], "was already read from"),
-        ([member(f"images/{GOOD}", IMAGE)] * 2, "was already read from"),
         ([member(f"images/{GOOD}", IMAGE), member(f"images/{GOOD.upper()}", IMAGE)], "was already read from"),
         ([member("images/holiday.png", IMAGE)], "holiday.png is not in NIH's label table"),
         ([member("\x1b[2J\nholiday.png", IMAGE)], r"\\x1b\[2J\\nholiday.png: image .* is not in"),
         ([member("images/b\u202egnp.exe.png", IMAGE)], r"b\\u202egnp.exe.png is not in"),
         ([member(f"images/{GOOD}", IMAGE[:-30])], "not a readable PNG"),
-        ([member(f"images/{GOOD}", IMAGE[:20])], "not a readable PNG"),
-        ([member(f"images/{GOOD}", b"")], "not a readable PNG"),
         ([member("images/readme.txt", b"hello")], "its tarballs hold no PNG"),
     ],
 )
-@pytest.mark.parametrize("suffix", [".tar.gz", ".tar"])
-def test_a_hostile_tarball_is_named_and_writes_nothing(members, message, suffix, tmp_path: Path) -> None:
-    write_tar(tmp_path / f"raw/images_001{suffix}", tar(members))
+def test_a_hostile_tarball_is_named_and_writes_nothing(members, message, tmp_path: Path) -> None:
+    write_tar(tmp_path / "raw/images_001.tar", tar(members))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=message) as error:
         pack("d", source(tmp_path / "raw"), tmp_path / "packed")
-    assert f"images_001{suffix}" in str(error.value) or "hold no PNG" in message
+    assert "images_001.tar" in str(error.value) or "hold no PNG" in message
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "packed", *before]
     assert "\x1b" not in str(error.value) and "\u202e" not in str(error.value)
     assert not Path("/tmp", OUTSIDE).exists()
@@ -71,37 +65,27 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def whole_png(width: int, height: int, depth: int, kind: int, *chunks: bytes, interlaced: int = 0) -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, interlaced))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + chunk(b"IEND", b"")
-
-
 def bomb(side: int) -> bytes:
     """A PNG of ``side`` x ``side`` zeros, compressed a thousandfold, with right checksums."""
     squeeze = zlib.compressobj(9, wbits=-15)
     row = squeeze.compress(bytes(side + 1)) + squeeze.flush(zlib.Z_FULL_FLUSH)  # may follow itself
     checksum = struct.pack(">HH", side * (side + 1) % 65521, 1)  # Adler-32 of so many zeros
     data = b"\x78\xda" + row * side + squeeze.flush() + checksum
-    return whole_png(side, side, 8, 0, chunk(b"IDAT", data))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 @pytest.mark.fault("an image of 3.6 GB is packed", "refused by its header")
-@pytest.mark.parametrize(("side", "loose"), [(9_000, True), (60_000, False)])
-def test_a_bomb_of_a_png_is_not_decoded(side: int, loose: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("side", "message"), [(9_000, "too many for"), (60_000, "decompression bomb")])
+def test_a_bomb_of_a_png_is_not_decoded(side: int, message: str, tmp_path: Path) -> None:
     """9,000 a side is below Pillow's own limit, 60,000 would take 3.6 GB."""
     with Image.open(io.BytesIO(bomb(300))) as small:
         assert not np.asarray(small).any(), "the bomb is a real PNG"
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    if loose:
-        (raw / GOOD).write_bytes(bomb(side))
-    else:
-        write_tar(raw / "images_001.tar", tar([member(f"images/{GOOD}", bomb(side))]))
+    write_tar(tmp_path / "raw/images_001.tar", tar([member(f"images/{GOOD}", bomb(side))]))
     out = tmp_path / "packed/d/manifest.json"
-    done = cxrbench("data", "pack", "d", "--study", study(tmp_path, raw), "--out", out)
+    done = cxrbench("data", "pack", "d", "--study", study(tmp_path, tmp_path / "raw"), "--out", out)
     assert done.returncode == 1 and GOOD in done.stderr and "Traceback" not in done.stderr
-    assert "too many for a radiograph" in done.stderr or "decompression bomb" in done.stderr
-    assert not out.exists()
+    assert message in done.stderr and not out.exists()
 
 
 def zipped(*pieces: bytes | int) -> bytes:
@@ -124,11 +108,10 @@ WHOLE = header(f"images/{GOOD}", len(IMAGE)) + IMAGE + bytes(-len(IMAGE) % 512)
 GIB = 1 << 30
 MEMBERS = [part for k in range(40) for part in (header(f"{k}.txt", 32 << 20), 32)]
 BOMBS = {
-    "long name": ([header("././@LongLink", 3 * GIB, type=b"L"), 3 << 10], "headers or padding"),
-    "long link": ([header("././@LongLink", 3 * GIB, type=b"K"), 3 << 10], "headers or padding"),
-    "pax header": ([header("pax", 3 * GIB, type=b"x"), 3 << 10], "headers or padding"),
-    "pax after an image": ([WHOLE, header("pax", 3 * GIB, type=b"x"), 3 << 10], "headers or padding"),
-    "global pax header": ([header("pax", 3 * GIB, type=b"g"), 3 << 10], "headers or padding"),
+    **{
+        f"header {kind!r}": ([WHOLE, header("x", 3 * GIB, type=kind), 3 << 10], "headers or padding")
+        for kind in (b"L", b"K", b"x", b"g")  # long name, long link, pax, global pax
+    },
     "zeros": ([8 << 10], "headers or padding"),
     "zeros after an image": ([WHOLE, 8 << 10], "headers or padding"),
     "members of zeros": (MEMBERS, "unpacks to over 100 times its size"),
@@ -196,31 +179,27 @@ def test_a_mutated_png_is_a_message_or_an_image(draw: st.DataObject) -> None:
         assert "here.png" in str(error)
 
 
-DAMAGE = {
-    "cut in half": lambda data: data[: len(data) // 2],
-    "cut at a member": lambda data: data[:1024],
-    "bad header": lambda data: data[:1024] + bytes([data[1024] ^ 255]) + data[1025:],
-}
+def squeezed(data: bytes) -> bytes:
+    return gzip.compress(data, 1)
 
 
 @pytest.mark.fault("a tarball is cut short or a header is damaged", "a message, not a shorter data set")
-@pytest.mark.parametrize("suffix", [".tar.gz", ".tar"])
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_tarball_that_stops_early_is_not_taken_for_a_short_one(damage, suffix, tmp_path: Path) -> None:
-    """tarfile itself ends at a damaged header, and at the end of a cut file, without a word."""
-    data = tar([member(name, IMAGE) for name in names(50)])
-    path = write_tar(tmp_path / f"images_001{suffix}", DAMAGE[damage](data))
-    with pytest.raises(UserError, match=r"images_001.* damaged tarball"):
-        list(read_images([path]))
-
-
 @pytest.mark.parametrize(
-    "damage", [DAMAGE["cut in half"], lambda data: data[:-6], lambda data: data[:-6] + bytes(6)]
+    "damage",
+    [
+        pytest.param(lambda data: data[: len(data) // 2], id="cut in half"),
+        pytest.param(lambda data: data[:1024], id="cut at a member"),
+        pytest.param(lambda data: data[:1024] + bytes([data[1024] ^ 255]) + data[1025:], id="bad header"),
+        pytest.param(lambda data: squeezed(data[:1024]), id="cut, then zipped"),
+        pytest.param(lambda data: squeezed(data)[:-20], id="zipped, then cut"),
+        pytest.param(lambda data: squeezed(data)[:-6] + bytes(6), id="wrong checksum"),
+    ],
 )
-def test_gzips_own_checksum_is_compared(damage, tmp_path: Path) -> None:
-    path = tmp_path / "images_001.tar.gz"
-    path.write_bytes(damage(gzip.compress(tar([member(name, IMAGE) for name in names(50)]))))
-    with pytest.raises(UserError, match=r"images_001.tar.gz: damaged tarball"):
+def test_a_tarball_that_stops_early_is_not_taken_for_a_short_one(damage, tmp_path: Path) -> None:
+    """tarfile itself ends at a damaged header, and at the end of a cut file, without a word."""
+    path = tmp_path / "images_001.tar.gz"  # recognised by its bytes
+    path.write_bytes(damage(tar([member(name, IMAGE) for name in names(50)])))
+    with pytest.raises(UserError, match=r"images_001.* damaged tarball"):
         list(read_images([path]))
 
 
@@ -234,35 +213,26 @@ def test_zipped_parts_in_any_case_may_follow_each_other_and_zeros_the_last(tmp_p
     assert read_packed(tmp_path / "packed/d").index["image"].tolist() == some
 
 
-ADAM7 = ((0, 8, 0, 8), (0, 8, 4, 8), (4, 8, 0, 4), (0, 4, 2, 4), (2, 4, 0, 2), (0, 2, 1, 2), (1, 2, 0, 1))
-PALETTE = chunk(b"PLTE", bytes(np.repeat(np.arange(255, -1, -1, dtype=np.uint8), 3)))
-RAMP = np.tile(np.arange(32) * 8, (32, 1))
-CLEAR = np.zeros((32, 32))
+RAMP = np.tile(np.arange(32) * 8, (32, 1)).astype(np.uint8)
+GREY, CLEAR = Image.fromarray(RAMP), Image.new("L", (32, 32))
+INVERSE = Image.fromarray(255 - RAMP)
+INVERSE.putpalette([255 - value for value in range(256) for _ in range(3)])
 
 
 @pytest.mark.parametrize(
-    ("mode", "channels", "kind", "depth", "interlaced"),
+    ("mode", "image"),
     [
-        pytest.param("L", [RAMP], 0, 8, 0, id="8-bit"),
-        pytest.param("I;16", [RAMP * 257], 0, 16, 0, id="16-bit"),
-        pytest.param("P", [255 - RAMP], 3, 8, 0, id="palette"),
-        pytest.param("RGB", [RAMP] * 3, 2, 8, 0, id="colour"),
-        pytest.param("LA", [RAMP, CLEAR], 4, 8, 0, id="grey with alpha"),
-        pytest.param("RGBA", [RAMP, RAMP, RAMP, CLEAR], 6, 8, 0, id="RGBA"),
-        pytest.param("RGBA", [RAMP * 257] * 3 + [CLEAR], 6, 16, 0, id="RGBA 16-bit"),
-        pytest.param("L", [RAMP], 0, 8, 1, id="interlaced"),
+        ("L", GREY),
+        ("I;16", Image.fromarray(RAMP.astype(np.uint16) * 257)),
+        ("P", INVERSE),
+        ("RGB", GREY.convert("RGB")),
+        ("LA", Image.merge("LA", [GREY, CLEAR])),
+        ("RGBA", Image.merge("RGBA", [GREY, GREY, GREY, CLEAR])),
     ],
 )
-def test_deep_palette_and_transparent_images_are_read_right(mode, channels, kind, depth, interlaced) -> None:
-    """16-bit grey is scaled and not clipped; palettes are looked up; transparency does not darken.
-
-    Written here byte by byte: what Pillow reads is not judged by what Pillow writes.
-    """
-    samples = np.stack(channels, axis=2).astype(f">u{depth // 8}")
-    passes = [samples[y::dy, x::dx] for y, dy, x, dx in ADAM7] if interlaced else [samples]
-    rows = b"".join(b"\0" + row.tobytes() for some in passes for row in some)
-    chunks = ([PALETTE] if kind == 3 else []) + [chunk(b"IDAT", zlib.compress(rows))]
-    data = whole_png(32, 32, depth, kind, *chunks, interlaced=interlaced)
-    pixels, *described = decode(Found(GOOD, GOOD, data), 32)
+def test_deep_palette_and_transparent_images_are_read_right(mode: str, image: Image.Image) -> None:
+    """16-bit grey is scaled and not clipped; palettes are looked up; transparency does not darken."""
+    image.save(data := io.BytesIO(), "PNG")
+    pixels, *described = decode(Found(GOOD, GOOD, data.getvalue()), 32)
     assert np.abs(pixels.astype(int) - RAMP).max() <= 1
     assert described == [mode, "32x32"]

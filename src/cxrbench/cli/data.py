@@ -43,11 +43,11 @@ def data_download(
     registry: RegistryOption = REGISTRY,
 ) -> None:
     """Fetch a dataset's files, several at once; after a break or a kill, the same command continues."""
-    from cxrbench.datasets.download import Patience, download
+    from cxrbench.datasets.download import Options, download
     from cxrbench.datasets.registry import read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
-    before = download(files, place, tuple(mirror or ()), jobs, Patience(retries, timeout, wait))
+    before = download(files, place, Options(jobs, tuple(mirror or ()), retries, timeout, wait))
     there = sum(state.state == "present" for state in before)
     say(f"{name}: {len(files)} files in {place}, {there} of them were there before")
 
@@ -67,13 +67,14 @@ def data_verify(
     as_json: JsonOption = False,
 ) -> None:
     """List each file as present, missing or damaged, by size and hash; fails unless all are present."""
-    from cxrbench.datasets.download import Patience, download, inspect
-    from cxrbench.datasets.registry import read_files
+    from cxrbench.datasets.download import Options, download
+    from cxrbench.datasets.registry import inspect, read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
     states = inspect(files, place, jobs)
     if mend and (broken := [state.file for state in states if state.state != "present"]):
-        download(broken, place, tuple(mirror or ()), jobs, Patience(retries, timeout, wait), mend=True)
+        options = Options(jobs, tuple(mirror or ()), retries, timeout, wait)
+        download(broken, place, options, mend=True)
         states = inspect(files, place, jobs)
     _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
     if any(state.state != "present" for state in states):
@@ -131,7 +132,7 @@ def data_pack(
 @app.command("sheet")
 def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
     """Draw a contact sheet of phantoms: what the embedded dataset looks like."""
-    from cxrbench.datasets.phantom import contact_sheet
+    from cxrbench.datasets.pictures import contact_sheet
 
     contact_sheet(out)
     say(f"wrote {out}")
@@ -140,9 +141,9 @@ def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
 @app.command("resizing")
 def data_resizing(out: Path = Path("docs/resize-nodule.png")) -> None:
     """Draw what each filter makes of a nodule; the numbers are in data/README.md."""
-    from cxrbench.datasets.resizing import picture
+    from cxrbench.datasets.pictures import nodule_sheet
 
-    picture(out)
+    nodule_sheet(out)
     say(f"wrote {out}")
 
 

@@ -7,6 +7,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from cxrbench.study.errors import UserError, printable
 
 RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
 FILTER = Image.Resampling.BILINEAR
-_CHUNK_BYTES, _CHUNK_FILES = 256 << 10, 32  # of files decoded by a thread at a time, at most
+_CHUNK = 8  # files that a thread decodes at a time
 _AHEAD = 4  # chunks in flight per worker: this bounds memory
 _MOST_PIXELS = 64 << 20  # of an image; NIH's originals have up to 12 million
 _UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
@@ -44,6 +45,7 @@ class Images(Source):
         The bytes do not depend on the number of workers. Raises UserError naming the file.
         """
         self._formats: list[tuple[str, str]] = []  # mode and size of each image, in no order
+        self._known = frozenset(read_nih_table()["image"])
         waiting: deque[Future[tuple[list[str], np.ndarray]]] = deque()
         # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
         with ThreadPoolExecutor(max_workers=self.workers) as pool:
@@ -73,22 +75,17 @@ class Images(Source):
             )
         if not (paths := found_in(folder)):
             raise UserError(f"{folder}: no PNG file and no tarball below it; put NIH's images there")
-        known, group, size = frozenset(read_nih_table()["image"]), [], 0
-        for found in read_images(paths, self.say):
-            if found.name not in known:
+        images = read_images(paths, self.say)
+        while group := list(islice(images, _CHUNK)):
+            yield group
+
+    def _decode_all(self, files: list[Found]) -> tuple[list[str], np.ndarray]:
+        for found in files:
+            if found.name not in self._known:
                 raise UserError(
                     f"{found.where}: image {printable(found.name)} is not in NIH's label table; "
                     "move files that are not NIH's out of the folder"
                 )
-            group.append(found)
-            size += len(found.data)
-            if len(group) == _CHUNK_FILES or size >= _CHUNK_BYTES:
-                yield group
-                group, size = [], 0
-        if group:
-            yield group
-
-    def _decode_all(self, files: list[Found]) -> tuple[list[str], np.ndarray]:
         decoded = [decode(found, self.config.pixels) for found in files]
         self._formats += [(mode, size) for _, mode, size in decoded]
         return [found.name for found in files], np.stack([pixels for pixels, _, _ in decoded])

@@ -25,7 +25,7 @@ from cxrbench.datasets.sources import Source
 from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
+from cxrbench.study.files import DISK_FULL, locked, sha256_file, sha256_json, write_json, written_aside
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images
@@ -52,30 +52,24 @@ def pack(
     hidden folder and renamed when it is complete; a failed run removes that folder, and what a killed run
     left is removed by the next.
     """
-    from filelock import FileLock, Timeout  # imported here: rebuilding the paper does without it
-
     root.mkdir(parents=True, exist_ok=True)
     if (root / name).is_symlink():
         raise UserError(f"{root / name}: is a link, which packing would replace; link {root} itself instead")
-    aside, lock = root / f".{name}.part", FileLock(root / f".{name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(f"{name}: another process is packing it; wait for that one, or stop it") from None
-    try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        manifest = _write(aside, name, config, _source(config)(config, workers, say), say)
-        _put_in_place(aside, root / name)
-        return manifest
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        raise UserError(f"{root / name}: the disk is full; free some space on {root} and run again") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
+    aside, busy = root / f".{name}.part", f"{name}: another process is packing it"
+    with locked(root / f".{name}.lock", f"{busy}; wait for that one, or stop it"):
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            manifest = _write(aside, name, config, _source(config)(config, workers, say), say)
+            _put_in_place(aside, root / name)
+            return manifest
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            full = f"{root / name}: the disk is full; free some space on {root} and run again"
+            raise UserError(full) from None
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _put_in_place(folder: Path, target: Path) -> None:

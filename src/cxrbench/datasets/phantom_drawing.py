@@ -1,16 +1,15 @@
 """Drawing of a phantom: a radiograph-like frontal chest image of a row of NIH's table.
 
-The patient decides the lungs and the habitus, the image position, exposure and noise, and each finding is
-drawn from its own random stream: leaving a finding out changes nothing else. Every finding has a random
-severity ``s`` (0 hardly visible to 1 plain), place and side, so that none is recognised by its side alone.
+Each finding is drawn from its own random stream: leaving it out changes nothing else. Its severity ``s``
+(0 hardly visible to 1 plain), place and side are random, so that none is recognised by its side alone.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.phantom_scene import Build, Rng, Scene, length, line, ramp, sample, stream, wave
@@ -22,22 +21,17 @@ HEART_RIGHT = (0.03, 0.12, 0.17, 0.24, 0.275, 0.265, 0.22, 0.13, 0.08)
 TRUNK_HEIGHTS = (-0.6, -0.26, -0.17, -0.07, 0.02, 0.12, 0.3, 0.55, 0.8, 1.1, 1.5)
 
 
-def draw_rows(rows: pd.DataFrame, pixels: int, seed: int) -> np.ndarray:
-    """Draw a phantom per row, (rows, pixels, pixels) uint8."""
-    return np.stack([_draw(row, pixels, seed) for row in rows.to_dict("records")])
-
-
-def _draw(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
+def draw_row(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
+    """Draw the phantom of a row of NIH's table, (pixels, pixels) uint8."""
     rng, ap = stream(seed, row["image"]), row["view"] == "AP"
     build = Build(row, seed, rng, ap)
     streams = {name: stream(seed, row["image"], name) for name in FINDINGS if row[name]}
     drawn = [(name, own, 0.05 + 0.95 * own.random() ** 0.9) for name, own in streams.items()]
-    for name, own, s in drawn:
-        _reshape(build, name, own, s)
+    for finding in drawn:
+        _reshape(build, *finding)
     scene = Scene(build, pixels, rng, ap)
-    for name, own, s in drawn:
-        for draw in (_patches, _shadows, _pleura):
-            draw(scene, name, own, s)
+    for finding, draw in product(drawn, (_patches, _shadows, _pleura)):
+        draw(scene, *finding)
     return _film(_body(scene), scene)
 
 
@@ -50,9 +44,8 @@ def _body(scene: Scene) -> np.ndarray:
     light -= hollow * air * (1 - 0.72 * heart) * (1 - 0.85 * centre)
     light += (0.07 * heart + 0.09 * centre) * (1 - 0.5 * ramp(scene.v - 0.9, 0.3))
     light += _vessels(scene) * air * (1 - 0.7 * heart)
-    light += _bones(scene) * inside
-    light += _below(scene) * inside
-    light += scene.extra * inside
+    for part in (_bones(scene), _below(scene), scene.extra):
+        light += part * inside
     if scene.ap or scene.rng.random() < 0.08:
         light += _lines(scene)
     return light
@@ -64,8 +57,7 @@ def _trunk(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     widths = (0.40, 0.43, 0.62, 1.15, 1.42, 1.55, 1.40, chest + 0.07, chest, chest + 0.04, chest + 0.12)
     half = np.interp(v[:, :1], TRUNK_HEIGHTS, widths).astype("f4")  # rotation is small: one width per row
     inside = ramp(half - a, 0.10)
-    light = 0.22 + 0.04 * scene.build.fat + 0.36 * np.sqrt(np.maximum(1 - np.square(a / half), 0))
-    light *= inside
+    light = inside * (0.22 + 0.04 * scene.build.fat + 0.36 * np.sqrt(np.maximum(1 - np.square(a / half), 0)))
     if scene.build.arms:
         lean = 1.42 + 0.16 * v
         arm = ramp(0.25 - np.abs(a - lean), 0.12) * ramp(v - 0.12, 0.2)
@@ -81,11 +73,10 @@ def _mediastinum(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     wide = 0.15 + 0.05 * np.clip(0.5 - v, 0, 0.5) + 0.08 * ramp(v - 0.36, 0.3)
     knob = scene.disc((build.shift + 0.17, 0.24 * build.lungs.height), 0.13 * build.heart**0.5)
     centre = np.maximum(ramp(wide - np.abs(u), 0.09), knob * 0.8)
-    scale = (build.stretch[0] + build.stretch[1]) / 2
+    scale, soft = sum(build.stretch) / 2, 0.06 + 1.5 / scene.pixels
     size = np.interp(v[:, :1], (0.35, 0.65), (1, build.heart))
     borders = (np.interp(v[:, :1] / scale, HEART_HEIGHTS, x) * size for x in (HEART_RIGHT, HEART_LEFT))
     right, left = (border.astype("f4") for border in borders)
-    soft = 0.06 + 1.5 / scene.pixels
     return centre, ramp(u + right, soft) * ramp(left - u, soft) * ramp(1.02 * scale - v, 0.1)
 
 
@@ -116,12 +107,10 @@ def _bones(scene: Scene) -> np.ndarray:
     course = v - scene.build.clavicle + 0.17 * a - 0.27 * a * (1 - a) * (1 - 0.6 * a)
     bone = ramp(0.024 - np.abs(course), 0.025) + line(np.abs(course) - 0.022, 0.012)
     light += 0.065 * bone * ramp(1.15 - a, 0.1) * ramp(a - 0.12, 0.06)
-    disc = 0.75 + 0.25 * wave(v[:, :1] * (1 / 0.085))
-    light += 0.07 * ramp(0.11 - a, 0.06) * disc
+    light += 0.07 * ramp(0.11 - a, 0.06) * (0.75 + 0.25 * wave(v[:, :1] * (1 / 0.085)))  # spine
     light -= 0.10 * ramp(0.055 - a, 0.05) * ramp(0.33 - v, 0.08)  # trachea
     light += 0.06 * ramp(0.15 - length(a - 1.3, scene.y - 0.2), 0.10)  # shoulder
-    blade = length(a - 1.42, (scene.y - 0.5) * 0.8)
-    return light + 0.05 * ramp(0.48 - blade, 0.06) * ramp(0.62 - v, 0.4)
+    return light + 0.05 * ramp(0.48 - length(a - 1.42, (scene.y - 0.5) * 0.8), 0.06) * ramp(0.62 - v, 0.4)
 
 
 def _below(scene: Scene) -> np.ndarray:
@@ -158,8 +147,7 @@ def _film(light: np.ndarray, scene: Scene) -> np.ndarray:
     rng, n = scene.rng, scene.pixels
     light += (0.035 if scene.ap else 0.02) * scene.cut("clouds", rng)
     light += 0.010 * scene.cut("wisps", rng)
-    contrast, lift = rng.uniform(0.95, 1.25), rng.uniform(-0.05, 0.06)
-    light = np.clip((light - 0.42) * contrast + (0.45 + lift), 0, None)
+    light = np.clip((light - 0.42) * rng.uniform(0.95, 1.25) + (0.45 + rng.uniform(-0.05, 0.06)), 0, None)
     light *= 1.03 - 0.05 * light  # shoulder of the film's curve
     light += scene.cut("grain", rng) * (0.012 * (1.4 if scene.ap else 1.0))
     axis = np.linspace(-1, 1, n, dtype="f4")
@@ -255,7 +243,7 @@ def _shadows(scene: Scene, finding: str, rng: Rng, s: float) -> None:
             else:
                 u, y = scene.spot(side, 0.15, 0.5)
                 beside = 0.08 + rng.uniform(0.35, 0.6) * (scene.y - y) - (scene.u - u) * sign
-                wedge = ramp(beside, 0.1) * ramp(scene.y - y, 0.2) * scene.side(side)
+                wedge = ramp(beside, 0.1) * ramp(scene.y - y, 0.2) * scene.sides[side]
                 scene.opacity += wedge * (0.25 + 0.6 * s)
 
 
@@ -276,12 +264,12 @@ def _pleura(scene: Scene, finding: str, rng: Rng, s: float) -> None:
                 bottom = float(lungs.bottom[side]) * scene.build.stretch[side]
                 rise = (0.25 + 0.2 * s) * np.square(np.clip(scene.across, 0, 1.1) - 0.35)
                 level = (bottom - 0.12 - depth * lungs.height * 0.5) - rise
-                fluid = ramp(scene.y - level, 0.14) * scene.side(side)
+                fluid = ramp(scene.y - level, 0.14) * scene.sides[side]
                 scene.opacity += fluid * (0.8 + 0.3 * s)
                 scene.vessels *= 1 - fluid
         case "Pneumothorax":  # a black, empty crescent beside a collapsed lung, with a thin white line
             side = int(rng.integers(2))
-            here, down = scene.side(side), scene.y - float(lungs.top[side])
+            here, down = scene.sides[side], scene.y - float(lungs.top[side])
             fade = np.clip(1 - down / ((0.45 + 0.55 * s) * lungs.height), 0, 1)
             border = (0.06 + 0.32 * s) * fade * np.clip(scene.across * 2.2 - 0.35, 0, 1)
             gap, near = scene.depth - border, here * (border > 0.03)
@@ -295,6 +283,6 @@ def _pleura(scene: Scene, finding: str, rng: Rng, s: float) -> None:
                 middle = scene.spot(side, 1.0, rng.uniform(0.25, 0.75))[1]
                 along = np.sqrt(np.maximum(1 - np.square((scene.y - middle) / rng.uniform(0.4, 0.8)), 0))
                 thick = (0.07 + 0.12 * s) * (1 + 0.4 * scene.cut("clouds", rng))
-                lateral = scene.side(side) * ramp(scene.across - 0.4, 0.2)
+                lateral = scene.sides[side] * ramp(scene.across - 0.4, 0.2)
                 rim = ramp(thick * along - scene.depth, 0.05) * (along > 0) * lateral
                 scene.opacity += rim * (0.6 + 0.4 * s)

@@ -1,8 +1,7 @@
-"""What a phantom is drawn on: real lungs, textures, a patient's build and the scene that holds them.
+"""What a phantom is drawn on: real lungs, textures, a patient's build and the scene.
 
-Body coordinates: u runs to the right of the picture in half-widths of the lungs, 0 on the midline; y runs
-down in the same unit, 0 at the top of the lungs and `Lungs.height` at their bottom. Side 0 is the left of
-the picture (the patient's right). Brightness is 0 (air outside the patient) to 1 (bone, metal).
+Body coordinates: u runs to the right in half-widths of the lungs, 0 on the midline; y runs down in the same
+unit, 0 at the top of the lungs. Side 0 is the left of the picture. Brightness is 0 (air) to 1 (bone, metal).
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _PAD = 200  # pixels around a mask, more than the distance map reaches
 
 
 def stream(*parts: object) -> Rng:
-    """Return a random stream that depends on these words only, on every machine."""
+    """Return a random stream that depends on these words only."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+    return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 class Lungs(NamedTuple):
     """A real mask in body coordinates."""
 
-    distance: np.ndarray  # signed distance to the lungs' border, positive inside, float32
+    distance: np.ndarray  # signed, to the lungs' border, positive inside, float32
     height: float
-    top: np.ndarray  # (2,) y of each lung's highest and lowest point
-    bottom: np.ndarray
-    inner: np.ndarray  # (2, _LEVELS) |u| of the borders, from top to bottom of each lung
+    top: np.ndarray  # (2,) y of each lung's highest point
+    bottom: np.ndarray  # and lowest
+    inner: np.ndarray  # (2, _LEVELS) |u| of the inner border, from top to bottom of each lung
     outer: np.ndarray
 
 
@@ -75,20 +74,19 @@ def _lungs(content: bytes) -> Lungs | None:
     cut = top == 0 or bottom == 127  # by the picture's edge
     if cut or height / unit < 1.3 or abs(rows0.start - rows1.start) >= 0.15 * height:
         return None
-    columns = _grid((columns0.stop - 1 + columns1.start) / 2, unit, _LEFT, 2 * _LEFT)
-    rows = _grid(top, unit, _ABOVE, 2 * _ABOVE + height / unit)
-    inside = [np.pad(parts == 1 + label, _PAD)[np.ix_(rows, columns)] for label in (left, right)]
+
+    def grid(origin: float, before: float, extent: float) -> np.ndarray:
+        places = origin + unit * (np.arange(round(extent / _STEP)) * _STEP - before)
+        return places.round().astype(int) + _PAD
+
+    columns = grid((columns0.stop - 1 + columns1.start) / 2, _LEFT, 2 * _LEFT)
+    grids = np.ix_(grid(top, _ABOVE, 2 * _ABOVE + height / unit), columns)
+    inside = [np.pad(parts == 1 + label, _PAD)[grids] for label in (left, right)]
     both = inside[0] | inside[1]
     distance = ndimage.distance_transform_edt(both) - ndimage.distance_transform_edt(~both)
     smooth = ndimage.gaussian_filter(distance.astype("f4") * _STEP, 1.0)
     borders = (np.array(table, "f4") for table in zip(*map(_borders, inside), strict=True))
     return Lungs(smooth, float(height / unit), *borders)
-
-
-def _grid(origin: float, unit: float, before: float, extent: float) -> np.ndarray:
-    """Padded pixels of a mask along an axis of the distance map, which begins ``before`` the origin."""
-    places = origin + unit * (np.arange(round(extent / _STEP)) * _STEP - before)
-    return places.round().astype(int) + _PAD
 
 
 def _borders(side: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray]:
@@ -102,22 +100,16 @@ def _borders(side: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray]:
 
 @cache
 def textures(pixels: int) -> dict[str, np.ndarray]:
-    """Tiles of twice the picture's size, cut at random places; the same for every study.
-
-    Clouds are patches of an eighth of the picture, wisps of a thirtieth, both about -1 to 1. The net is fine
-    bright lines around holes, 0 to 1. Vessels are bright branches over (angle, distance from the hilum), 0 to
-    1. Grain is independent normal noise.
-    """
-    rng = np.random.default_rng(20170925)
-    size = 2 * pixels
+    """Return tiles of twice the picture's size, to be cut at random places; the same for every study."""
+    rng, size = np.random.default_rng(20170925), 2 * pixels
     clouds, wisps, folds = (_smooth(rng, size, s) for s in (pixels / 16, pixels / 45, max(1.0, pixels / 85)))
     branches = _smooth(rng, 1024, (7, 40)) + 0.6 * _smooth(rng, 1024, (3.5, 16))
     vessels = np.clip(1 - 2.0 * np.abs(branches), 0, 1)
     return {
-        "clouds": clouds,
-        "wisps": wisps,
-        "net": np.clip(1 - 2.2 * np.abs(folds), 0, 1).astype("f4"),
-        "vessels": (vessels * np.sqrt(vessels)).astype("f4"),
+        "clouds": clouds,  # patches of an eighth of the picture, about -1 to 1
+        "wisps": wisps,  # of a thirtieth
+        "net": np.clip(1 - 2.2 * np.abs(folds), 0, 1).astype("f4"),  # fine bright lines around holes
+        "vessels": (vessels * np.sqrt(vessels)).astype("f4"),  # branches over angle and depth
         "grain": rng.standard_normal((size, size), dtype="f4"),
     }
 
@@ -156,16 +148,15 @@ class Scene:
     """What findings and anatomy are drawn on; arrays are (pixels, pixels) float32."""
 
     def __init__(self, build: Build, pixels: int, rng: Rng, ap: bool) -> None:
-        # zoom: half-width of the lungs in widths of the picture
-        zoom = min(rng.uniform(0.33, 0.38) * (1.03 if ap else 1.0), 0.74 / build.lungs.height)
-        angle = rng.normal(0, 0.035 if ap else 0.015)
-        x0 = 0.5 + rng.normal(0, 0.015)
+        zoom = min(rng.uniform(0.33, 0.38) * (1.03 if ap else 1.0), 0.74 / build.lungs.height)  # per picture
+        angle, x0 = rng.normal(0, 0.035 if ap else 0.015), 0.5 + rng.normal(0, 0.015)
         y0 = 0.47 - zoom * build.lungs.height / 2 + rng.normal(0, 0.02)
         axis = (np.arange(pixels, dtype="f4") + 0.5) / (pixels * zoom)
         x, y = axis[None, :] - x0 / zoom, axis[:, None] - y0 / zoom
         c, s = math.cos(angle), math.sin(angle)
         self.build, self.pixels, self.rng, self.ap, self.textures = build, pixels, rng, ap, textures(pixels)
         self.u, self.y = x * c + y * s, y * c - x * s
+        self.sides = self.u < 0, self.u > 0
         self.v = self.y / build.lungs.height  # 0 at the top of the lungs to 1 at their bottom
         self.across = np.abs(self.u)  # 0 on the midline to 1 at the chest wall
         self.depth = self._depth()  # signed distance to the border of the lungs
@@ -194,10 +185,6 @@ class Scene:
         inner, outer = (np.interp(down * (_LEVELS - 1), levels, t[side]) for t in (lungs.inner, lungs.outer))
         y = lungs.top[side] + down * (lungs.bottom[side] - lungs.top[side])
         return float((2 * side - 1) * (inner + across * (outer - inner))), float(y) * self.build.stretch[side]
-
-    def side(self, side: int) -> np.ndarray:
-        """Return whether each pixel lies on this side of the midline."""
-        return self.u > 0 if side else self.u < 0
 
     def cut(self, name: str, rng: Rng) -> np.ndarray:
         """Return a random part of a texture, as large as the picture."""

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
-from typing import Annotated, ClassVar
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from cxrbench.study.errors import UserError, nearest
-from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows, shortened
+from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows
 
-
-def _file_name(name: str) -> str:
-    if PurePosixPath(name).name != name or name.startswith(".") or "\\" in name:
-        raise ValueError(f"'{shortened(name)}' is not a plain file name; give a name without a folder")
-    return name
-
-
-def _address(address: str) -> str:
-    if not address.startswith(("http://", "https://")) or not urlsplit(address).netloc:
-        raise ValueError(f"'{shortened(address)}' is not a web address; it starts with https://")
-    return address
-
-
-_Address = Annotated[str, AfterValidator(_address)]
+_Address = Annotated[str, matching(r"https?://[^/\s]\S*", "a web address such as https://example.org/a.gz")]
 
 
 class RemoteFile(Row):
@@ -35,7 +22,7 @@ class RemoteFile(Row):
     KEY: ClassVar = ("dataset", "file")
     ANY_CASE: ClassVar = True  # as file systems may have it
     dataset: Text
-    name: Annotated[Text, AfterValidator(_file_name)] = Field(alias="file")
+    name: Annotated[Text, matching(r"[^./\\][^/\\]*", "a file's name without a folder")] = Field(alias="file")
     url: _Address
     mirrors: Annotated[tuple[_Address, ...], BeforeValidator(str.split)]
     size: Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, OR_NONE] = Field(alias="bytes")
@@ -48,6 +35,49 @@ class RemoteFile(Row):
         algorithm = self.hash.partition(":")[0]
         with open(path, "rb") as file:
             return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+
+    def state_in(self, folder: Path) -> FileState:
+        """Return the state of the file in ``folder``, by size and hash."""
+        path, begun = folder / self.name, size_of(part_of(folder, self.name))
+        if not path.is_file():
+            return FileState(self, "missing", f"{begun:,} bytes of it are fetched" if begun else "")
+        if self.size not in (None, size := size_of(path)):
+            return FileState(self, "damaged", f"{size:,} bytes instead of {self.size:,}")
+        if (found := self.hash_of(path)) != self.hash:
+            return FileState(self, "damaged", f"{found} instead of {self.hash}")
+        return FileState(self, "present")
+
+
+class FileState(NamedTuple):
+    """The state of a registry file in a folder, and the reason for it."""
+
+    file: RemoteFile
+    state: Literal["present", "missing", "damaged"]
+    why: str = ""
+
+
+def inspect(files: list[RemoteFile], folder: Path, jobs: int) -> list[FileState]:
+    """Return each file's state, in order, ``jobs`` at a time; reads everything that is there."""
+    from tqdm import tqdm  # imported here: the paper reads the registry without it
+
+    sizes = [size_of(folder / file.name) for file in files]
+    bar = tqdm(desc="checking", total=sum(sizes), unit="B", unit_scale=True, disable=None, leave=False)
+    states = []
+    with bar, ThreadPoolExecutor(jobs) as pool:
+        for state, size in zip(pool.map(lambda file: file.state_in(folder), files), sizes, strict=True):
+            states.append(state)
+            bar.update(size)
+    return states
+
+
+def part_of(folder: Path, name: str) -> Path:
+    """Return where the bytes of file ``name`` are collected."""
+    return folder / f".{name}.part"
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none."""
+    return path.stat().st_size if path.is_file() else 0
 
 
 def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[RemoteFile]:

@@ -11,8 +11,8 @@ from cxrbench.analysis.label_noise import EXACT, NONE, label_noise
 from cxrbench.analysis.splits import splits
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.pictures import contrast_table
 from cxrbench.datasets.registry import read_files
-from cxrbench.datasets.resizing import contrast_table
 from cxrbench.datasets.split import PUBLISHED
 from cxrbench.paper import fmt
 from cxrbench.paper.blocks import renew

@@ -26,9 +26,9 @@ from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.phantom import VIEWS, examples
+from cxrbench.datasets.pictures import VIEWS, examples
 from cxrbench.evidence.machine import GROUP
-from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.fmt import words
 from cxrbench.paper.items import Item, figures
@@ -195,7 +195,7 @@ def roc_per_label(read: Results) -> Figure:
         return no_evidence("No cell has run.")
     beside = len(networks) <= 4  # the legend, where the last panel would be
     height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
-    findings = read.findings(networks["dataset"].iloc[0])
+    findings = findings_of(_predictions(read, networks["cell"].iloc[0]))
     rows = len(findings) // 5 + 1  # a panel each, and the last for the legend
     figure, panels = plt.subplots(rows, 5, figsize=(WIDTH, height * rows / 3), sharex=True, sharey=True)
     drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]

@@ -11,33 +11,18 @@ import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cxrbench.study.cells import PART, PLAIN, Cell, matches
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import sha256_json
-from cxrbench.study.platform_names import PLATFORMS
-from cxrbench.study.readers import Document, complaint, matching, shortened
+from cxrbench.study.platform_names import ENTRIES, PLATFORMS
+from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
 
-if TYPE_CHECKING:
-    Platform = str
-else:
-    Platform = Literal[PLATFORMS]
 # The schema does not list the names: a new platform changes no generated file.
-PlatformName = Annotated[
-    Platform,
-    WithJsonSchema({"type": "string", "description": "a name of study/platform_names.py"}),
-]
+PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 # What "compiler" was when recipes were recorded without it: they keep their hash.
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
@@ -61,6 +46,11 @@ Place = Annotated[
 ]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Count = Annotated[int, Field(gt=0, le=10**9)]
+
+
+def _of_platforms(field: str) -> dict[str, Any]:
+    """Return the platforms of which ``field`` is known, with its value."""
+    return {name: value for name, entry in ENTRIES.items() if (value := getattr(entry, field))}
 
 
 class Strict(BaseModel):
@@ -186,7 +176,7 @@ class Pricing(Strict):
     basis: PriceBasis = "on_demand"
     as_of: str | None = Field(None, description="ISO date: the newest price up to then; none: the newest")
     instances: dict[PlatformName, str] = Field(
-        default={"cpu": "c7a.large", "xla_cpu": "c7a.large", "cuda": "g5.xlarge"},
+        default_factory=lambda: _of_platforms("priced_as"),
         description="instance type a platform is priced as when the cell ran on another host (proxy)",
     )
 
@@ -201,10 +191,11 @@ class Cluster(Strict):
         {}, description="partition of a platform's jobs; none: the cluster's default"
     )
     gres: dict[PlatformName, str] = Field(
-        {"cuda": "gpu:{processes}"}, description="devices of a job, as Slurm's --gres wants them"
+        default_factory=lambda: _of_platforms("gres"),
+        description="devices of a job, as Slurm's --gres wants them",
     )
     memory_gib: dict[PlatformName, float] = Field(
-        {"cuda": 12, "neuron": 24, "torchneuron": 24},
+        default_factory=lambda: _of_platforms("memory_gib"),
         description="host memory of a job of which nothing is recorded; others: 8",
     )
     python: dict[PlatformName, str] = Field(

@@ -21,6 +21,9 @@ class Entry:
     sdk: str = ""  # a name in every record's host.sdk
     reports: tuple[str, ...] = ()  # keys of every record's platform
     compiles: bool | None = None  # whether training compiles graphs; none: verify does not look
+    priced_as: str = ""  # instance type, unless the study names another
+    gres: str = ""  # devices of a job, as Slurm's --gres wants them
+    memory_gib: int = 0  # host memory of a job of which nothing is recorded
 
     @property
     def accelerated(self) -> bool:
@@ -28,7 +31,7 @@ class Entry:
 
 
 ENTRIES: dict[str, Entry] = {
-    "cpu": Entry("cpu", "CpuPlatform", compiles=False),
+    "cpu": Entry("cpu", "CpuPlatform", compiles=False, priced_as="c7a.large"),
     "cuda": Entry(
         "cuda",
         "CudaPlatform",
@@ -36,6 +39,9 @@ ENTRIES: dict[str, Entry] = {
         found_by=("/proc/driver/nvidia/version", "there is no NVIDIA driver on this machine"),
         sdk="CUDA",
         compiles=False,
+        priced_as="g5.xlarge",
+        gres="gpu:{processes}",
+        memory_gib=12,
     ),
     "neuron": Entry(
         "neuron",
@@ -45,6 +51,7 @@ ENTRIES: dict[str, Entry] = {
         sdk="neuronx-cc",
         reports=("compiler_flags", "compile_cache"),
         compiles=True,
+        memory_gib=24,
     ),
     "torchneuron": Entry(
         "torchneuron",
@@ -54,6 +61,7 @@ ENTRIES: dict[str, Entry] = {
         sdk="torch-neuronx",
         reports=("compiler", "stochastic_rounding"),
         compiles=True,
+        memory_gib=24,
     ),
     "xla_cpu": Entry(
         "xla",
@@ -62,6 +70,7 @@ ENTRIES: dict[str, Entry] = {
         software="torch_xla",
         reports=("fallback_operators",),
         compiles=True,
+        priced_as="c7a.large",
     ),
 }
 PLATFORMS: tuple[str, ...] = tuple(ENTRIES)

@@ -1,4 +1,4 @@
-"""What a reduction does to a nodule: the filters side by side, as a table and as a picture.
+"""Pictures of the data card: phantoms, and what the filters of a reduction make of a nodule.
 
 At 64 px a nodule of one centimetre is 1.5 pixels wide. A filter that does not widen with the reduction (what
 OpenCV and torch call bilinear without antialiasing) looks at a few source pixels only: how large a nodule
@@ -8,17 +8,21 @@ a dark rim that no radiograph has. The antialiased triangle keeps a nodule's tot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih import FILTER
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import draw
 from cxrbench.study.files import written_aside
 
+VIEWS = ("PA", "AP")
 SOURCE, PIXELS = 1024, 64  # a side, as NIH publishes the images and as they are shown here
 DIAMETERS = (24, 12)  # pixels at 1024: a centimetre, and half of one, at about 0.4 mm per pixel
 FILTERS = {  # the kernel, and whether it widens with the reduction
@@ -81,19 +85,51 @@ def _measured(name: str, diameter: float) -> np.ndarray:
     return np.array(found).T
 
 
-def picture(path: Path) -> None:
+def nodule_sheet(path: Path) -> None:
     """Draw a nodule of a centimetre in a phantom lung after each filter (columns), at three positions."""
     table = read_nih_table()
-    healthy = table[(table.iloc[:, 5:].sum(axis=1) == 0) & (table["view"] == "PA")].iloc[:1]
-    lung = next(iter(draw(healthy, SOURCE, seed=0, workers=1)))[0].astype(np.float64)
-    tile, gap, caption, shifts = 180, 6, 18, (0.0, 0.5, 0.25)
-    sheet = Image.new("L", (len(FILTERS) * (tile + gap), caption + len(shifts) * (tile + gap)), 255)
+    healthy = table[(table[list(FINDINGS)].sum(axis=1) == 0) & (table["view"] == "PA")].iloc[:1]
+    lung = next(draw(healthy, SOURCE, seed=0, workers=1)).astype(np.float64)
+    tiles = []
+    for shift, captions in ((0.0, FILTERS), (0.5, ()), (0.25, ())):
+        for caption, name in zip_longest(captions, FILTERS, fillvalue=""):
+            part = _around_a_nodule(lung, name, shift).resize((180, 180), Image.Resampling.NEAREST)
+            tiles.append((caption, part))
+    _write_sheet(path, tiles, len(FILTERS), gap=6)
+
+
+def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np.ndarray]]:
+    """Return captioned phantoms (pixels, pixels) uint8 of random rows: ``each`` of every kind.
+
+    A kind is a finding alone, or PA or AP: that view without a finding.
+    """
+    table = read_nih_table()
+    alone = table[table[list(FINDINGS)].sum(axis=1) <= 1].sample(frac=1, random_state=0)
+    labels = alone[list(FINDINGS)]
+    shown = labels.idxmax(axis=1).where(labels.any(axis=1), alone["view"])
+    rows = pd.concat(alone[shown == kind].iloc[:each] for kind in kinds)
+    captions = [f"No Finding ({kind})" if kind in VIEWS else kind for kind in shown[rows.index]]
+    return list(zip(captions, draw(rows, pixels, 0, workers=1), strict=True))
+
+
+def contact_sheet(path: Path, pixels: int = 192) -> None:
+    """Draw four phantoms without a finding, PA and AP, and two of each finding alone."""
+    shown = examples((*VIEWS, *FINDINGS), 2, pixels)
+    few = 0xFC  # 64 greys: noise hardly compresses
+    tiles = [(caption, Image.fromarray(picture & few | picture >> 6)) for caption, picture in shown]
+    _write_sheet(path, tiles, 8)
+
+
+def _write_sheet(path: Path, tiles: list[tuple[str, Image.Image]], columns: int, gap: int = 0) -> None:
+    """Write a PNG of square pictures below their captions, row by row."""
+    side, caption = tiles[0][1].width, 18
+    rows = -(-len(tiles) // columns)
+    sheet = Image.new("L", (columns * (side + gap), rows * (side + caption)), 255)
     write = ImageDraw.Draw(sheet)
-    for column, name in enumerate(FILTERS):
-        write.text((column * (tile + gap) + 2, 2), name, fill=0)
-        for row, shift in enumerate(shifts):
-            part = _around_a_nodule(lung, name, shift).resize((tile, tile), Image.Resampling.NEAREST)
-            sheet.paste(part, (column * (tile + gap), caption + row * (tile + gap)))
+    for number, (text, tile) in enumerate(tiles):
+        x, y = number % columns * (side + gap), number // columns * (side + caption)
+        write.text((x + 4, y + 3), text, fill=0)
+        sheet.paste(tile, (x, y + caption))
     with written_aside(path) as aside:
         sheet.save(aside, format="PNG", optimize=True)
 
