@@ -1,4 +1,4 @@
-# The doors of the project. `make paper` and `make test` set up all they need.
+# The commands of the project. `make paper` and `make test` set up all they need.
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
 #   PYTHON=python3.11       another Python to make the environment with
 # What a user names reaches commands through the environment, quoted: no shell reads it as a program.

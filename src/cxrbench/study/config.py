@@ -68,7 +68,7 @@ class Augmentation(Strict):
 
 
 class Compiler(Strict):
-    """What Neuron's compiler is told besides the precision; its documented defaults of today, explicit."""
+    """Options of Neuron's compiler besides the precision: its documented defaults of today, explicit."""
 
     model_type: Literal["generic", "transformer", "unet-inference", "cnn-training"] = Field(
         "generic", description="cnn-training is in AWS's ResNet-50 sample and not documented"
