@@ -139,7 +139,7 @@ def samples_f1(skill: np.ndarray, cuts: np.ndarray) -> float:
 def _truths(found: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str], Ends]:
     """Return, by label and metric, the true values of the first network of each study and of the recipe,
     each (S,) or, where the label is empty, (S, L)."""
-    skills, cuts = (np.concatenate([getattr(one, name) for one in found]) for name in ("skills", "cuts"))
+    skills, cuts = (np.concatenate([getattr(part, name) for part in found]) for name in ("skills", "cuts"))
     hits = prevalence * ndtr(skills - cuts)
     called = hits + (1 - prevalence) * ndtr(-cuts)
     hits, called, f1 = (_typical(skills, part) for part in (hits, called, 2 * hits / (called + prevalence)))
@@ -147,7 +147,7 @@ def _truths(found: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str]
     mean_tuned = tuned / np.maximum(tuned.sum(axis=1, keepdims=True), 1)
     by_case = tuned * prevalence / np.maximum((tuned * prevalence).sum(axis=1, keepdims=True), 1e-12)
     ranked, brier = of_skill(skills, prevalence)
-    averaged = np.array([one.averaged for one in found])
+    averaged = np.array([part.averaged for part in found])
     mean_averaged = averaged / averaged.sum(axis=1, keepdims=True)
     first = slice(0, None, SEEDS)  # the first network of each study
 
@@ -189,11 +189,11 @@ def _typical(skills: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _typical_samples(found: list[_Study], tuned: np.ndarray) -> Ends:
     """Return the same of F1 over samples, linear in the skills and in which labels have a threshold."""
-    skills = np.array([one.skills for one in found])
+    skills = np.array([part.skills for part in found])
     terms = np.concatenate(
         [np.ones((*skills.shape[:2], 1)), np.repeat(tuned[:, None], SEEDS, 1), skills], axis=2
     )
-    values = np.concatenate([one.samples for one in found])
+    values = np.concatenate([part.samples for part in found])
     slopes = np.linalg.lstsq(terms.reshape(len(values), -1), values, rcond=None)[0]
     recipe = terms[:, 0].copy()
     recipe[:, -skills.shape[2] :] = skills.mean(axis=(0, 1))

@@ -164,8 +164,8 @@ def _values(cell: CellEstimate) -> dict[str, float]:
 
 def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
     """Return the recorded cells that differ from ``cell`` in their seed alone, itself included."""
-    alike = [one for one in find_cells(recorded) if replace(one, seed=cell.seed) == cell]
-    return [one for one in alike if (one.folder(recorded) / PREDICTIONS).exists()]
+    alike = [other for other in find_cells(recorded) if replace(other, seed=cell.seed) == cell]
+    return [other for other in alike if (other.folder(recorded) / PREDICTIONS).exists()]
 
 
 def _machine(record: Record) -> str:
@@ -203,8 +203,10 @@ def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
     if _busy(mine) or _busy(theirs):
         return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
     seeds = _seeds(Cell.parse(theirs.cell), recorded)
-    records = [check_evidence(one.folder(recorded), one) for one in seeds]
-    quiet = [one.timing for one in records if _machine(one) == _machine(theirs) and not _busy(one)]
+    records = [check_evidence(seed.folder(recorded), seed) for seed in seeds]
+    quiet = [
+        record.timing for record in records if _machine(record) == _machine(theirs) and not _busy(record)
+    ]
     speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
     if len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"

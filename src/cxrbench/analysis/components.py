@@ -72,7 +72,7 @@ def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> D
         seeds = [between_networks(a[seed], b[seed]) for seed in a]
         return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))])
     sides = [list(a.values()), list(b.values())]
-    value, influence = (one(sides[0]) - one(sides[1]) for one in (mean_value, mean_influence))
+    value, influence = (mean(sides[0]) - mean(sides[1]) for mean in (mean_value, mean_influence))
     return _difference(value, influence, [(seeds, 1 / len(seeds)) for seeds in sides])
 
 
@@ -96,7 +96,7 @@ def within_platform(seeds: list[Estimate]) -> Difference:
     """
     half = len(seeds) // 2
     weight = 1 / half + 1 / (len(seeds) - half)
-    value, influence = (one(seeds[:half]) - one(seeds[half:]) for one in (mean_value, mean_influence))
+    value, influence = (mean(seeds[:half]) - mean(seeds[half:]) for mean in (mean_value, mean_influence))
     return _difference(value, influence, [(seeds, weight)])
 
 

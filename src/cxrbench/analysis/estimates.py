@@ -62,8 +62,8 @@ class CellEstimate:
     def only(self, *metrics: str) -> CellEstimate:
         """Return the columns of these ``metrics``."""
         kept = [k for k, (_, metric) in enumerate(self.keys) if metric in metrics]
-        one = self.estimate
-        some = Estimate(one.value[kept], one.influence[:, kept], one.freedom[kept])
+        whole = self.estimate
+        some = Estimate(whole.value[kept], whole.influence[:, kept], whole.freedom[kept])
         keys, note = tuple(self.keys[k] for k in kept), tuple(self.note[k] for k in kept)
         return replace(self, keys=keys, estimate=some, note=note)
 
@@ -93,14 +93,14 @@ def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
     keys, parts, notes = [], [], []
     for metric in (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL):
         if metric in RANKED:
-            one = (auroc if metric == "auroc" else average_precision)(sample)
-            one = replace(one, influence=_stacked(one.influence, None))
+            each = (auroc if metric == "auroc" else average_precision)(sample)
+            each = replace(each, influence=_stacked(each.influence, None))
         else:
             influence = np.sqrt(1 - 1 / sample.n_clusters) * (values[metric] - without[metric])
-            one = Estimate(values[metric], _stacked(influence, refits.get(metric)), _freedom(sample, metric))
-        labels, one, note = _described(scope, metric, one)
+            each = Estimate(values[metric], _stacked(influence, refits.get(metric)), _freedom(sample, metric))
+        labels, each, note = _described(scope, metric, each)
         keys += [(label, "f1_macro" if (label, metric) == ("macro", "f1") else metric) for label in labels]
-        parts.append(one)
+        parts.append(each)
         notes += note
     joined = Estimate(
         np.concatenate([part.value for part in parts]),
@@ -142,12 +142,12 @@ def _freedom(sample: Sample, metric: str) -> np.ndarray:
     return np.maximum(patients - 1.0, 1.0)
 
 
-def _described(scope: Scope, metric: str, one: Estimate) -> tuple[list[str], Estimate, list[str]]:
+def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str], Estimate, list[str]]:
     """Return labels of a metric's columns, the columns with their mean as one more, and a note for each."""
     if metric in (*RANKED, *PLAIN, *TUNED):
         included = scope.tuned if metric in TUNED else scope.counted
         averaged = scope.averaged(included)
-        labels, one = [*scope.names, "macro"], one.with_mean(averaged)
+        labels, estimate = [*scope.names, "macro"], estimate.with_mean(averaged)
         usable = np.append(scope.estimable, scope.estimable[averaged].all())
         notes = ["" if has_value else scope.reason(k) for k, has_value in enumerate(included)]
         notes.append(scope.mean_note(averaged))
@@ -155,13 +155,13 @@ def _described(scope: Scope, metric: str, one: Estimate) -> tuple[list[str], Est
         labels, by_image = ["all"], metric in IMAGE_LEVEL
         usable = np.array([by_image or bool(scope.estimable[scope.tuned].all())])
         notes = ["" if by_image else scope.mean_note(scope.tuned)]
-    if metric not in (*RANKED, *PLAIN) and not np.isfinite(one.value[-1]):
+    if metric not in (*RANKED, *PLAIN) and not np.isfinite(estimate.value[-1]):
         notes[-1] = f"undefined: no label has a threshold from validation {scope.unit}s"
-    one = replace(one, influence=np.where(usable, one.influence, np.nan))
-    lacking = np.isfinite(one.value) & ~np.isfinite(one.error)
+    estimate = replace(estimate, influence=np.where(usable, estimate.influence, np.nan))
+    lacking = np.isfinite(estimate.value) & ~np.isfinite(estimate.error)
     why = np.where(usable, f"it rests on one {scope.unit}", f"one class has a single {scope.unit}")
     missing = [f"no interval: {reason}" if lacks else "" for lacks, reason in zip(lacking, why, strict=True)]
-    return labels, one, ["; ".join(filter(None, pair)) for pair in zip(notes, missing, strict=True)]
+    return labels, estimate, ["; ".join(filter(None, pair)) for pair in zip(notes, missing, strict=True)]
 
 
 def bounds(

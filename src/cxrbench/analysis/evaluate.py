@@ -111,8 +111,8 @@ def readable(table: pd.DataFrame) -> str:
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:
-    one, unit = cell.estimate, cell.scope.unit
-    low, high = bounds(cell.keys, one.value, one.error, one.degrees)
+    found, unit = cell.estimate, cell.scope.unit
+    low, high = bounds(cell.keys, found.value, found.error, found.degrees)
     for k, (label, metric) in enumerate(cell.keys):
         tuned = metric in WITH_THRESHOLDS
         if tuned and cell.scope.thresholds is None:
@@ -121,8 +121,8 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         why = f"no interval: it is the same for every {unit}"
         if metric == "auroc":
             method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
-        note = _join(note, why) if one.error[k] == 0 else note
-        yield label, metric, one.value[k], low[k], high[k], method, note
+        note = _join(note, why) if found.error[k] == 0 else note
+        yield label, metric, found.value[k], low[k], high[k], method, note
     if cell.sample.by_patient:
         both = auroc(cell.sample.as_images()).with_mean(cell.scope.averaged(cell.scope.counted))
         low, high = interval(both.value, both.error, both.degrees)
@@ -136,7 +136,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     scope, sums = cell.scope, patient_sums(cell.sample, None, cell.scope.counted)
     blocks = weight_blocks(cell.sample.n_clusters, replicates, seed=0)
     drawn = [{name: (block @ part).astype(np.float64) for name, part in sums.items()} for block in blocks]
-    whole, totals = totals_of(sums), {name: np.vstack([one[name] for one in drawn]) for name in sums}
+    whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in sums}
     averaged = scope.averaged(scope.counted)
     biased = "biased upwards: compare with calibration_error_by_chance"
     reasons = [scope.reason(k) if not known else "" for k, known in enumerate(scope.counted)]

@@ -121,9 +121,9 @@ def totals_of(sums: Sums) -> Sums:
 
 def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray) -> Sums:
     """Return totals (T, k) of what needs a threshold, at each of the ``thresholds`` of the same labels."""
-    called = [_called(sample, one, counted & one.tuned) for one in thresholds]
+    called = [_called(sample, each, counted & each.tuned) for each in thresholds]
     once = np.ones(sample.n_images)  # a product is five times as fast as a sum over images
-    sums = {name: np.array([once @ one[name].astype(np.float64) for one in called]) for name in called[0]}
+    sums = {name: np.array([once @ each[name].astype(np.float64) for each in called]) for name in called[0]}
     return sums | {"total": np.full((len(thresholds), 1), float(sample.n_images))}
 
 

@@ -105,7 +105,7 @@ def _from_file(path: Path, present: set[str]) -> pd.Series:
     rows = read_rows(path, _Placed)
     for line, row in rows.items():
         if row.image not in present:
-            absent = sum(one.image not in present for one in rows.values())
+            absent = sum(row.image not in present for row in rows.values())
             raise UserError(
                 f"{path}:{line}: column image: {shortened(row.image)} and {absent - 1} more are not in "
                 "the image folder; fetch them or take them out of the split file"

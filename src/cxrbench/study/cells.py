@@ -63,4 +63,6 @@ def expand_braces(pattern: str) -> list[str]:
 
 def matches(cell: Cell, patterns: list[str]) -> bool:
     """Whether one of the shell-like ``patterns`` (with braces) names ``cell``."""
-    return any(fnmatch.fnmatchcase(str(cell), one) for pattern in patterns for one in expand_braces(pattern))
+    return any(
+        fnmatch.fnmatchcase(str(cell), name) for pattern in patterns for name in expand_braces(pattern)
+    )

@@ -87,7 +87,7 @@ def read_rows(path: Path | str, model: type[AnyRow]) -> dict[int, AnyRow]:
         try:
             rows[line] = model.model_validate(given)
         except ValidationError as error:
-            wrong = min(error.errors(), key=lambda one: columns.index(str(one["loc"][0])))
+            wrong = min(error.errors(), key=lambda found: columns.index(str(found["loc"][0])))
             raise UserError(f"{path}:{line}: column {wrong['loc'][0]}: {complaint(wrong)}") from None
         key = tuple(given[column] for column in model.KEY)
         same = tuple(map(str.casefold, key)) if model.ANY_CASE else key
