@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, cost, data, evidence, report, sagemaker, scores, train
+from cxrbench.cli import audit, compile, cost, data, evidence, report, sagemaker, scores, train
 from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
@@ -71,6 +71,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "cost": cost.app,
         "claims": scores.claims,
         "audit": audit.audit,
+        "compile": compile.compile,
     },
     "5. Paper and measurements of speed": {"report": report.app, "schema": schema},
 }

@@ -43,6 +43,9 @@ def audit(
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    dump_hlo: Annotated[
+        Path | None, typer.Option("--dump-hlo", help="Folder for the graphs, as neuronx-cc takes them.")
+    ] = None,
     record: Annotated[bool, typer.Option("--record", help="Keep the rows as recorded evidence.")] = False,
     recorded: RecordedOption = RECORDED,
     cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
@@ -56,6 +59,11 @@ def audit(
         raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
     setting = Setting(pixels, batch, precision)
     table = survey(architectures or NETWORKS, setting, cache, say)
+    if dump_hlo:
+        from cxrbench.compile.campaign import dump
+
+        written = dump(table["architecture"], [setting], dump_hlo, say)
+        say(f"wrote {len(written)} graphs and their manifest into {dump_hlo}")
     if out:
         write_csv(out, table)
     if record:

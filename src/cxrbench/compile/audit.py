@@ -37,8 +37,8 @@ def survey(
 
     Raises UserError for an unknown name before anything is captured.
     """
-    names, versions = list(dict.fromkeys(architectures)), _versions()
-    folder = cache / sha256_json({"format": FORMAT, "versions": versions, "setting": vars(setting)})[:16]
+    names, libraries = list(dict.fromkeys(architectures)), versions()
+    folder = cache / sha256_json({"format": FORMAT, "versions": libraries, "setting": vars(setting)})[:16]
     known = {name: facts for name in names if (facts := _cached(folder / f"{name}.json"))}
     missing = [name for name in names if name not in known]
     must_be_architectures(missing, "without a name, `cxrbench audit` captures its own list")
@@ -49,13 +49,13 @@ def survey(
     for name in names:
         if problem := known[name].problem:
             say(f"{name}: {problem}")
-    return pd.DataFrame([row(name, setting, known[name], versions) for name in names])
+    return pd.DataFrame([row(name, setting, known[name], libraries) for name in names])
 
 
-def _versions() -> dict[str, str | None]:
+def versions() -> dict[str, str]:
     """Return the versions of the libraries that decide a graph; UserError when one is not installed."""
-    found = {name: installed(name) for name in PACKAGES}
-    if missing := [name for name, version in found.items() if version is None]:
+    found = {name: version for name in PACKAGES if (version := installed(name))}
+    if missing := [name for name in PACKAGES if name not in found]:
         raise UserError(
             f"{missing[0]} is not installed here: `make setup` installs what captures graphs; "
             "recorded audits are in data/recorded/audit"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from cxrbench import platforms
 from cxrbench.compile.hlo import Convolution, Graph
 from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
+from cxrbench.evidence.compiled import GraphPart
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
@@ -50,18 +51,25 @@ def audit_network(architecture: str, setting: Setting) -> Facts:
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
     try:
-        return capture(_built(architecture, setting.pixels), setting, platform)
+        return capture(build(architecture, setting.pixels), setting, platform)
     except NotCaptured as error:
         return Facts(problem=str(error), fallbacks=_fallbacks())
 
 
 def capture(
-    network: nn.Module, setting: Setting, platform: Platform, channels: int = 1, labels: int = len(FINDINGS)
+    network: nn.Module,
+    setting: Setting,
+    platform: Platform,
+    channels: int = 1,
+    labels: int = len(FINDINGS),
+    keep: Callable[[GraphPart, list[torch.Tensor]], None] | None = None,
 ) -> Facts:
     """Return the facts of ``network`` (B x channels x P x P images to B x labels logits), which is used up.
 
-    Raises NotCaptured when its forward or backward fails on images of this size.
+    ``keep`` is called with the pending tensors of each part of the step. Raises NotCaptured when its forward
+    or backward fails on images of this size.
     """
+    keep = keep or (lambda part, tensors: None)
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()
     network = platform.network(network.train())
@@ -79,9 +87,13 @@ def capture(
             logits = network(images)
             loss = binary_cross_entropy_with_logits(logits, targets)
         forward = _graph([logits])
+        keep("forward", [logits])
         loss.backward()
+        keep("backward", [loss, *(w.grad for w in network.parameters() if w.grad is not None)])
         optimizer.step()
-    step = _graph(_results(network, optimizer, loss))
+    results = _results(network, optimizer, loss)
+    keep("step", results)
+    step = _graph(results)
     return Facts(
         **_graph_counts(step, forward, tuple(images.shape), setting),
         **_layer_counts(network),
@@ -91,7 +103,7 @@ def capture(
     )
 
 
-def _built(architecture: str, pixels: int) -> nn.Module:
+def build(architecture: str, pixels: int) -> nn.Module:
     """Build a cell's network with zeros for weights; NotCaptured when it cannot be built for this size."""
     recipe, priors = Recipe(epochs=1, batch=1), np.full(len(FINDINGS), 0.1)
     with _named("built", Setting(pixels)):

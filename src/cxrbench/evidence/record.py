@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,6 +24,9 @@ class NormStatistics(StrEnum):
 
     PER_PROCESS = "per process"
     NONE = "no BatchNorm"
+
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class Part(BaseModel):
@@ -152,23 +155,10 @@ def read_record(path: Path | str) -> Record:
     """Return the record in ``path`` (a record.json or its folder); UserError when it is not one."""
     path = Path(path)
     path = path / RECORD if path.is_dir() else path
-    try:
-        text = path.read_text(encoding="utf-8")
-        raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
-        json.dumps(raw, ensure_ascii=False).encode()  # half a character cannot be written again
-        version = raw.get("schema_version") if isinstance(raw, dict) else None
-        if version == SCHEMA_VERSION:
-            return Record.model_validate(raw)
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such record; run the cell or ask for a recorded one") from None
-    except RecursionError:
-        raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: key '{key}': {first['msg']}; {remedy(path)}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); {remedy(path)}") from None
+    raw = _json_of(path)
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version == SCHEMA_VERSION:
+        return _validated(path, raw, Record)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         what = "is older than the record: update it with git pull"
     else:  # a field that was only added needs no new version
@@ -176,6 +166,37 @@ def read_record(path: Path | str) -> Record:
         again = f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
         what = f"cannot tell what the older one meant; {again}"
     raise UserError(f"{path}: schema_version is {version}; this cxrbench reads {SCHEMA_VERSION} and {what}")
+
+
+def read_model(path: Path, model: type[Model]) -> Model:
+    """Return the ``model`` in a JSON file; UserError when it is none."""
+    return _validated(path, _json_of(path), model)
+
+
+def _json_of(path: Path) -> Any:
+    """Return the JSON in a file; UserError for what no record can hold."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
+        json.dumps(raw, ensure_ascii=False).encode()  # half a character cannot be written again
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such record; run the cell or ask for a recorded one") from None
+    except RecursionError:
+        raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); {remedy(path)}") from None
+    return raw
+
+
+def _validated(path: Path, raw: Any, model: type[Model]) -> Model:
+    try:
+        return model.model_validate(raw)
+    except RecursionError:
+        raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: key '{key}': {first['msg']}; {remedy(path)}") from None
 
 
 def _number(text: str) -> int | float:

@@ -22,6 +22,7 @@ from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
+from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
@@ -75,6 +76,7 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
             problems += [f"{folder / PREDICTIONS}: {what}" for what in found]
     for cell, what in (*_copies(records), *rows.differences(records)):
         problems.append(f"{cell.folder(root)}: {what}")
+    problems += compile_problems(root)
     not_checked: list[str] = []
     problems += _commit_problems(root, records, not_checked)
     return Verified(cells, [*map(printable, problems)], [*not_checked, *sorted(rows.not_checked)], signature)

@@ -105,6 +105,11 @@ def compiler_flags(precision: str, compiler: Compiler, given: str) -> list[str]:
     return [f"{flag}={value}" if value else flag for flag, value in flags.items()]
 
 
+def graph_flags(precision: str, compiler: Compiler) -> list[str]:
+    """Return the recipe's flags for one graph by itself: without those of the cache."""
+    return [flag for flag in compiler_flags(precision, compiler, "") if flag != _RETRY]
+
+
 def _flags(given: str) -> dict[str, str]:
     """Read ``--a=b --c -O1`` as {"--a": "b", "--c": "", "--optlevel": "1"}."""
     found: dict[str, str] = {}

@@ -115,7 +115,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     with (
         open(job.work / LOG, "ab", buffering=0) as log,
         _Display(str(job.cell)) as display,
-        _adopted() as kill,
+        adopted() as kill,
         subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -172,7 +172,7 @@ def _read(child: Child, start: Start, display: _Display, log: FileIO, stop: Call
 
 
 @contextmanager
-def _adopted() -> Iterator[Call]:
+def adopted() -> Iterator[Call]:
     """Adopt the orphans of what this process starts; yields a function that kills all of it."""
     runner = psutil.Process()
     others = set(runner.children())

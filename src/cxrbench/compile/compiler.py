@@ -1,0 +1,250 @@
+"""Neuron's compiler as a supervised child: one graph in, compile evidence out. It needs no Neuron device.
+
+Source of the command: Neuron SDK, compiler/neuronx-cc/how-to-generate-neff ("any EC2 instance or on-premises
+host"); issue 942: neuronx-cc alone suffices. The compiler runs on PATH or in a container without network.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from cxrbench.evidence.compiled import CompileRecord, Neff, Outcome, Target, TracedGraph
+from cxrbench.evidence.record import Failure
+from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import explained, sha256_file
+from cxrbench.training import host
+from cxrbench.training.failures import classify, error_line, normalise
+from cxrbench.training.start import adopted
+
+COMMAND = "neuronx-cc"
+CONTAINERS = ("docker", "podman")
+IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
+LOG, NEFF = "compile.log", "graph.neff"
+_VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
+_ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for --version, seconds between samples
+_INSIDE = "/work"  # the graph's folder in a container
+
+
+class NotEvidence(UserError):
+    """The machine's trouble: nothing is known about the graph."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a compilation may take: hours, and GiB of memory of all its processes (None: no limit)."""
+
+    hours: float
+    gib: float | None = None
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """How neuronx-cc is called (``words``), its version, and the container's image, if any."""
+
+    words: tuple[str, ...]
+    version: str
+    container: str | None = None
+
+    @classmethod
+    def find(cls, container: str | None = None, image: str | None = None) -> Compiler:
+        """Return the compiler on PATH, or that of ``image`` run by ``container`` (docker or podman)."""
+        words: tuple[str, ...] = (COMMAND,)
+        if container:
+            if container not in CONTAINERS:
+                raise UserError(f"--container: '{container}' is not known; use {' or '.join(CONTAINERS)}")
+            if not image:
+                raise UserError(f"--container needs --image: {IMAGE} behind the registry's name")
+            words = (container, "run", "--rm", "--network=none", image, COMMAND)
+        if shutil.which(words[0]) is None:
+            remedy = (
+                f"install {container}"
+                if container
+                else "install it as docs/neuron.md says, or name --container"
+            )
+            raise UserError(f"{words[0]} is not on PATH here; {remedy}")
+        return cls(words, _version(words), image if container else None)
+
+    def call(self, graph: Path, target: Target, flags: Sequence[str], limits: Limits, name: str) -> list[str]:
+        """Return the command line that compiles ``graph`` into ``NEFF`` beside it."""
+        if not self.container:
+            return [*self.words, *_arguments(graph, graph.with_name(NEFF), target, flags)]
+        runner, run, *options, image, command = self.words
+        memory = [f"--memory={limits.gib:g}g"] if limits.gib else []
+        mounted = ["--name", name, "--volume", f"{graph.parent.absolute()}:{_INSIDE}"]
+        inside = _arguments(Path(_INSIDE, graph.name), Path(_INSIDE, NEFF), target, flags)
+        return [runner, run, *options, *memory, *mounted, image, command, *inside]
+
+
+def _version(words: Sequence[str]) -> str:
+    """Return the version that ``words --version`` prints; UserError when it prints none in time."""
+    call = f"`{' '.join(words)} --version`"
+    try:
+        done = subprocess.run(
+            [*words, "--version"], capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{call} gave no answer ({error}); run it by hand") from None
+    answer = (done.stdout + done.stderr).decode(errors="replace")
+    if done.returncode or not (found := _VERSION.search(answer)):
+        reason = normalise(error_line(answer))
+        raise UserError(f"{call} ended with {done.returncode} and no version ({reason}); run it by hand")
+    return found[1]
+
+
+def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) -> list[str]:
+    files = ["--framework", "XLA", "--target", target, "--output", str(neff)]
+    return ["compile", str(graph), *files, *flags]
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """How a compiler ended: its return code, seconds, the peak of its memory, and what ended it if we did."""
+
+    returncode: int
+    seconds: float
+    peak_mib: float | None
+    stopped: Outcome | None
+
+
+def compile_graph(
+    graph: TracedGraph,
+    file: Path,
+    compiler: Compiler,
+    target: Target,
+    flags: Sequence[str],
+    limits: Limits,
+    work: Path,
+) -> tuple[CompileRecord, Path]:
+    """Compile the graph in ``file`` below the empty folder ``work``; return the record and its log.
+
+    Raises NotEvidence where the machine and not the graph decided how it ended.
+    """
+    started, kills, work = host.now(), host.out_of_memory_kills(), work.absolute()
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        copy = work / "graph.hlo.pb"
+        shutil.copyfile(file, copy)
+        if sha256_file(copy) != graph.sha256:
+            raise NotEvidence(f"{file}: not the graph that its manifest names; dump it again")
+        name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
+        command = compiler.call(copy, target, flags, limits, name)
+        ending = _run(command, work, limits, name if compiler.container else None)
+        log = (work / LOG).read_bytes().decode(errors="backslashreplace")
+        neff = _neff(work / NEFF)
+    except OSError as error:
+        raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
+    status, failure = _judged(ending, log, neff, limits, host.out_of_memory_kills() > kills, graph.name)
+    head, dirty = host.commit()
+    record = CompileRecord(
+        graph=graph,
+        target=target,
+        compiler=compiler.version,
+        container=compiler.container,
+        flags=list(flags),
+        status=status,
+        failure=failure,
+        seconds=round(ending.seconds, 2),
+        peak_memory_mib=ending.peak_mib,
+        limit_hours=limits.hours,
+        limit_gib=limits.gib,
+        neff=neff if status == "ok" else None,
+        host={
+            "cpu": host.cpu_name(),
+            "cores": cores(),
+            "memory_gib": host.memory_gib(),
+            "os": host.operating_system(),
+            "instance": host.instance_type(),
+        },
+        started=started,
+        commit=head,
+        dirty=dirty,
+        log_sha256=sha256_file(work / LOG),
+    )
+    return record, work / LOG
+
+
+def _run(command: list[str], work: Path, limits: Limits, container: str | None) -> _Ending:
+    """Run the compiler in ``work`` until it ends or exceeds a limit, and kill all that it started."""
+    began, peak = time.monotonic(), 0.0
+    stopped: Outcome | None = None
+    with (work / LOG).open("wb") as log, adopted() as kill:
+        child = subprocess.Popen(
+            command, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        while True:
+            try:
+                child.wait(_PAUSE)
+                break
+            except subprocess.TimeoutExpired:
+                peak = max(peak, _resident_mib(child.pid))
+            if time.monotonic() - began > limits.hours * 3600:
+                stopped = "timed_out"
+            elif not container and limits.gib and peak > limits.gib * 1024:
+                stopped = "out_of_memory"
+            if stopped:
+                break
+        if container and stopped:
+            subprocess.run([command[0], "kill", container], capture_output=True)
+        kill()
+        child.wait()
+    return _Ending(child.returncode, time.monotonic() - began, None if container else round(peak, 1), stopped)
+
+
+def _resident_mib(pid: int) -> float:
+    """Return the resident memory of a process and its descendants; 0 for those that have ended."""
+    total = 0
+    try:
+        family = psutil.Process(pid)
+        for process in (family, *family.children(recursive=True)):
+            try:
+                total += process.memory_info().rss
+            except psutil.Error:
+                continue
+    except psutil.Error:
+        return 0.0
+    return total / 2**20
+
+
+def _neff(path: Path) -> Neff | None:
+    size = path.stat().st_size if path.is_file() else 0
+    return Neff(bytes=size, sha256=sha256_file(path)) if size else None
+
+
+def _judged(
+    ending: _Ending, log: str, neff: Neff | None, limits: Limits, starved: bool, name: str
+) -> tuple[Outcome, Failure | None]:
+    """Return the outcome of a compilation and why it failed; NotEvidence for the machine's trouble."""
+    status: Outcome = ending.stopped or "compile_failed"
+    if ending.stopped == "timed_out":
+        kind, fingerprint = f"stopped after {limits.hours:g} h", "time limit"
+    elif ending.stopped:
+        kind, fingerprint = "above the memory limit (host)", f"{limits.gib:g} GiB"
+    elif ending.returncode == 0 and neff:
+        return "ok", None
+    elif starved or ending.returncode in (-9, 137):
+        cause = "for want of memory" if starved else "by SIGKILL"
+        raise NotEvidence(f"{name}: the compiler was killed, {cause}; run this again, on a larger machine")
+    elif known := classify(log):
+        if known.status is None:
+            raise NotEvidence(f"{name}: {known.kind}: {known.fingerprint}; {known.remedy}")
+        kind, fingerprint = known.kind, known.fingerprint
+        status = known.status if known.status in ("out_of_memory", "crashed") else status
+    else:
+        what = "ended without a NEFF" if ending.returncode == 0 else f"ended with {ending.returncode}"
+        kind, fingerprint = f"the compiler {what}", normalise(error_line(log))
+    return status, Failure(
+        kind=kind,
+        fingerprint=fingerprint,
+        returncode=ending.returncode if ending.returncode >= 0 else None,
+        signal=None if ending.returncode >= 0 else str(-ending.returncode),
+        last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
+    )

@@ -1,0 +1,140 @@
+"""Compile evidence: what Neuron's compiler did with a dumped graph on some machine. Never a cell's status.
+
+Recorded below ``data/recorded/compile/<compiler version>/<graph sha256>/``, a record and a log per target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from cxrbench.evidence.record import Failure, Part, read_model
+from cxrbench.evidence.sums import updated_sums
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import remedy, sha256_file, written_aside
+
+FOLDER = "compile"
+GraphPart = Literal["forward", "backward", "step"]  # backward: forward, loss and its gradients
+Outcome = Literal["ok", "compile_failed", "out_of_memory", "timed_out", "crashed"]
+Target = Literal["trn1", "trn2"]
+NOT_SHOWN = (
+    "not shown by a compilation: that the graph loads, fits into the device's memory, how fast it runs, and "
+    "what it computes; the graph was traced on a CPU and lacks what torch_neuronx rewrites"
+)
+
+
+class TracedGraph(Part):
+    """A graph of a network's training step, as torch_xla on the CPU hands it to a compiler."""
+
+    network: str
+    pixels: int
+    batch: int
+    precision: Literal["fp32", "bf16"]
+    part: GraphPart
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the HloModuleProto's bytes")
+    instructions: int = Field(description="of its entry computation")
+    versions: dict[str, str] = Field(description="of torch, torch_xla and timm")
+
+    @property
+    def name(self) -> str:
+        """Return a name for files: network, setting and part."""
+        return f"{self.network}-{self.pixels}px-batch{self.batch}-{self.precision}-{self.part}"
+
+
+class Neff(Part):
+    """The compiled program; it is not kept."""
+
+    bytes: int
+    sha256: str
+
+
+class CompileRecord(Part):
+    """One call of neuronx-cc for one graph."""
+
+    schema_version: Literal[1] = 1
+    graph: TracedGraph
+    target: Target
+    compiler: str = Field(description="version that neuronx-cc reports", pattern=r"^[\w.+-]+$")
+    container: str | None = Field(None, description="image that it ran in; none where it was on PATH")
+    flags: list[str]
+    status: Outcome
+    failure: Failure | None = None
+    seconds: float
+    peak_memory_mib: float | None = Field(None, description="sampled, of the compiler's whole process family")
+    limit_hours: float
+    limit_gib: float | None = None
+    neff: Neff | None = None
+    host: dict[str, str | int | float | None]
+    started: str
+    commit: str
+    dirty: bool
+    log_sha256: str
+
+    @property
+    def where(self) -> Path:
+        """Return the record's path below ``data/recorded``."""
+        return Path(FOLDER, self.compiler, self.graph.sha256, f"{self.target}.json")
+
+
+def read_compiled(root: Path) -> list[CompileRecord]:
+    """Return all compile evidence below ``root`` in the order of its paths; UserError naming a bad file."""
+    found = []
+    for path in sorted((root / FOLDER).glob("*/*/*.json")):
+        record = read_model(path, CompileRecord)
+        for problem in _problems(root, path, record):
+            raise UserError(f"{path}: {problem}; {remedy(path)}")
+        found.append(record)
+    return found
+
+
+def compile_problems(root: Path) -> Iterator[str]:
+    """Yield what is wrong with the compile evidence below ``root``, each with its file."""
+    for path in sorted((root / FOLDER).rglob("*")):
+        if path.is_dir():
+            continue
+        if path.suffix not in (".json", ".log") or len(path.relative_to(root).parts) != 4:
+            yield f"{path}: is no file of compile evidence; remove it"
+        elif path.suffix == ".log" and not path.with_suffix(".json").exists():
+            yield f"{path}: its record is missing; restore or remove both"
+        elif path.suffix == ".json":
+            try:
+                record = read_model(path, CompileRecord)
+            except UserError as error:
+                yield str(error)
+            else:
+                yield from (f"{path}: {what}; {remedy(path)}" for what in _problems(root, path, record))
+
+
+def _problems(root: Path, path: Path, record: CompileRecord) -> Iterator[str]:
+    """Yield what contradicts the record in its own folder."""
+    log = path.with_suffix(".log")
+    if path != root / record.where:
+        yield f"its record belongs into {root / record.where}"
+    if not log.is_file() or sha256_file(log) != record.log_sha256:
+        yield f"its log {log.name} is missing or another one than was recorded"
+    compiled = record.status == "ok"
+    if compiled != (record.neff is not None) or compiled == (record.failure is not None):
+        yield f"status '{record.status}' does not fit its NEFF and its failure"
+
+
+def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, replace: bool) -> list[Path]:
+    """Copy records, each with its log, below ``root``, and update SHA256SUMS; return the paths written.
+
+    UserError, before anything is written, for evidence that is there already, unless ``replace``.
+    """
+    records = list(records)
+    known = [root / record.where for record, _ in records if (root / record.where).exists()]
+    if known and not replace:
+        raise UserError(f"{known[0]} exists; --replace records this compilation in its place")
+    with updated_sums(root):
+        for record, log in records:
+            target = root / record.where
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with written_aside(target.with_suffix(".log")) as aside:
+                aside.write_bytes(log.read_bytes())
+            with written_aside(target) as aside:
+                aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return [root / record.where for record, _ in records]
