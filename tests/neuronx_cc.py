@@ -72,9 +72,7 @@ def main(words: list[str]) -> int:
     found = instructions(Path(file).read_bytes())
     print(f"read {len(found)} instructions", flush=True)
     if mode == "hang":
-        subprocess.Popen(
-            ["sleep", "3600"], start_new_session=True
-        )  # a part of the compiler in a session of its own
+        subprocess.Popen(["sleep", "3600.125"], start_new_session=True)
         time.sleep(3600)
     if mode == "hungry":
         kept = bytearray(os.urandom(1 << 20) * 600)
@@ -91,9 +89,7 @@ def main(words: list[str]) -> int:
     if mode == "nothing":
         return 0
     if any(opcode == "convolution" and groups > 1 for opcode, groups in found):
-        print(
-            "2026-03-11T10:00:00Z [NCC_ITEN404] (conv) Internal tensorizer error - Please open a support ticket"
-        )
+        print("2026-03-11T10:00:00Z [NCC_ITEN404] (conv) Internal tensorizer error - Please open a ticket")
         return 70
     Path(named["--output"]).write_bytes(b"NEFF" + str(len(found)).encode())
     print("Compiler status PASS")
