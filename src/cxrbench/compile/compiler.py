@@ -160,7 +160,7 @@ def compile_graph(
         host={
             "cpu": host.cpu_name(),
             "cores": cores(),
-            "memory_gib": host.memory_gib(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
             "os": host.operating_system(),
             "instance": host.instance_type(),
         },
