@@ -76,6 +76,7 @@ def test_a_trn2_cell_trains_through_torch_compile(neuron_machine: Path, make_job
     assert record.status == "ok", record.failure
     assert record.platform["compiler"] == "torch.compile(backend='aot_eager', dynamic=False)"
     assert record.platform["compiler_flags"] is None  # TorchNeuron documents none
+    assert record.platform["fallback_operators"] == ["aten::sort"]  # as the library says
     assert record.timing.compiles == 2  # training and evaluation
     assert record.history[0].train_loss == pytest.approx(reference.history[0].train_loss, rel=1e-3)
     assert read_record(tmp_path / "out").host.device_count == 2

@@ -27,9 +27,15 @@ def recipe() -> Recipe:
     return Recipe(epochs=2, batch=192, averaging=0.9)
 
 
-@pytest.mark.parametrize("architecture", ["resnet18", "convnext_atto"])
+@pytest.mark.parametrize(
+    ("architecture", "functionalization"), [("resnet18", True), ("convnext_atto", True), ("resnet18", False)]
+)
 @pytest.mark.slow
-def test_the_step_compiles_twice_and_nothing_falls_back(architecture, make_job, tmp_path) -> None:
+def test_the_step_compiles_twice_and_nothing_falls_back(
+    architecture, functionalization, make_job, tmp_path, monkeypatch
+) -> None:
+    if not functionalization:  # as on Neuron
+        monkeypatch.setenv("XLA_DISABLE_FUNCTIONALIZATION", "1")
     job = make_job(architecture=architecture, platform="xla_cpu", micro_batch=192)
     record = run(job, tmp_path / "out")
     assert record.status == "ok", record.failure

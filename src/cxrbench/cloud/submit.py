@@ -41,7 +41,7 @@ class Instance:
 
 # Sources: AWS's list of Deep Learning Containers (Neuron's training containers ended with SDK 2.30);
 # github.com/aws/deep-learning-containers, docs/releasenotes/pytorch/pytorch-training-2.9-gpu-sagemaker.md.
-_NEURON = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.28.0-ubuntu24.04"
+_NEURON = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"
 _CUDA = "pytorch-training:2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker"
 INSTANCES = {
     "ml.trn1.2xlarge": Instance("neuron", 2, _NEURON),
@@ -64,7 +64,7 @@ class Order:
     output: str
     hours: float = 12.0  # of training, and of compiling ahead of it
     spot: bool = False
-    cache: str | None = None  # Neuron's compile cache
+    cache: str | None = None  # Neuron's compile cache; None: a folder of the job's own below ``output``
     called: str | None = None  # the job's name; None: made from the cell
 
     def __post_init__(self) -> None:
@@ -100,7 +100,10 @@ class Order:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables of the container."""
-        return {"NEURON_COMPILE_CACHE_URL": self.cache} if self.cache else {}
+        if INSTANCES[self.instance].platform != "neuron":
+            return {}
+        # In S3, or each interruption of a spot instance compiles anew; one a job, as a killed one leaves locks.
+        return {"NEURON_COMPILE_CACHE_URL": self.cache or f"{self.output}/neuron-cache/{self.name}"}
 
     @property
     def checkpoints(self) -> str:

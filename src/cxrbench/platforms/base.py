@@ -23,6 +23,7 @@ class Platform:
     device: torch.device
     compiles_graphs = False  # as it meets them: the first steps are compilation
     backend = "gloo"  # how several processes talk to each other
+    keeps_input = True  # packed images may live on the device, where each batch is gathered from them
     steps_between_votes = 1  # processes agree on stopping and saving this often
 
     def __init__(self, threads: int, precision: str) -> None:

@@ -31,6 +31,7 @@ class NeuronPlatform(Monitored, XlaPlatform):
     hardware = "NEURON"
     processes = (1, 2, 8, 16, 32)  # one per NeuronCore; others: "Unsupported topology" (optimum-neuron #619)
     steps_between_votes = 10
+    keeps_input = False  # the gather would be in every graph, and its failure look like the network's
 
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)
@@ -40,7 +41,8 @@ class NeuronPlatform(Monitored, XlaPlatform):
 
     def mean(self, tensors: list[Tensor]) -> None:
         if self.size > 1 and tensors:
-            xm.all_reduce_bucketized_gradients(tensors, 1 / self.size, None, True, _BUCKET_MB)
+            # From the last layer on, as torch_xla's own reduce_gradients does: backward ends with the first.
+            xm.all_reduce_bucketized_gradients(tensors[::-1], 1 / self.size, None, True, _BUCKET_MB)
 
     def gather(self, value: Any) -> list[Any]:
         if self.size == 1:

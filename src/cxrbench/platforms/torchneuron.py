@@ -29,7 +29,7 @@ class TorchNeuronPlatform(Monitored, Platform):
     steps_between_votes = 10
 
     def __init__(self, threads: int, precision: str) -> None:
-        importlib.import_module("torch_neuronx")  # registers the device and the backend
+        self._library = importlib.import_module("torch_neuronx")  # registers the device and the backend
         self.device = torch.device(self.device_type)
         super().__init__(threads, precision)
 
@@ -57,4 +57,8 @@ class TorchNeuronPlatform(Monitored, Platform):
         return int(dynamo.counters["stats"]["unique_graphs"]), float(sum(seconds))
 
     def report(self) -> dict[str, Any]:
-        return {"compiler": f"torch.compile(backend='{self.compiler}', dynamic=False)"} | super().report()
+        fallbacks = getattr(self._library, "get_fallback_ops", lambda: None)()  # not in every version
+        return {
+            "compiler": f"torch.compile(backend='{self.compiler}', dynamic=False)",
+            "fallback_operators": None if fallbacks is None else sorted(map(str, fallbacks)),
+        } | super().report()

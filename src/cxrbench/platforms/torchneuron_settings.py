@@ -27,5 +27,9 @@ def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) ->
             f"NEURON_CC_FLAGS is set ({flags}): {undocumented}, and a flag may change the precision that the "
             "recipe names; unset it"
         )
-    # A graph that does not compile must fail, not run eagerly without anybody noticing.
-    return RUNTIME | {"TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": "1"}
+    # A graph that does not compile must fail, not run eagerly without anybody noticing; and what runs eagerly
+    # (loss, update, average, augmentation) may go to the host only where Neuron has no such operator.
+    return RUNTIME | {
+        "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": "1",
+        "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS": "1",
+    }

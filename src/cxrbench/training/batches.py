@@ -34,7 +34,7 @@ class Batches:
         self._packed, self._platform = packed, platform
         self._mean, self._std = packed.manifest["pixel_mean"], packed.manifest["pixel_std"]
         self._labels = torch.from_numpy(packed.labels().astype(np.float32))
-        self.resident = packed.images.nbytes <= resident_bytes
+        self.resident = platform.keeps_input and packed.images.nbytes <= resident_bytes
         if self.resident:
             self._images = platform.to_device(torch.from_numpy(np.array(packed.images)))
 

@@ -25,6 +25,7 @@ class Progress(BaseModel):
     step: int = 0  # optimizer steps, over all epochs
     timing: Timing = Timing()
     history: list[EpochStats] = []
+    loss_before: float = 0.0  # the sum of losses when the epoch under way began
     epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
     steady_images: int = 0
     steady_seconds: float = 0.0

@@ -11,6 +11,7 @@ from timm.optim import param_groups_weight_decay
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils._pytree import tree_map_only
 
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.record import EpochStats, NormStatistics
@@ -62,7 +63,8 @@ class Trainer:
         self.averaged = Averaged(self.network, self.recipe.averaging)
         self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30)
         self.progress = Progress()
-        self.loss_sum = self.fresh_loss()
+        # One element, no scalar (platforms/xla.py, 5), and one tensor for life: another is another graph.
+        self.loss_sum = platform.to_device(torch.zeros(1))
         self.saved_at = time.monotonic()
         self.resumed = False
         if platform.size > 1:
@@ -151,6 +153,8 @@ class Trainer:
                 loss = binary_cross_entropy_with_logits(self.network(batch.images), batch.labels) / parts
             loss.backward()
             self.loss_sum += loss.detach()
+            if parts > 1:
+                self.platform.end_step()  # a graph of one micro-batch, not of all
         self.platform.mean([p.grad for p in self.network.parameters() if p.grad is not None])
         self.optimizer.step()
         self.averaged.update(self.network, number(self.averaged.weight(now)))
@@ -176,14 +180,14 @@ class Trainer:
         if stop:
             raise Interrupted
 
-    def fresh_loss(self) -> torch.Tensor:
-        """Return a new sum of losses: one element, no scalar (platforms/xla.py, 5)."""
-        return self.platform.to_device(torch.zeros(1))
+    def losses(self) -> float:
+        """Return the sum of all losses so far, read from the device."""
+        return float(self.loss_sum.cpu())
 
     def _report_progress(self) -> float:
         """Return the mean loss of this epoch so far, and report it; raise Diverged when it is not finite."""
         steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
-        loss = float(self.loss_sum.cpu()) / max(1, steps)
+        loss = (self.losses() - self.progress.loss_before) / max(1, steps)
         if not np.isfinite(loss):
             raise Diverged(f"training loss is {loss} after step {self.progress.step}")
         event(
@@ -258,7 +262,7 @@ class Trainer:
         self.report_facts()
         progress.epoch += 1
         progress.epoch_seconds = 0.0
-        self.loss_sum = self.fresh_loss()
+        progress.loss_before = self.losses()
         self._save()
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -285,6 +289,7 @@ class Trainer:
             return self.averaged.state
         means = {name: self.averaged.state[name].clone() for name, _ in self.network.named_buffers()}
         self.platform.mean([value for value in means.values() if value.is_floating_point()])
+        self.platform.end_step()  # else the mean is part of the first batch's graph alone
         return self.averaged.state | means
 
     # -- checkpoints -------------------------------------------------------------------------------
@@ -317,7 +322,8 @@ class Trainer:
                 "of_each_process": of_each,
                 "progress": self.progress.model_dump(),
             }
-            checkpoint.save(self.job.checkpoints, self.progress.step, state)
+            on_host = tree_map_only(torch.Tensor, torch.Tensor.cpu, state)
+            checkpoint.save(self.job.checkpoints, self.progress.step, on_host)
         self.saved_at = time.monotonic()
 
     def _resume(self) -> None:

@@ -37,6 +37,7 @@ class Steps:
         )
         self._trainer = Trainer(job, packed, platform, stop=lambda: False)
         self._trainer.progress.step = done
+        self._read = 0.0  # of the sum of losses
 
     @property
     def network(self) -> nn.Module:
@@ -56,9 +57,8 @@ class Steps:
 
     def loss(self) -> float:
         """Return the sum of the losses since the last call, read from the device."""
-        total = float(self._trainer.loss_sum.cpu())
-        self._trainer.loss_sum = self._trainer.fresh_loss()
-        return total
+        before, self._read = self._read, self._trainer.losses()
+        return self._read - before
 
 
 def run_trial(job: Job, packed: Packed, platform: Platform) -> None:
