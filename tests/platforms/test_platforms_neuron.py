@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cxrbench import platforms
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.study.config import Limits, Recipe
@@ -67,6 +68,14 @@ def test_gradients_become_their_mean_in_place() -> None:
         "platform.mean(parts); print([part.sum().item() for part in parts])"
     )
     assert "[1.5, 12.0]" in output(code, XLA_ALWAYS_ALLREDUCE="1").splitlines()
+
+
+def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path) -> None:
+    tools("neuron_parallel_compile", "", f"echo \"$@\" > '{tmp_path}/words'")
+    platforms.recover("cpu")
+    assert not (tmp_path / "words").exists()
+    platforms.recover("neuron")
+    assert (tmp_path / "words").read_text() == "--command clear-locks\n"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,6 +80,8 @@ def _compile_ahead(command: list[str], hours: float, work: Path) -> float:
             os.killpg(running.pid, signal.SIGKILL)  # with the compilers that it started
             print(f"compiling ahead took all {hours:g} h; give the job more --hours", file=sys.stderr)
             _charge(work / "precompile.json", hours * 3600)
+            if tool := shutil.which("neuron_parallel_compile"):  # killed compilers leave locks in the cache
+                subprocess.run([tool, "--command", "clear-locks"], check=False)
     return max(hours - (time.monotonic() - started) / 3600, 1 / 60)
 
 

@@ -102,7 +102,7 @@ class Order:
         """Environment variables of the container."""
         if INSTANCES[self.instance].platform != "neuron":
             return {}
-        # In S3, or each interruption of a spot instance compiles anew; one a job, as a killed one leaves locks.
+        # In S3, or an interrupted job on spot compiles anew; its own, because a killed job leaves locks.
         return {"NEURON_COMPILE_CACHE_URL": self.cache or f"{self.output}/neuron-cache/{self.name}"}
 
     @property

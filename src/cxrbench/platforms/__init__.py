@@ -1,7 +1,8 @@
 """The platform seam: what a training loop asks of a device, one module per platform. Imports no torch.
 
 A platform may have a second module, ``<module>_settings``, for what is needed before torch is imported:
-``unavailable()`` and ``environment(precision, compiler, given)``, as in neuron_settings.py.
+``unavailable()`` and ``environment(precision, compiler, given)``, as in neuron_settings.py; and
+``recover()`` where a killed trainer leaves something behind.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ def unavailable(name: str) -> str | None:
     if (found_by := ENTRIES[name].found_by) and not Path(found_by[0]).exists():
         return found_by[1]
     return None
+
+
+def recover(name: str) -> None:
+    """Remove what a killed trainer left behind, where the platform's settings say how."""
+    if remove := getattr(_settings(name), "recover", None):
+        remove()
 
 
 def installed(package: str) -> str | None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -56,6 +59,15 @@ def why_not(platform: str) -> str | None:
 
 
 unavailable = partial(why_not, "neuron")
+
+
+def recover() -> None:
+    """Clear the locks of killed compilers in the compile cache, for which others would wait without end.
+
+    Source: Neuron SDK, pytorch-neuron-parallel-compile.rst (``--command clear-locks``).
+    """
+    if program := shutil.which("neuron_parallel_compile"):
+        subprocess.run([program, "--command", "clear-locks"], stdout=sys.stderr, check=False)
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:

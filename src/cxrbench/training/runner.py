@@ -19,6 +19,7 @@ from typing import Any, get_args
 
 import psutil
 
+from cxrbench import platforms
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
@@ -101,11 +102,15 @@ def _train(job: Job, target: Path) -> Record:
     """Start the trainer until it ends in a result."""
     attempts, outcome = _Attempts.read(job.attempts), None
     while outcome is None:
+        if attempts.cut_off:
+            platforms.recover(job.platform)
         tried = attempts.begin(job)
         write_json(job.attempts, vars(attempts))  # now: this process may be killed too
         began = time.monotonic()
         start = start_trainer(tried, attempts.seconds)
         attempts.seconds += time.monotonic() - began
+        if start.ending is Ending.TIMED_OUT:
+            platforms.recover(job.platform)
         try:
             outcome = _outcome(tried, start, attempts)
         finally:
