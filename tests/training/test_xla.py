@@ -47,6 +47,19 @@ def test_the_step_compiles_twice_and_nothing_falls_back(
 
 
 @pytest.mark.slow
+def test_smaller_micro_batches_add_no_graph(make_job, tmp_path, monkeypatch) -> None:
+    """Of two in a batch and of four: a first and a later micro-batch, the update, and evaluation."""
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+    once = Recipe(epochs=1, batch=192, averaging=0.9)
+    sizes = {
+        size: make_job(str(size), platform="xla_cpu", recipe=once, micro_batch=size) for size in (96, 48)
+    }
+    records = [run(job, tmp_path / name) for name, job in zip("ab", sizes.values(), strict=True)]
+    assert [record.status for record in records] == ["ok", "ok"], records[0].failure
+    assert records[0].timing.compiles == records[1].timing.compiles <= 6
+
+
+@pytest.mark.slow
 def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_path) -> None:
     """Past step 80, where the average's weight meets AdamW's, and down to where no decay is left in fp32."""
     whole = Recipe(epochs=7, batch=64)
