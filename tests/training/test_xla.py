@@ -28,7 +28,7 @@ def recipe() -> Recipe:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "functionalization"), [("resnet18", True), ("convnext_atto", True), ("resnet18", False)]
+    ("architecture", "functionalization"), [("resnet18", False), ("convnext_atto", True)]
 )
 @pytest.mark.slow
 def test_the_step_compiles_twice_and_nothing_falls_back(
