@@ -142,9 +142,9 @@ def test_a_container_gets_the_graph_the_limit_and_no_network(compile_here, tmp_p
     docker.write_text(
         "#!/bin/bash\n"
         f'echo "$@" >> {tmp_path}/calls\n'
-        "folder=$(echo \"$@\" | grep -o '[^ ]*:/work' | cut -d: -f1)\n"
+        "folder=$(echo \"$@\" | grep -o '[^ ]*:/compile-here' | cut -d: -f1)\n"
         'while [ "$1" != neuronx-cc ]; do shift; done\n'
-        'eval "${@//\\/work/$folder}"\n'
+        'eval "${@//\\/compile-here/$folder}"\n'
     )
     docker.chmod(0o755)
     done = compile_here(

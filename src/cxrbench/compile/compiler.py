@@ -31,7 +31,7 @@ IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # 
 LOG, NEFF = "compile.log", "graph.neff"
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
 _ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for --version, seconds between samples
-_INSIDE = "/work"  # the graph's folder in a container
+_INSIDE = "/compile-here"  # the graph's folder in a container
 
 
 class NotEvidence(UserError):
