@@ -70,7 +70,7 @@ def main(words: list[str]) -> int:
     named = dict(zip(options[::2], options[1::2], strict=False))
     assert command == "compile" and named["--framework"] == "XLA" and named["--target"] in ("trn1", "trn2")
     found = instructions(Path(file).read_bytes())
-    print(f"read {len(found)} instructions", flush=True)
+    print(f"read {len(found)} instructions of {file}", flush=True)
     if mode == "hang":
         subprocess.Popen(["sleep", "3600.125"], start_new_session=True)
         time.sleep(3600)
@@ -78,8 +78,8 @@ def main(words: list[str]) -> int:
         kept = bytearray(os.urandom(1 << 20) * 600)
         time.sleep(3600)
         print(len(kept))
-    if mode == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if mode in ("killed", "terminated"):
+        os.kill(os.getpid(), signal.SIGKILL if mode == "killed" else signal.SIGTERM)
     if mode == "full":
         print("OSError: [Errno 28] No space left on device")
         return 1

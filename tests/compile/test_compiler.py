@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ import pytest
 
 from conftest import ROOT, cxrbench
 from cxrbench.evidence.compiled import read_compiled
+from training.trainers import wait_until
 
 NETWORKS = ("test_resnet", "test_convnext")
 SMALL = ("--pixels", "64", "--batch", "2")
-MACHINE = "killed", "full"
+MACHINE = "killed", "terminated", "full"
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +83,8 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
     assert again.returncode == 0 and "NCC_ITEN404" in again.stdout
     twice = compile_here(*NETWORKS, "--record")
     assert twice.returncode == 1 and "--replace" in twice.stderr
-    log = next((tmp_path / "data/recorded/compile").rglob("*.log"))
+    for log in (tmp_path / "data/recorded/compile").rglob("*.log"):
+        assert str(tmp_path) not in log.read_text()  # a folder of this machine
     log.write_text("other")
     checked = cxrbench("verify", "--recorded", tmp_path / "data/recorded")
     assert checked.returncode == 1 and log.name in checked.stderr + checked.stdout
@@ -110,6 +113,25 @@ def test_the_machines_trouble_is_no_outcome(compile_here, tmp_path, mode):
     assert done.stderr.count("not recorded: ") == 1 and "Traceback" not in done.stderr
     again = compile_here("test_resnet", "--part", "forward", "--json")
     assert json.loads(again.stdout)[0]["status"] == "ok"
+
+
+@pytest.mark.fault("Ctrl-C while Neuron's compiler works", "all of it is killed; no record")
+def test_ctrl_c_leaves_no_compiler(compile_here, tmp_path):
+    compile_here("test_resnet", "--part", "forward", mode="nothing")
+    command = [sys.executable, "-m", "cxrbench", "compile", "test_resnet", "--part", "backward", *SMALL]
+    environment = os.environ | {"STANDIN": "hang", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    environment |= {"PYTHONPATH": str(ROOT / "src")}
+    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+    logs = tmp_path / "results/compile"
+    wait_until(
+        lambda: any("read" in log.read_text() for log in logs.rglob("*.work/compile.log")), "log", running
+    )
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    assert not any(
+        process.info["cmdline"] == ["sleep", "3600.125"] for process in psutil.process_iter(["cmdline"])
+    )
+    assert len(list((tmp_path / "results/compile").rglob("trn1.json"))) == 1  # of the first command
 
 
 @pytest.mark.fault("Neuron's compiler prints half a line, or writes no NEFF", "a record that says so")

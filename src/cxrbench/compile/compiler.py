@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file
 from cxrbench.training import host
 from cxrbench.training.failures import classify, error_line, normalise
+from cxrbench.training.runner import OWN_SIGNALS, published
 from cxrbench.training.start import adopted
 
 COMMAND = "neuronx-cc"
@@ -138,7 +140,8 @@ def compile_graph(
         name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         command = compiler.call(copy, target, flags, limits, name)
         ending = _run(command, work, limits, name if compiler.container else None)
-        log = (work / LOG).read_bytes().decode(errors="backslashreplace")
+        log = published((work / LOG).read_bytes())
+        (work / LOG).write_text(log, encoding="utf-8", newline="\n")
         neff = _neff(work / NEFF)
     except OSError as error:
         raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
@@ -180,22 +183,22 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
         child = subprocess.Popen(
             command, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-        while True:
-            try:
-                child.wait(_PAUSE)
-                break
-            except subprocess.TimeoutExpired:
-                peak = max(peak, _resident_mib(child.pid))
-            if time.monotonic() - began > limits.hours * 3600:
-                stopped = "timed_out"
-            elif not container and limits.gib and peak > limits.gib * 1024:
-                stopped = "out_of_memory"
-            if stopped:
-                break
-        if container and stopped:
-            subprocess.run([command[0], "kill", container], capture_output=True)
-        kill()
-        child.wait()
+        try:
+            while not stopped:
+                try:
+                    child.wait(_PAUSE)
+                    break
+                except subprocess.TimeoutExpired:
+                    peak = max(peak, _resident_mib(child.pid))
+                if time.monotonic() - began > limits.hours * 3600:
+                    stopped = "timed_out"
+                elif not container and limits.gib and peak > limits.gib * 1024:
+                    stopped = "out_of_memory"
+        finally:  # at Ctrl-C too: the compiler is in a session of its own
+            if container and child.poll() is None:
+                subprocess.run([command[0], "kill", container], capture_output=True)
+            kill()
+            child.wait()
     return _Ending(child.returncode, time.monotonic() - began, None if container else round(peak, 1), stopped)
 
 
@@ -224,14 +227,15 @@ def _judged(
 ) -> tuple[Outcome, Failure | None]:
     """Return the outcome of a compilation and why it failed; NotEvidence for the machine's trouble."""
     status: Outcome = ending.stopped or "compile_failed"
+    killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
     if ending.stopped == "timed_out":
         kind, fingerprint = f"stopped after {limits.hours:g} h", "time limit"
     elif ending.stopped:
         kind, fingerprint = "above the memory limit (host)", f"{limits.gib:g} GiB"
     elif ending.returncode == 0 and neff:
         return "ok", None
-    elif starved or ending.returncode in (-9, 137):
-        cause = "for want of memory" if starved else "by SIGKILL"
+    elif starved or ending.returncode == 137 or (killed_by and killed_by not in OWN_SIGNALS):
+        cause = "for want of memory" if starved else f"by {killed_by or 'SIGKILL'}"
         raise NotEvidence(f"{name}: the compiler was killed, {cause}; run this again, on a larger machine")
     elif known := classify(log):
         if known.status is None:
@@ -245,6 +249,6 @@ def _judged(
         kind=kind,
         fingerprint=fingerprint,
         returncode=ending.returncode if ending.returncode >= 0 else None,
-        signal=None if ending.returncode >= 0 else str(-ending.returncode),
+        signal=killed_by,
         last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
     )

@@ -30,7 +30,7 @@ from cxrbench.training.job import CRASHED, PRECOMPILED, Job, checkpoints
 from cxrbench.training.start import Ending, Start, start_trainer
 
 _LAST_LINES = 20
-_OWN_SIGNALS = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}  # all others come from outside
+OWN_SIGNALS = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}  # all others come from outside
 _SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
 
 
@@ -169,7 +169,7 @@ def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
         raise _trouble(job, what, "free host memory or lower limits.micro_batch")
     if start.signal is None:
         return False
-    own_fault = start.signal in _OWN_SIGNALS
+    own_fault = start.signal in OWN_SIGNALS
     resumed = attempts.progressed(start, _saved(job), own_fault)
     if not resumed and not own_fault:
         attempts.reached = None
@@ -263,8 +263,13 @@ def _saved(job: Job) -> int:
 
 
 def _publishable(job: Job, first: int = 0) -> str:
-    """Return the log from byte ``first`` on, with short names for this machine's folders."""
-    log = (job.work / LOG).read_bytes()[first:].decode(errors="backslashreplace")
+    """Return the log from byte ``first`` on, as :func:`published`."""
+    return published((job.work / LOG).read_bytes()[first:])
+
+
+def published(log: bytes) -> str:
+    """Return a log as text, with short names for this machine's folders."""
+    text = log.decode(errors="backslashreplace")
     for folder, name in ((str(Path.cwd()), "."), (sys.prefix, "<env>"), (sys.base_prefix, "<python>")):
-        log = log.replace(folder, name)
-    return log.replace(str(Path.home()), "~")
+        text = text.replace(folder, name)
+    return text.replace(str(Path.home()), "~")
