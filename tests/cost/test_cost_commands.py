@@ -134,6 +134,37 @@ def test_projections_have_units_and_each_reason_once() -> None:
     assert shown.count("no efficiency of a cnn network on a GPU in fp32 is known") == 1
 
 
+def test_a_price_for_any_network_fits_a_page() -> None:
+    mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10)
+    done = cxrbench(*mine, "--gpu-images-per-second", 100)
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 100 for line in done.stdout.splitlines()) and "nan" not in done.stdout
+    assert "trn1.2xlarge pays where it trains more than 1.34 times" in done.stdout
+    assert "ap-southeast-4: trn2.3xlarge" in done.stdout
+    rows = json.loads(cxrbench(*mine, "--json").stdout)
+    assert {row["kind"] for row in rows} == {"projected", None}, "nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["resnet5O"], "timm knows no architecture 'resnet5O'; did you mean 'resnet50' or"),
+        (["resnet50", "--precision", "fp8"], "--precision: unknown value 'fp8'"),
+        (["resnet50", "--gpu-images-per-second", "-5"], "-5 is no speed"),
+        (["resnet50", "--gpu", "g5.extralarge"], "no price with instance 'g5.extralarge'"),
+        (["resnet50", "--gpu", "trn1.2xlarge", "--gpu-images-per-second", "9"], "trn1.2xlarge has no GPU"),
+    ],
+)
+def test_a_price_that_cannot_be_made_is_refused(words: list[str], message: str) -> None:
+    assert message in refused("cost", "mine", *words, "--images", 100, "--epochs", 1)
+
+
+def test_a_decision_takes_any_network() -> None:
+    done = cxrbench("cost", "decide", *FIVE, "--architecture", "vit_base_patch16_224")
+    assert "cost ratio 0.67 to 0.77 (published" in done.stdout, done.stderr
+    assert "vit_base_patch16_224 is taken as a transformer" in done.stderr
+
+
 def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
     def decided(*ratio: object) -> dict[str, object]:
         words = ("--architecture", "mine", "--ratio", *ratio, "--json")

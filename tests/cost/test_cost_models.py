@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, write_audit
+from cxrbench.compile.audit import read_audit
 from cxrbench.cost.costs import hours_of
 from cxrbench.cost.devices import DEVICES, device_of_host
+from cxrbench.cost.mine import Training, mine_table, trial_sentences
 from cxrbench.cost.porting import break_even_runs, decide, ratio_of_cells
 from cxrbench.cost.projection import (
     PUBLISHED,
@@ -16,10 +18,10 @@ from cxrbench.cost.projection import (
     Speed,
     Work,
     backtest,
-    kind_of,
     measured_speeds,
     project,
     reached,
+    work_of,
 )
 from cxrbench.cost.ratios import PUBLISHED as RATIOS
 from cxrbench.cost.regimes import ranking_sentences, regime_table
@@ -196,12 +198,57 @@ def test_two_devices_are_a_range_and_one_is_known_to_a_factor_only():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("resnet18", "cnn"), ("convnext_pico", "depthwise"), ("convnextv2_huge", "depthwise"),
-        ("vit_tiny_patch16_224", "transformer"), ("vitamin_small_224", None), ("test_resnet", None),
+        ("resnet18", "cnn"), ("regnety_016", "cnn"), ("densenet121", "cnn"),
+        ("convnext_pico", "depthwise"), ("convnextv2_huge", "depthwise"), ("efficientnet_b0", "depthwise"),
+        ("vit_tiny_patch16_224", "transformer"), ("swin_tiny_patch4_window7_224", "transformer"),
     ],
 )  # fmt: skip
-def test_the_kind_of_a_network_by_its_name(name, kind):
-    assert kind_of(name) == kind
+def test_the_kind_of_a_network_is_what_its_audit_counted(name, kind):
+    assert work_of(read_audit(ROOT / "data/recorded"), name, 224, "fp32").kind == kind
+
+
+def test_traffic_of_another_precision_is_no_limit(tmp_path):
+    """In bf16 a step moves about half the bytes: the bandwidth would limit it too early."""
+    audit = read_audit(ROOT / "data/recorded").query("precision == 'fp32'")
+    full, half = (work_of(audit, "resnet50", 224, precision) for precision in ("fp32", "bf16"))
+    assert full.gmac == half.gmac and full.bytes and half.bytes is None
+
+
+# ------------------------------------------------------------------ a price for any network
+
+
+def priced_mine(prices, **changes):
+    given = {"images": 3_600_000, "precision": "fp32", "gpu": "g5.xlarge", "speed": 100.0} | changes
+    training = Training(Work("cnn", 4.0), **given)
+    table = mine_table(training, STUDY, prices, ROOT / "data/recorded")
+    return training, table.set_index("instance")
+
+
+def test_a_given_speed_is_measured_there_and_a_proxy_on_the_same_gpu(prices):
+    training, table = priced_mine(prices)
+    here, eight, other = (table.loc[name] for name in ("g5.xlarge", "g5.48xlarge", "p5.48xlarge"))
+    assert here["hours_low"] == here["hours_high"] == pytest.approx(10) and here["kind"] == "measured"
+    assert here["usd_low"] == pytest.approx(10 * here["usd_per_hour"])
+    assert eight["hours_low"] == eight["hours_high"] == pytest.approx(10 / 8) and eight["kind"] == "proxy"
+    assert math.isnan(other["hours_low"]) and "on a GPU in fp32 is known" in other["why_not"]
+    trainium = table.loc["trn1.2xlarge"]
+    assert trainium["break_even_ratio"] == pytest.approx(1.34375 / 1.006)
+    assert trainium["hours_at_peak"] == pytest.approx(3.6e6 * 24e9 / (2 * 23e12) / 3600)
+    said = " ".join(trial_sentences(table.reset_index(), training, PAIR))
+    assert "more than 1.34 times the images/s of g5.xlarge (134 images/s)" in said
+    assert "An hour of trial on trn1.2xlarge costs 1.34 USD" in said and "(projected)" in said
+
+
+@settings(deadline=None, max_examples=20)
+@given(images=st.integers(1, 10**8), speed=st.floats(0.1, 1e5))
+def test_every_instance_has_a_price_and_a_range_in_order(prices, images, speed):
+    _, table = priced_mine(prices, images=images, speed=speed, precision="bf16")
+    assert set(table.index) == set(prices["instance"]) and table.index.is_unique
+    known = table.dropna(subset="hours_low")
+    assert (known["hours_low"] <= known["hours_high"]).all() and known["kind"].notna().all()
+    bounded = known.query("kind == 'projected'")
+    assert (bounded["hours_at_peak"] <= bounded["hours_low"] * (1 + 1e-9)).all(), "nothing beats its peak"
+    assert table[table["hours_low"].isna()]["why_not"].notna().all()
 
 
 def test_one_of_two_devices_is_not_left_out():

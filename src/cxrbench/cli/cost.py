@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
 RegionOption = Annotated[str | None, typer.Option(help="AWS region; none: the study's.")]
+CacheOption = Annotated[Path, typer.Option(help="Folder of earlier captures.")]
 OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 _COSTS = (
     "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "usd_per_hour",
@@ -79,8 +81,8 @@ def _in_columns(table: pd.DataFrame) -> str:
     return f"{shown}\nIn all rows: {'; '.join(texts)}." if first else shown
 
 
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
+def _digits(value: float, digits: int = 4) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.{digits}g}"
 
 
 def _costs_in_columns(table: pd.DataFrame) -> str:
@@ -240,6 +242,84 @@ def cost_project(
     _print(table, as_json, "\n".join(lines), out)
 
 
+@app.command("mine")
+def cost_mine(
+    network: Annotated[str, typer.Argument(help="A timm name.")],
+    images: Annotated[int, typer.Option(min=1, help="Training images.")],
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over them.")],
+    pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    gpu_images_per_second: Annotated[
+        float | None, typer.Option(help="What you measured while training on --gpu, the whole instance.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="Instance to compare with; none: the study's.")] = None,
+    study: StudyOption = STUDY,
+    prices: PricesOption = PRICES,
+    recorded: RecordedOption = RECORDED,
+    cache: CacheOption = RESULTS / "audit",
+    as_json: JsonOption = False,
+) -> None:
+    """Hours and dollars of training any timm network on every instance, and when Trainium would pay."""
+    from cxrbench.compile.rules import Setting
+    from cxrbench.cost.costs import EXCLUDED
+    from cxrbench.cost.mine import Training, mine_table, trial_sentences, work_for
+    from cxrbench.cost.prices import read_prices
+    from cxrbench.study.config import read_study
+    from cxrbench.study.platform_names import GPU
+
+    if precision not in ("fp32", "bf16"):
+        raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
+    of = read_study(study)
+    work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
+    instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
+    training = Training(work, images * epochs, precision, instance, gpu_images_per_second)
+    table = mine_table(training, of, read_prices(prices), recorded)
+    assumed, at = table["assumptions"].dropna().explode().unique(), of.prices
+    elsewhere = table[table["region"] != at.region].groupby("region")["instance"].agg(", ".join)
+    notes = [
+        f"{network}, {pixels} px, {precision}: {work.gmac:.3g} GMAC forward an image, {images:,} images x "
+        f"{epochs} epochs; without evaluation and compilation.",
+        *trial_sentences(table, training, at),
+        f"Prices: on demand unless named, in {at.region}"
+        + "".join(f"; {region}: {names}" for region, names in elsewhere.items())
+        + ".",
+        *(["Assumed: " + "; ".join(assumed) + "."] if len(assumed) else []),
+        *(f"{text}: {', '.join(some)}." for text, some in table.groupby("why_not")["instance"]),
+        f"Not charged: {EXCLUDED}.",
+    ]
+    _print(table, as_json, "\n".join([_hours_and_dollars(table), "", *map(_wrapped, notes)]))
+
+
+def _hours_and_dollars(table: pd.DataFrame) -> str:
+    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, in 100 columns."""
+    import pandas as pd
+
+    short = {basis: f"{basis} ".replace("capacity_", "") for basis in table["basis"]} | {"on_demand": ""}
+
+    def ends(row: dict[str, Any], unit: str) -> str:
+        low, high = (_digits(row[f"{unit}_{end}"], 2) for end in ("low", "high"))
+        return "-" if low == "nan" else low if low == high else f"{low} to {high}"
+
+    rows = [
+        {
+            "instance": row["instance"],
+            "USD/h": _digits(row["usd_per_hour"]),
+            "price of": f"{short[row['basis']]}{row['as_of']}",
+            "x GPU's": f"{row['break_even_ratio']:.2f}",
+            "h at peak": _digits(row["hours_at_peak"], 3).replace("nan", "-"),
+            "hours": ends(row, "hours"),
+            "USD": ends(row, "usd"),
+            "kind": "-" if pd.isna(row["kind"]) else row["kind"],
+        }
+        for row in table.query("accelerator != ''").to_dict("records")
+    ]
+    return pd.DataFrame(rows).to_string(index=False)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False)
+
+
 @app.command("refresh")
 def cost_refresh(
     prices: PricesOption = PRICES,
@@ -266,8 +346,8 @@ def cost_decide(
     architecture: Annotated[
         str,
         typer.Option(
-            prompt="cnn, transformer, or data set/network of your own cells",
-            help="cnn or transformer (published ratios), or data set/network: the ratio of your cells.",
+            prompt="cnn, transformer, a timm network, or data set/network of your own cells",
+            help="cnn, transformer or a timm name (published ratios), or data set/network of your cells.",
         ),
     ],
     porting: Annotated[float, typer.Option(prompt="porting budget in USD", help="USD, once.")],
@@ -285,18 +365,21 @@ def cost_decide(
     records: Annotated[Path, typer.Option(help="Where your own cells are.")] = RECORDED,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
+    cache: CacheOption = RESULTS / "audit",
     as_json: JsonOption = False,
 ) -> None:
     """Port to Trainium or stay? Your numbers in, the arithmetic out."""
     import pandas as pd
 
+    from cxrbench.cost.mine import published_kind
     from cxrbench.cost.porting import decide, ratio_for
     from cxrbench.cost.ratios import Ratio
 
     if ratio:
         chosen = Ratio(*ratio, "projected", "your own ratio")
     else:
-        chosen = ratio_for(architecture, basis, records, study, prices)
+        name = published_kind(architecture, RECORDED, cache, say)
+        chosen = ratio_for(name, basis, records, study, prices)
     decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
     as_rows = pd.Series(decision)  # its JSON has null for infinitely many months
     print(as_rows.to_json(indent=1) if as_json else "\n".join(decision["arithmetic"]))

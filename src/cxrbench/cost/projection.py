@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,11 +38,6 @@ BACKTEST_COLUMNS = [
     "device", "family", "kind", "precision", "measured", "share", "low", "high", "error", "method", "source",
 ]  # fmt: skip
 _MEASURED = "measured beside it"  # the source of a peak
-_NETWORKS = {  # timm's family names, by how they load a device
-    "cnn": ("resnet", "resnext", "wide_resnet", "densenet", "vgg", "regnetx", "regnety"),
-    "depthwise": ("convnext", "mobilenet", "efficientnet", "tf_efficientnet", "rexnet", "mnasnet"),
-    "transformer": ("vit", "deit", "swin", "beit", "eva"),
-}
 
 
 class NotProjected(UserError):
@@ -129,21 +123,31 @@ def project(
     if len({s.device.name for s in usable}) == 1:
         low, high = low / SPREAD, high * SPREAD
         assumptions.append(f"one device's efficiency only, taken as known to a factor of {SPREAD:g}")
-    per_share = cores * _peak(target, precision) * 1e12 / work.flop
-    limit = math.inf
     if work.bytes is None or target.bandwidth_gb_s is None:
         assumptions.append("memory bandwidth not considered: bytes per image or the device's are not known")
     else:
-        limit = cores * target.bandwidth_gb_s * 1e9 / work.bytes
         assumptions.append("at most what the documented memory bandwidth lets through")
+    per_share = cores * _peak(target, precision) * 1e12 / work.flop
+    limit = ceiling(work, target, cores, precision)
     peak = target.source_fp32 if precision == "fp32" else target.source
     return {
-        "low": min(min(low, 1.0) * per_share, limit),
-        "high": min(min(high, 1.0) * per_share, limit),
+        "low": min(low * per_share, limit),
+        "high": min(high * per_share, limit),
         "kind": "projected",
         "sources": "; ".join([f"peak: {peak}", *(f"{s.share:.2%} of peak: {s.source}" for s in usable)]),
         "assumptions": assumptions,
     }
+
+
+def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
+    """Return the images per second that documented peak and memory bandwidth of ``cores`` cores let through.
+
+    Raises NotProjected where no peak in this precision is documented.
+    """
+    fastest = cores * _peak(target, precision) * 1e12 / work.flop
+    if work.bytes is None or target.bandwidth_gb_s is None:
+        return fastest
+    return min(fastest, cores * target.bandwidth_gb_s * 1e9 / work.bytes)
 
 
 def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -161,7 +165,7 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
     for architecture, pixels, precision in wanted:
         network = {"architecture": architecture, "pixels": pixels, "precision": precision}
         try:
-            work = work_of(audit, architecture, pixels)
+            work = work_of(audit, architecture, pixels, precision)
             some = [_projected(work, rate, known, precision, tested) for rate in accelerated]
         except NotProjected as reason:
             some = [{"why_not": str(reason)}]
@@ -260,8 +264,8 @@ def _speed(record: Record, study: Study, audit: pd.DataFrame) -> Speed:
         device, cores = _measured_device(machine := machine_of(record, "cpu"), 1.0, machine), 1
     if device is None or not speed or cell.dataset not in study.datasets:
         raise NotProjected(f"{cell} has no speed on a device with documented peaks")
-    work = work_of(audit, cell.architecture, study.dataset(cell.dataset).pixels)
     precision = str(record.recipe.get("precision", "fp32"))
+    work = work_of(audit, cell.architecture, study.dataset(cell.dataset).pixels, precision)
     return reached(device, cores, work, speed, f"cell {cell}", precision)
 
 
@@ -270,7 +274,7 @@ def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterato
     peak, speed, platform = row["matmul_flops_per_second"], row["ours"], row["platform"]
     if peak and speed:
         device = _measured_device(f"{platform} of {host}", peak / 1e12, FAMILIES.get(platform, "cpu"))
-        work = work_of(audit, row["architecture"], row["pixels"])
+        work = work_of(audit, row["architecture"], row["pixels"], row["precision"])
         source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
         yield reached(device, 1, work, speed, source, row["precision"])
 
@@ -280,26 +284,25 @@ def _measured_device(name: str, tflops: float, family: str) -> Device:
     return Device(name, family, tflops, tflops, None, "measured", _MEASURED, _MEASURED)
 
 
-def work_of(audit: pd.DataFrame, architecture: str, pixels: int) -> Work:
+def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
     """Return the training work of one image; NotProjected where it is not known.
 
-    Bytes are the least that a step moves per image at any audited batch, so the limit is never too low.
+    Bytes are the least that a step moves per image at any batch audited in this precision, so the limit is
+    never too low.
     """
-    kind = kind_of(architecture)
-    if kind is None:
-        raise NotProjected("its kind of network is not known")
     rows = audit[(audit["architecture"] == architecture) & (audit["pixels"] == pixels)]
     if rows.empty:
         raise NotProjected(f"no audit of this network at {pixels} px")
     counted = rows[rows["problem"] == ""]
     if counted.empty:
         raise NotProjected(f"the audit failed: {rows['problem'].iloc[0]}")
-    least = float(counted["traffic_least_mib_per_image"].min())
-    return Work(kind, float(counted["gmac"].iloc[0]), least * 2**20 if least > 0 else None)
+    first = counted.iloc[0]
+    least = float(counted[counted["precision"] == precision]["traffic_least_mib_per_image"].min())
+    return Work(_kind(first), float(first["gmac"]), least * 2**20 if least > 0 else None)
 
 
-def kind_of(architecture: str) -> str | None:
-    """Return cnn, depthwise or transformer, by timm's name of a network; None when the name is not known."""
-    families = {family: kind for kind, some in _NETWORKS.items() for family in some}
-    found = re.match(rf"({'|'.join(families)})[\dv_]", architecture)
-    return families[found[1]] if found else None
+def _kind(audited: pd.Series) -> str:
+    """Return how a network loads a device, by what an audit counted: cnn, depthwise or transformer."""
+    if audited["depthwise_convolutions"]:
+        return "depthwise"
+    return "transformer" if audited["layernorms"] > audited["batchnorms"] else "cnn"
