@@ -54,6 +54,7 @@ def schema(folder: Path = Path("workflow/schemas")) -> None:
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "1. Data: download, check, pack": {"data": data.app},
     "2. Train one cell, hold it against its record": {
+        "plan": train.plan,
         "train": train.train,
         "cell": train.app,
         "precompile": train.precompile,

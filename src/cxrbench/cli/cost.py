@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,8 +16,11 @@ from cxrbench.cli.words import (
     PricesOption,
     RecordedOption,
     StudyOption,
+    digits,
     print_json,
     say,
+    span,
+    wrapped,
 )
 from cxrbench.study.errors import UserError
 
@@ -75,14 +76,10 @@ def _in_columns(table: pd.DataFrame) -> str:
     alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
     if len(alike) == len(table.columns):
         alike = alike[1:]
-    shown = table.drop(columns=alike).to_string(index=False, float_format=_digits, na_rep="-")
+    shown = table.drop(columns=alike).to_string(index=False, float_format=digits, na_rep="-")
     first = {name: table[name].iloc[0] for name in alike if table[name].iloc[0] != ""}
-    texts = (f"{name} {_digits(it) if isinstance(it, float) else it}" for name, it in first.items())
+    texts = (f"{name} {digits(it) if isinstance(it, float) else it}" for name, it in first.items())
     return f"{shown}\nIn all rows: {'; '.join(texts)}." if first else shown
-
-
-def _digits(value: float, digits: int = 4) -> str:
-    return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.{digits}g}"
 
 
 def _costs_in_columns(table: pd.DataFrame) -> str:
@@ -287,7 +284,7 @@ def cost_mine(
         *(f"{text}: {', '.join(some)}." for text, some in table.groupby("why_not")["instance"]),
         f"Not charged: {EXCLUDED}.",
     ]
-    _print(table, as_json, "\n".join([_hours_and_dollars(table), "", *map(_wrapped, notes)]))
+    _print(table, as_json, "\n".join([_hours_and_dollars(table), "", *map(wrapped, notes)]))
 
 
 def _hours_and_dollars(table: pd.DataFrame) -> str:
@@ -296,28 +293,20 @@ def _hours_and_dollars(table: pd.DataFrame) -> str:
 
     short = {basis: f"{basis} ".replace("capacity_", "") for basis in table["basis"]} | {"on_demand": ""}
 
-    def ends(row: dict[str, Any], unit: str) -> str:
-        low, high = (_digits(row[f"{unit}_{end}"], 2) for end in ("low", "high"))
-        return "-" if low == "nan" else low if low == high else f"{low} to {high}"
-
     rows = [
         {
             "instance": row["instance"],
-            "USD/h": _digits(row["usd_per_hour"]),
+            "USD/h": digits(row["usd_per_hour"]),
             "price of": f"{short[row['basis']]}{row['as_of']}",
             "x GPU's": f"{row['break_even_ratio']:.2f}",
-            "h at peak": _digits(row["hours_at_peak"], 3).replace("nan", "-"),
-            "hours": ends(row, "hours"),
-            "USD": ends(row, "usd"),
+            "h at peak": digits(row["hours_at_peak"], 3),
+            "hours": span(row["hours_low"], row["hours_high"]),
+            "USD": span(row["usd_low"], row["usd_high"]),
             "kind": "-" if pd.isna(row["kind"]) else row["kind"],
         }
         for row in table.query("accelerator != ''").to_dict("records")
     ]
     return pd.DataFrame(rows).to_string(index=False)
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 @app.command("refresh")

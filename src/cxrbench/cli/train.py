@@ -16,19 +16,33 @@ from cxrbench.cli.words import (
     RESULTS,
     STUDY,
     CellArgument,
+    JsonOption,
     PricesOption,
     RecordedOption,
     StudyOption,
     complain,
+    digits,
+    print_json,
     say,
+    span,
+    wrapped,
 )
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cxrbench.training.job import Job
 
 app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
+_SHOWN = 4  # names in a message
+_FORECAST_NOTE = (
+    "Hours and USD are of the cells to run whose speed is known, 10/28 where 10 of 28 are; packing, "
+    "compiling and downloads are not in them. 'h at peak': at the documented peak of the device, so no run "
+    "is faster. 'step GiB': weights, moments, gradients and activations of the largest step, by the recorded "
+    "audit."
+)
 PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
 
 
@@ -103,6 +117,57 @@ def _work_beside(out: Path, cell: Cell) -> Path:
     """``results/checkpoints`` for ``results/runs/<cell>/record.json``, else a folder beside the record."""
     runs = out.parent.as_posix().removesuffix(str(cell))
     return Path(runs).parent / "checkpoints" if runs != out.parent.as_posix() else out.parent / "work"
+
+
+def plan(
+    study: StudyOption = STUDY,
+    prices: PricesOption = PRICES,
+    recorded: RecordedOption = RECORDED,
+    packed: Annotated[Path, typer.Option(help="Folder of packed data sets.")] = PACKED,
+    as_json: JsonOption = False,
+) -> None:
+    """Forecast a study before it runs: cells, hours, USD, disk, memory, and what is missing here."""
+    from cxrbench.cost.forecast import forecast, summary
+    from cxrbench.cost.prices import read_prices
+    from cxrbench.evidence.store import EvidenceStore
+    from cxrbench.study.config import read_study
+    from cxrbench.training.plan import Plan
+
+    of = Plan(read_study(study), EvidenceStore(recorded), packed)
+    table = forecast(of, read_prices(prices))
+    if as_json:
+        print_json(table)
+        return
+    print(_forecast_in_columns(summary(table)))
+    to_run = table[table["to_run"] > 0]
+    names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
+    for column, head in (("why_not", "No hours"), ("not_here", "Not trained on this machine")):
+        for reason, some in names.groupby(to_run[column], sort=False):
+            more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
+            print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {reason}."))
+    print(wrapped(_FORECAST_NOTE))
+
+
+def _forecast_in_columns(rows: pd.DataFrame) -> str:
+    """Return the rows of :func:`~cxrbench.cost.forecast.summary` in 100 columns."""
+    import pandas as pd
+
+    shown = [
+        {
+            "data set": row["dataset"],
+            "platform": row["platform"],
+            "cells": row["cells"],
+            "h at peak": digits(row["hours_at_peak"], 2),
+            "hours": span(row["hours_low"], row["hours_high"]),
+            "USD": span(row["usd_low"], row["usd_high"]),
+            "to run": f"{row['to_run'] - row['unknown']}/{row['to_run']}",
+            "kind": row["kind"] or "-",
+            "data GiB": digits(row["packed_gib"], 2),
+            "step GiB": digits(row["device_gib"], 2),
+        }
+        for row in rows.to_dict("records")
+    ]
+    return pd.DataFrame(shown).to_string(index=False)
 
 
 def precompile(

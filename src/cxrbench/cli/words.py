@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -29,6 +31,24 @@ RESULTS, STUDY = Path("results"), Path("config/config.yaml")
 def print_json(rows: pd.DataFrame) -> None:
     """Print the rows of a table as JSON."""
     print(rows.to_json(orient="records", indent=1))
+
+
+def digits(value: float, number: int = 4) -> str:
+    """Return a value with so many significant digits, larger ones whole; a dash for NaN."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if 10**number <= abs(value) < math.inf else f"{value:.{number}g}"
+
+
+def span(low: float, high: float) -> str:
+    """Return a range in two digits, a single value where its ends are equal."""
+    ends = [digits(end, 2) for end in (low, high)]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def wrapped(text: str) -> str:
+    """Return a text in lines of 100 columns."""
+    return textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 def say(text: str) -> None:

@@ -70,6 +70,10 @@ class Plan:
         """Return why ``cell`` is not trained on this machine, in one sentence; None when it is."""
         if not self.study.may_run(cell):
             return f"no pattern under 'run' in the config names {cell}"
+        return self.missing(cell)
+
+    def missing(self, cell: Cell) -> str | None:
+        """Return what this machine lacks to train ``cell``: its platform or its images; None when nothing."""
         return self._platform_missing(cell.platform) or self._data_missing(cell.dataset)
 
     def _why_no_platform(self, platform: str) -> str | None:

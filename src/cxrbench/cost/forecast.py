@@ -1,0 +1,181 @@
+"""What a study would take before any of it runs: hours, USD, disk and memory per data set and platform."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.compile.audit import read_audit
+from cxrbench.compile.rules import facts_of
+from cxrbench.cost.costs import cost_of, hours_of
+from cxrbench.cost.devices import DEVICES, Device
+from cxrbench.cost.prices import NoPrice, price
+from cxrbench.cost.projection import (
+    PUBLISHED,
+    NotProjected,
+    Speed,
+    Work,
+    ceiling,
+    measured_speeds,
+    project,
+    work_of,
+)
+from cxrbench.evidence.record import Record
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import AnySource
+from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.training.plan import Plan
+
+FORECAST_COLUMNS = [
+    "dataset", "architecture", "platform", "cells", "recorded", "to_run", "instance", "hours_at_peak",
+    "hours_low", "hours_high", "usd_low", "usd_high", "kind", "rests_on", "why_not", "packed_gib",
+    "device_gib", "not_here",
+]  # fmt: skip
+_NOT_NAMED = "no pattern under 'run' in the config names them"
+_EVALUATION = 1 / 3  # of a training image: forward alone
+
+
+def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per data set, network and platform of the plan's study (:data:`FORECAST_COLUMNS`).
+
+    Hours and USD are of the cells without evidence that fits. They are measured or proxy where seeds of the
+    same recipe and images are recorded, else projected, else missing with the reason in ``why_not``.
+    ``device_gib``: weights, moments, gradients and activations of a step by the audit. ``not_here``: why
+    these cells are not trained on this machine.
+    """
+    outlook = _Outlook(plan, prices)
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in plan.study.all_cells():
+        groups.setdefault((cell.dataset, cell.architecture, cell.platform), []).append(cell)
+    return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=FORECAST_COLUMNS)
+
+
+class _Outlook:
+    """What is known of the cells of a study: records, audits, speeds, prices."""
+
+    def __init__(self, plan: Plan, prices: pd.DataFrame) -> None:
+        self.plan, self.study, self.prices = plan, plan.study, prices
+        self.audit = read_audit(plan.store.root)
+        self.known = [*measured_speeds(self.study, plan.store.root), *PUBLISHED]
+
+    def row(self, cells: list[Cell]) -> dict[str, Any]:
+        """Return the row of the seeds of one network on one platform."""
+        cell, store = cells[0], self.plan.store
+        recorded = [other for other in cells if store.serves(other, self.study)]
+        row = {
+            "dataset": cell.dataset,
+            "architecture": cell.architecture,
+            "platform": cell.platform,
+            "cells": len(cells),
+            "recorded": len(recorded),
+            "to_run": len(cells) - len(recorded),
+            "instance": self.study.prices.instances.get(cell.platform),
+            "packed_gib": self._packed_gib(cell.dataset),
+            "device_gib": self._device_gib(cell),
+            "not_here": self.plan.missing(cell) or (None if self.study.may_run(cell) else _NOT_NAMED),
+        }
+        records = [record for other in recorded if (record := store.record(other))]
+        try:
+            each = self._measured(records) if records else self._projected(cell)
+        except (NotProjected, NoPrice) as reason:
+            return row | {"why_not": str(reason)}
+        hours = {name: value * row["to_run"] for name, value in each.items() if name.startswith("hours")}
+        return row | each | hours | _usd(hours, each["usd_per_hour"])
+
+    def _measured(self, records: list[Record]) -> dict[str, Any]:
+        """Return the hours of a cell by the recorded seeds: the shortest and the longest."""
+        costs = cost_of(hours_of((record, "recorded") for record in records), self.prices, self.study.prices)
+        return {
+            "hours_low": costs["hours_total"].min(),
+            "hours_high": costs["hours_total"].max(),
+            **costs[["usd_per_hour", "instance", "kind"]].iloc[0],
+            "rests_on": f"{len(records)} recorded seeds, {costs['processor'].iloc[0]}",
+        }
+
+    def _projected(self, cell: Cell) -> dict[str, Any]:
+        """Return the hours of a cell by its work: at the peak of its device, and projected from speeds known
+        elsewhere, with the reason where there are none. NotProjected when not even its work is known."""
+        dataset, recipe = self.study.dataset(cell.dataset), self.study.recipe(cell.dataset)
+        if not (counts := _counts(dataset)):
+            raise NotProjected(f"the config does not say how many images {cell.dataset} has")
+        evaluated = counts.get("val", 0) * (recipe.epochs + 1) + counts.get("test", 0)
+        images = counts.get("train", 0) * recipe.epochs + evaluated * _EVALUATION
+        work = work_of(self.audit, cell.architecture, dataset.pixels, recipe.precision)
+        device, cores, known = self._device(cell, work, recipe.precision)
+        if cell.platform in ACCELERATED:
+            fastest = ceiling(work, device, cores, recipe.precision)
+            known["hours_at_peak"] = images / fastest / 3600
+        try:
+            made = project(work, device, cores, self.known, recipe.precision)
+        except NotProjected as reason:
+            return known | {"why_not": str(reason)}
+        ends = {"hours_low": images / made["high"] / 3600, "hours_high": images / made["low"] / 3600}
+        return known | ends | {"kind": made["kind"], "rests_on": made["sources"]}
+
+    def _device(self, cell: Cell, work: Work, precision: str) -> tuple[Device, int, dict[str, Any]]:
+        """Return what a cell would run on, the cores of it in use, and its instance and USD per hour."""
+        where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
+        if instance is None:
+            raise NotProjected(f"prices.instances in the config names no instance for {cell.platform}")
+        rate = price(self.prices, instance, where.region, where.basis, where.as_of)
+        known = {"instance": instance, "usd_per_hour": float(rate["usd_per_hour"])}
+        if cell.platform in ACCELERATED:
+            return DEVICES[rate["accelerator"]], min(int(rate["cores"]), self.study.limits.processes), known
+        if found := [speed for speed in self.known if _on_processor(speed, cell, work, precision)]:
+            return found[-1].device, 1, known
+        raise NotProjected(f"no speed of a {work.kind} network in {precision} is known on {cell.platform}")
+
+    def _packed_gib(self, name: str) -> float:
+        dataset = self.study.dataset(name)
+        counts = _counts(dataset)
+        return sum(counts.values()) * dataset.pixels**2 / 2**30 if counts else math.nan
+
+    def _device_gib(self, cell: Cell) -> float:
+        """Return the GiB of a step at the recipe's batch, from an audit in its precision; NaN without."""
+        recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
+        rows = self.audit[
+            (self.audit["architecture"] == cell.architecture)
+            & (self.audit["pixels"] == pixels)
+            & (self.audit["precision"] == recipe.precision)
+            & (self.audit["problem"] == "")
+        ]
+        if rows.empty:
+            return math.nan
+        share = self.study.limits.micro_batch or recipe.batch / self.study.limits.processes
+        return facts_of(rows.iloc[0].to_dict()).step_gib(math.ceil(share))
+
+
+def _usd(hours: dict[str, float], usd_per_hour: float) -> dict[str, float]:
+    return {
+        name.replace("hours", "usd"): value * usd_per_hour
+        for name, value in hours.items()
+        if name != "hours_at_peak"
+    }
+
+
+def _counts(dataset: AnySource) -> dict[str, int]:
+    """Return the images per part as the config states them; empty when it does not."""
+    return getattr(dataset, "images", None) or getattr(dataset, "expect_images", None) or {}
+
+
+def _on_processor(speed: Speed, cell: Cell, work: Work, precision: str) -> bool:
+    """Whether a speed was measured on a processor by cells of a network alike."""
+    own = cell.platform == "cpu" and speed.device.family not in {"gpu", "neuron"}
+    return own and (speed.work.kind, speed.precision) == (work.kind, precision)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of :func:`forecast` added up per data set and platform; NaN hours are of cells without
+    any, which ``unknown`` counts."""
+    table = table.assign(unknown=table["to_run"].where(table["hours_low"].isna(), 0))
+    counts = ["cells", "recorded", "to_run", "unknown"]
+    amounts = [name for name in table if name.startswith(("hours_", "usd_l", "usd_h"))]
+    groups = table.groupby(["dataset", "platform"], sort=False)
+    rows = groups[counts + amounts].sum(min_count=1).join(groups[["packed_gib", "device_gib"]].max())
+    words = {
+        "instance": groups["instance"].first(),
+        "kind": groups["kind"].agg(lambda some: " and ".join(some.dropna().unique())),
+    }
+    return rows.assign(**words).reset_index()

@@ -1,0 +1,87 @@
+"""What a study would take before it runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, cxrbench
+from cxrbench.cost.forecast import forecast, summary
+from cxrbench.cost.prices import read_prices
+from cxrbench.evidence.store import EvidenceStore
+from cxrbench.study.config import Study, parse_study, read_study
+from cxrbench.training.plan import Plan
+
+RECORDED = ROOT / "data/recorded"
+STUDY = read_study(ROOT / "config/config.yaml")
+
+
+def changed(**values) -> Study:
+    return parse_study(STUDY.model_dump(mode="json", exclude_unset=True) | values)
+
+
+def block(dataset: str, architecture: str, platform: str, *seeds: int) -> dict:
+    parts = {"architectures": [architecture], "platforms": [platform], "seeds": list(seeds)}
+    return {"dataset": dataset, **parts}
+
+
+def rows(study: Study) -> dict[tuple[str, str, str], dict]:
+    prices = read_prices(ROOT / "data/prices.csv")
+    table = forecast(Plan(study, EvidenceStore(RECORDED), Path("nowhere")), prices)
+    return {tuple(row[:3]): dict(zip(table, row, strict=True)) for row in table.to_numpy()}
+
+
+def test_a_seed_more_takes_what_the_recorded_seeds_took():
+    key = "nih128-64px", "resnet18", "cpu"
+    (row,) = rows(changed(cells=[block(*key, 0, 1, 2, 3, 4)])).values()
+    records = EvidenceStore(RECORDED).records()
+    hours = [
+        run.timing.total_seconds / 3600
+        for cell, run in records.items()
+        if list(vars(cell).values())[:3] == list(key)
+    ]
+    assert (row["cells"], row["recorded"], row["to_run"]) == (5, 3, 2)
+    assert row["hours_low"] == pytest.approx(2 * min(hours), rel=1e-6)
+    assert row["hours_high"] == pytest.approx(2 * max(hours), rel=1e-6)
+    assert row["kind"] == "proxy" and row["rests_on"].startswith("3 recorded seeds, ")
+    assert row["usd_low"] == pytest.approx(row["hours_low"] * 0.10264)
+
+
+def test_a_longer_recipe_is_projected_on_the_same_processor_in_proportion():
+    def hours(epochs: int) -> float:
+        recipes = {name: recipe.model_dump(mode="json") for name, recipe in STUDY.recipes.items()}
+        recipes["reference-fp32"]["epochs"] = epochs
+        (row,) = rows(changed(recipes=recipes, cells=[block("nih128-64px", "resnet18", "cpu", 0)])).values()
+        assert row["to_run"] == 1 and row["kind"] == "projected" and row["hours_low"] < row["hours_high"]
+        return row["hours_low"]
+
+    evaluated = (7077 * 50 + (938 * 51 + 1985) / 3) / (7077 * 5 + (938 * 6 + 1985) / 3)
+    assert hours(50) / hours(5) == pytest.approx(evaluated)
+
+
+def test_what_is_not_known_has_a_reason_and_no_hours():
+    found = rows(STUDY)
+    depthwise = found["nih128-64px", "convnext_pico", "neuron"]
+    assert depthwise["hours_at_peak"] > 0 and depthwise["hours_low"] != depthwise["hours_low"]
+    assert "no efficiency of a depthwise network on a NeuronCore" in depthwise["why_not"]
+    assert "no Neuron device" in depthwise["not_here"]
+    mnist = {"mnist": {"source": "chestmnist", "pixels": 64, "recipe": "reference-fp32"}}
+    (row,) = rows(changed(datasets=mnist, cells=[block("mnist", "resnet18", "cpu", 0)])).values()
+    assert "does not say how many images mnist has" in row["why_not"]
+    assert "the images of mnist are not on this machine" in row["not_here"]
+
+
+def test_the_summary_counts_every_cell_once():
+    table = forecast(Plan(STUDY, EvidenceStore(RECORDED)), read_prices(ROOT / "data/prices.csv"))
+    added = summary(table)
+    assert added["cells"].sum() == len(STUDY.all_cells())
+    neuron = added.query("platform == 'neuron'").iloc[0]
+    assert neuron["unknown"] == 18 and neuron["hours_low"] > 0
+
+
+def test_the_plan_is_printed_before_anything_starts():
+    done = cxrbench("plan")
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 100 for line in done.stdout.splitlines()) and "nan" not in done.stdout
+    assert "Not trained on this machine" in done.stdout and "No hours" in done.stdout
+    assert {row["platform"] for row in json.loads(cxrbench("plan", "--json").stdout)} >= {"cpu", "neuron"}
