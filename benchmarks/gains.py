@@ -73,4 +73,4 @@ def _contender(setting: train.Setting, platform: Platform, ways: tuple[str, ...]
     labels = (torch.rand(setting.batch, len(train.PRIORS), device=device) < 0.1).float()
     precision = torch.autocast(device.type, dtype=torch.bfloat16, enabled="bf16 autocast" in ways)
     step = partial(train.optimizer_step, forward, optimizer, precision, images, labels)
-    return train.contender(step, setting, platform)
+    return train.contender(step, setting, platform.synchronise)

@@ -1,21 +1,24 @@
 """Training speed: our loop, timm's as its users run it, and the device's own limit, in paired blocks.
 
-All contenders train the same network in one process and take turns, block by block, so that a machine
-that slows down slows all of them; ratios are medians over blocks.
+Each contender trains the same network in a process of its own, with its own global settings, and they take
+turns, block by block, so that a machine that slows down slows all of them; ratios are medians over blocks.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
+import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -32,6 +35,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import PhantomSource, Recipe
+from cxrbench.study.errors import UserError
 from cxrbench.training import host
 from cxrbench.training.network import build_network
 from cxrbench.training.steps import Steps
@@ -40,6 +44,8 @@ Contender = Callable[[], float]  # runs a block; returns its images per second
 Report = Callable[[str], None]
 NETWORKS = ("resnet18", "resnet50", "convnext_pico")
 PRIORS = np.full(len(FINDINGS), 0.1)
+_PATIENCE = 30.0  # seconds that a contender's process may take to end
+_PRODUCTS = 50  # between two events of a GPU
 _IMAGES = {"train": 1200, "val": 640, "test": 640}  # the phantoms' rare findings need that many
 
 
@@ -57,13 +63,15 @@ class Setting:
     steps: int = 3  # timed per block and contender
 
 
-def contender(step: Callable[[], object], setting: Setting, platform: Platform, spare: int = 1) -> Contender:
+def contender(
+    step: Callable[[], object], setting: Setting, wait: Callable[[], object], spare: int = 1
+) -> Contender:
     """Return what times a block of optimizer steps: images per second, after ``spare`` emptied the queue."""
 
     def block() -> float:
         for _ in range(spare):
             step()
-        seconds = _seconds(platform, lambda: [step() for _ in range(setting.steps)])
+        seconds = _seconds(wait, lambda: [step() for _ in range(setting.steps)])
         _wait_for_workers()  # before another's turn
         return setting.steps * setting.batch / seconds
 
@@ -81,27 +89,22 @@ def packed_phantoms(pixels: int) -> Iterator[Path]:
 
 def measure(setting: Setting, report: Report) -> dict[str, Any]:
     """Return a row of train.json: images per second of each contender and their paired ratios."""
-    platform = platforms.load(setting.platform, setting.threads, setting.precision)
-    with packed_phantoms(setting.pixels) as folder:
-        packed = read_packed(folder)
-        recipe = Recipe(epochs=999, batch=setting.batch, precision=setting.precision, threads=setting.threads)
-        trained = Steps(setting.architecture, platform, recipe, packed)
-        batches, resident = trained.batches(), itertools.repeat(next(trained.batches()))
+    with packed_phantoms(setting.pixels) as folder, ExitStack() as running:
+
+        def start(make: Callable[..., Made], *arguments: Any) -> InProcess:
+            return running.enter_context(InProcess(make, setting, folder, *arguments))
+
         # timm's users choose workers by trying, and so does this: once, before the paired blocks.
-        flags = {workers: _timm(setting, packed, platform, workers, last=True) for workers in (2, 4)}
-        best = max(flags, key=lambda workers: flags[workers]())
-        contenders = {
-            "ours": contender(lambda: trained.take(batches), setting, platform),
-            "timm": _timm(setting, packed, platform, workers=4, last=False),
-            "timm_best": flags[best],
-            "limit": contender(lambda: trained.take(resident), setting, platform),  # no input work
-        }
+        tried = {workers: start(_timm_best, workers) for workers in (2, 4)}
+        best = max(tried, key=lambda workers: tried[workers]())
+        tried.pop(6 - best).stop()
+        ours = start(_ours)
+        contenders = {"ours": ours, "timm": start(_timm), "timm_best": tried[best], "limit": start(_limit)}
         blocks = paired_blocks(contenders, setting.blocks, report)
-        with FlopCounterMode(display=False) as counter:
-            trained.take(resident)
+        facts, peak = ours.facts(), contenders["limit"].facts()["matmul_flops_per_second"]
+        flags = contenders["timm_best"].facts()["flags"]
     ratios = {name: paired_ratios(blocks, "ours", name) for name in ("timm", "timm_best", "limit")}
-    ours, (joules, reason) = statistics.median(blocks["ours"]), platform.energy_joules()
-    flops, peak = counter.get_total_flops() / setting.batch, _matmul_flops_per_second(platform)
+    reached = statistics.median(blocks["ours"]) * facts["model_flops_per_image"]
     return {
         **vars(setting),
         **{name: statistics.median(values) for name, values in blocks.items()},
@@ -109,16 +112,106 @@ def measure(setting: Setting, report: Report) -> dict[str, Any]:
         "ratio_to_timm_best": statistics.median(ratios["timm_best"]),
         "share_of_limit": statistics.median(ratios["limit"]),
         "spread": quartile_spread(ratios["limit"]),
-        "timm_best_flags": f"channels_last, {best} workers",
+        "timm_best_flags": f"{flags}, {best} workers",
         "blocks_of_each": blocks,
         **host.measured_now(),
-        "model_flops_per_image": flops,
-        "share_of_matmul_peak": ours * flops / peak,
+        **facts,
+        "share_of_matmul_peak": reached / peak,
         "matmul_flops_per_second": peak,
-        "peak_memory_mib": platform.peak_memory_mib(),
-        "joules": joules,
-        "joules_reason": reason,
     }
+
+
+class Made(NamedTuple):
+    """A contender, and what else is known of it after its blocks."""
+
+    block: Contender
+    facts: Callable[[], dict[str, Any]]
+
+
+class InProcess:
+    """A contender that is made and runs in a process of its own; calling it runs a block."""
+
+    def __init__(self, make: Callable[..., Made], *arguments: Any) -> None:
+        spawn = get_context("spawn")
+        self._ours, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs, make, arguments))
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def __call__(self) -> float:
+        return float(self._ask("block"))
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self._ask("facts"))
+
+    def stop(self) -> None:
+        """End the process, with the workers of its loader."""
+        self._ours.close()  # it ends when nobody can ask
+        self._process.join(_PATIENCE)
+        self._process.kill()
+
+    def _ask(self, what: str) -> Any:
+        try:
+            self._ours.send(what)
+            return self._ours.recv()
+        except (EOFError, OSError):
+            self._process.join(_PATIENCE)
+            code = self._process.exitcode
+            raise UserError(
+                f"a contender of the benchmark died (exit code {code}); its messages are above"
+            ) from None
+
+
+def _serve(theirs: Connection, make: Callable[..., Made], arguments: tuple[Any, ...]) -> None:
+    """Answer what :class:`InProcess` asks until it hangs up."""
+    made = make(*arguments)
+    with suppress(EOFError):
+        while True:
+            theirs.send(getattr(made, theirs.recv())())
+
+
+def _loaded(setting: Setting) -> Platform:
+    return platforms.load(setting.platform, setting.threads, setting.precision)
+
+
+def _trained(setting: Setting, folder: Path) -> tuple[Platform, Steps]:
+    recipe = Recipe(epochs=999, batch=setting.batch, precision=setting.precision, threads=setting.threads)
+    platform = _loaded(setting)
+    return platform, Steps(setting.architecture, platform, recipe, read_packed(folder))
+
+
+def _ours(setting: Setting, folder: Path) -> Made:
+    """This project's loop, with its input."""
+    platform, trained = _trained(setting, folder)
+    batches = trained.batches()
+
+    def facts() -> dict[str, Any]:
+        joules, reason = platform.energy_joules()
+        peak = platform.peak_memory_mib()
+        with FlopCounterMode(display=False) as counter:
+            trained.take(batches)
+        return {
+            "model_flops_per_image": counter.get_total_flops() / setting.batch,
+            "peak_memory_mib": peak,
+            "joules": joules,
+            "joules_reason": reason,
+        }
+
+    return Made(contender(lambda: trained.take(batches), setting, platform.synchronise), facts)
+
+
+def _limit(setting: Setting, folder: Path) -> Made:
+    """The same step over and over on one batch: no input is prepared."""
+    platform, trained = _trained(setting, folder)
+    resident = itertools.repeat(next(trained.batches()))
+    peak = {"matmul_flops_per_second": _matmul_flops_per_second(platform)}
+    return Made(contender(lambda: trained.take(resident), setting, platform.synchronise), lambda: peak)
 
 
 def paired_blocks(contenders: Mapping[str, Contender], blocks: int, report: Report) -> dict[str, list[float]]:
@@ -155,14 +248,32 @@ def _png_images(packed: Packed) -> ImageDataset:
     return ImageDataset("", reader=list(zip(files, labels, strict=True)), input_img_mode="L")
 
 
-def _timm(setting: Setting, packed: Packed, platform: Platform, workers: int, last: bool) -> Contender:
+def _timm(setting: Setting, folder: Path) -> Made:
+    """timm with the defaults of its train.py."""
+    return _timm_step(setting, folder, workers=4, layout=torch.preserve_format, flags=())
+
+
+def _timm_best(setting: Setting, folder: Path, workers: int) -> Made:
+    """timm with the flags that its users set for speed; compiled on GPUs, where its compiler always is."""
+    flags = ("channels_last", "torch.compile") if setting.platform == "cuda" else ("channels_last",)
+    return _timm_step(setting, folder, workers, torch.channels_last, flags)
+
+
+def _timm_step(
+    setting: Setting, folder: Path, workers: int, layout: torch.memory_format, flags: tuple[str, ...]
+) -> Made:
     """timm's loader and training step, as its train.py has them with --model-ema, at equal precision."""
-    layout = torch.channels_last if last else torch.preserve_format
+    packed, device = read_packed(folder), torch.device("cuda" if setting.platform == "cuda" else "cpu")
+    torch.set_num_threads(setting.threads)
+    # As timm's train.py; fp32 stays fp32, for all contenders have one precision.
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = setting.precision != "fp32"
     recipe = Recipe(epochs=1, batch=setting.batch)
     network = build_network(setting.architecture, setting.pixels, recipe, PRIORS)
-    network = network.to(platform.device, memory_format=layout).train()  # type: ignore[call-overload]
+    network = network.to(device, memory_format=layout).train()  # type: ignore[call-overload]
     optimizer = create_optimizer_v2(network, "adamw", recipe.learning_rate, recipe.weight_decay)
     average = ModelEmaV3(network, decay=recipe.averaging)
+    forward = torch.compile(network) if "torch.compile" in flags else network
     loader = create_loader(
         _png_images(packed),
         input_size=(1, setting.pixels, setting.pixels),
@@ -171,7 +282,7 @@ def _timm(setting: Setting, packed: Packed, platform: Platform, workers: int, la
         num_workers=workers,
         mean=(packed.manifest["pixel_mean"],),
         std=(packed.manifest["pixel_std"],),
-        device=platform.device,
+        device=device,
     )
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     done = itertools.count()
@@ -179,11 +290,14 @@ def _timm(setting: Setting, packed: Packed, platform: Platform, workers: int, la
     def step() -> None:
         images, targets = next(batches)
         images = images.to(memory_format=layout)
-        optimizer_step(network, optimizer, platform.autocast(), images, targets.float())
+        precision = torch.autocast(device.type, torch.bfloat16, enabled=setting.precision == "bf16")
+        optimizer_step(forward, optimizer, precision, images, targets.float())
         average.update(network, step=next(done))
 
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     # PyTorch's loader keeps two batches a worker ready.
-    return contender(step, setting, platform, spare=2 * workers + 1)
+    block = contender(step, setting, wait, spare=2 * workers + 1)
+    return Made(block, lambda: {"flags": ", ".join(flags)})
 
 
 def optimizer_step(forward: Any, optimizer: Any, precision: Any, images: Any, labels: torch.Tensor) -> None:
@@ -203,17 +317,33 @@ def _wait_for_workers(limit: float = 10.0) -> None:
             busy = sum(child.cpu_percent(interval=0.1 / len(children)) for child in children)
 
 
-def _seconds(platform: Platform, work: Callable[[], object]) -> float:
+def _seconds(wait: Callable[[], object], work: Callable[[], object]) -> float:
     """Return the wall seconds of ``work``, with the device's own."""
-    platform.synchronise()
+    wait()
     started = time.perf_counter()
     work()
-    platform.synchronise()
+    wait()
     return time.perf_counter() - started
 
 
-def _matmul_flops_per_second(platform: Platform, side: int = 2048) -> float:
-    """Return what a square matrix product reaches here at this precision: a peak measured, not quoted."""
+def _matmul_flops_per_second(platform: Platform) -> float:
+    """Return what a square matrix product reaches here at this precision: a peak measured, not quoted.
+
+    On a GPU the product is large and repeated between two events of its own clock: a small one ends sooner
+    than the host can time it.
+    """
     kind = torch.bfloat16 if platform.precision == "bf16" else torch.float32
+    side = 8192 if platform.device.type == "cuda" else 2048
     a = torch.ones(side, side, dtype=kind, device=platform.device)
-    return 2 * side**3 / min(_seconds(platform, lambda: a @ a) for _ in range(8))
+    if platform.device.type != "cuda":
+        return 2 * side**3 / min(_seconds(platform.synchronise, lambda: a @ a) for _ in range(8))
+    best = math.inf
+    for _ in range(8):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(_PRODUCTS):
+            a @ a
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end) / 1000 / _PRODUCTS)
+    return 2 * side**3 / best
