@@ -280,6 +280,7 @@ def test_the_assumed_factor_covers_what_our_own_cells_show():
         ("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-40GB", "A100-40GB"), ("Tesla T4", "T4"),
         ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA L4", "L4"), ("NVIDIA L40S", "L40S"),
         ("NVIDIA A10G", "A10G"), ("NC_v2", "Trainium"), ("NC_v3d", "Trainium2"), ("NVIDIA L40", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
         ("cpu", None),
     ],
 )  # fmt: skip

@@ -68,7 +68,12 @@ _NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron r
 
 
 def device_of_host(named: str) -> Device | None:
-    """Return the device that a driver calls ``named``, such as ``NVIDIA A100-SXM4-40GB``; None if unknown."""
+    """Return the device that a driver calls ``named``, such as ``NVIDIA A100-SXM4-40GB``.
+
+    None if it is unknown, or a slice (MIG), whose peak is a part that no table here has.
+    """
+    if re.search(r"\bMIG\b", named):
+        return None
     for alias, name in _NEURON_CORES.items():
         if re.search(rf"\b{alias}d?\b", named):
             return DEVICES[name]
