@@ -8,7 +8,9 @@ import pytest
 from conftest import ROOT
 from cxrbench.cost.costs import COST_COLUMNS, cost_table, hours_of
 from cxrbench.cost.regimes import regime_table
+from cxrbench.evidence.machine import is_busy
 from cxrbench.evidence.record import RECORD, Timing
+from cxrbench.paper.cost_tables import mark
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 
@@ -148,3 +150,15 @@ def test_compilation_shared_by_runs(tmp_path, make_record):
     for runs, usd in ((1, 2.8 * 1.006), (4, (2.6 + 0.05) * 1.006)):
         table = cost_table([tmp_path], ROOT / "data/prices.csv", NEURON, runs=runs)
         assert table["usd_amortised"].iloc[0] == pytest.approx(usd)
+
+
+@pytest.mark.fault("somebody else's process on the GPU", "the cell's speed and cost are marked busy")
+def test_a_gpu_that_others_use_is_a_busy_machine(make_record) -> None:
+    timing = Timing(others_share=0.01)
+    alone, shared, unknown = (
+        make_record(timing=timing).model_copy(update={"platform": {"other_processes": number}})
+        for number in (0, 2, None)
+    )
+    assert [is_busy(record) for record in (alone, shared, unknown)] == [False, True, False]
+    assert mark("recorded", True, 0.01) == ["busy (others on the device)"]
+    assert mark("recorded", True, 0.25) == ["busy (25 % used by others)"]

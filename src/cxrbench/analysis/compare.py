@@ -173,7 +173,7 @@ def _machine(record: Record) -> str:
 
 
 def _busy(record: Record) -> bool:
-    return is_busy(record.timing.others_share)
+    return is_busy(record)
 
 
 def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:

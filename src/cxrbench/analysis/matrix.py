@@ -70,7 +70,7 @@ def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
         "machine": machine_of(record, cell.platform),
         "processor": processor_of(record),
         "others_share": timing.others_share,
-        "busy": is_busy(timing.others_share),
+        "busy": is_busy(record),
     }
 
 

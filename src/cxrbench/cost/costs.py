@@ -111,7 +111,7 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
         "machine": machine_of(record, cell.platform),
         "processor": processor_of(record),
         "others_share": timing.others_share,
-        "busy": is_busy(timing.others_share),
+        "busy": is_busy(record),
     }
 
 

@@ -245,7 +245,7 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
             run = _speed(record, study, audit)
             if run.device.source != _MEASURED:
                 found.append(run)
-            elif not is_busy(record.timing.others_share):
+            elif not is_busy(record):
                 seeds.setdefault((run.device, run.work, run.precision), []).append(run.images_per_second)
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):

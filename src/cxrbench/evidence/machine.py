@@ -49,9 +49,10 @@ def processors_in_words(processors: Iterable[str]) -> str:
     return " and ".join(sorted({short_processor(name) for name in processors}))
 
 
-def is_busy(others_share: float | None) -> bool:
-    """Whether other processes used more than :data:`BUSY` of the cores; unknown is not busy."""
-    return others_share is not None and others_share > BUSY
+def is_busy(record: Record) -> bool:
+    """Whether others used more than :data:`BUSY` of the cores, or the device; unknown is not busy."""
+    share = record.timing.others_share
+    return (share is not None and share > BUSY) or bool(record.platform.get("other_processes"))
 
 
 def load_in_words(others_share: float | None) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cxrbench.cost.porting import months
 from cxrbench.cost.prices import BASES
-from cxrbench.evidence.machine import GROUP, short_processor
+from cxrbench.evidence.machine import BUSY, GROUP, short_processor
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table, csv_table, span, words
 from cxrbench.paper.provenance import COLUMN, of_cells, of_group
@@ -246,9 +246,11 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def mark(origin: str, busy: bool, others_share: float) -> list[str]:
-    """Return what stands beside a speed or a cost: ``fresh``, and the load of a busy machine."""
+    """Return what stands beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
     fresh = ["fresh"] if origin != "recorded" else []
-    return fresh + ([f"busy ({100 * others_share:.0f} % used by others)"] if busy else [])
+    of_cores = others_share > BUSY
+    load = f"busy ({100 * others_share:.0f} % used by others)" if of_cores else "busy (others on the device)"
+    return fresh + ([load] if busy else [])
 
 
 def short(machine: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -21,10 +22,16 @@ class CudaPlatform(Platform):
     steps_between_votes = 10  # a vote waits for the device
 
     def __init__(self, threads: int, precision: str) -> None:
-        super().__init__(threads, precision)
-        if not torch.cuda.is_available():
-            raise UserError("platform cuda cannot run here: PyTorch finds no usable GPU (try nvidia-smi)")
+        if reason := _why_not():
+            raise UserError(f"platform cuda cannot run here: {reason}")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        super().__init__(threads, precision)
+        kinds = sorted(set(self.gather(torch.cuda.get_device_name())))
+        if len(kinds) > 1:
+            raise UserError(
+                f"platform cuda: the GPUs are of different kinds ({', '.join(kinds)}), so no speed "
+                "would be of either; choose equal ones with CUDA_VISIBLE_DEVICES"
+            )
         # cuDNN uses TF32 for fp32 convolutions by default: fp32 here means fp32.
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -56,15 +63,13 @@ class CudaPlatform(Platform):
 
     @staticmethod
     def _joules() -> float | None:
-        try:
-            import pynvml
+        millijoules = _asked("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1000
 
-            pynvml.nvmlInit()
-            facts = torch.cuda.get_device_properties(torch.cuda.current_device())
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{facts.uuid}")  # its index may be another GPU's
-            return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
-        except Exception:  # whatever fails in telemetry must not end a training run
-            return None
+    def report(self) -> dict[str, Any]:
+        # This process is among them; in a container the library may see none.
+        running = _asked("nvmlDeviceGetComputeRunningProcesses")
+        return {"other_processes": len(running) - 1 if running else None}
 
     def describe(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(0)
@@ -75,6 +80,31 @@ class CudaPlatform(Platform):
             "driver": _driver_version(),
             "sdk": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
         }
+
+
+def _why_not() -> str | None:
+    """Return why PyTorch cannot use a GPU here, in its own words where it has some; None when it can."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} was built without CUDA; `make setup` installs one that has it"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if torch.cuda.is_available():
+            return None
+    why = " ".join(str(said[0].message).split())[:300] if said else "it names no reason"
+    return f"PyTorch finds no usable GPU ({why}); compare with nvidia-smi"
+
+
+def _asked(question: str) -> Any:
+    """Return what NVIDIA's management library answers of this process's GPU; None when it does not."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{facts.uuid}")  # its index may be another GPU's
+        return getattr(pynvml, question)(handle)
+    except Exception:  # whatever fails in telemetry must not end a training run
+        return None
 
 
 def _driver_version() -> str | None:
