@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 
+import pytest
 import timm
 
 from conftest import ROOT
@@ -12,18 +13,25 @@ from cxrbench.cost.prices import newest, price, read_prices
 from cxrbench.study.platform_names import PLATFORMS
 from cxrbench.training.precompile import TOOL
 
-DOCS = (ROOT / "docs/neuron.md").read_text()
+PAGES = {name: (ROOT / f"docs/{name}.md").read_text() for name in ("neuron", "cuda")}
+DOCS = PAGES["neuron"]
 PRICES = read_prices(ROOT / "data/prices.csv")
 ROW = re.compile(
-    r"^\| (?P<instance>trn\S+) \| `(?P<platform>\w+)` \| (?P<cores>\d+) \| \d+ \| (?P<prices>.*) \|$", re.M
+    r"^\| (?P<instance>\w+\.\w+) \| `(?P<platform>\w+)` \| (?P<cores>\d+) \| \d+ \| (?P<prices>.*) \|$", re.M
 )
 PRICE = re.compile(r"(?P<usd>[\d.]+) \((?P<region>[\w-]+), (?P<as_of>[\w-]+)\)")
 PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==([^\s;\\]+)", re.M)
 
 
-def test_every_price_in_the_docs_is_a_row_of_the_price_table() -> None:
-    rows = list(ROW.finditer(DOCS))
-    instances = ["trn1.2xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn2.48xlarge"]
+@pytest.mark.parametrize(
+    ("page", "instances"),
+    [
+        ("neuron", ["trn1.2xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn2.48xlarge"]),
+        ("cuda", ["g5.xlarge", "p4d.24xlarge", "p5.48xlarge"]),
+    ],
+)
+def test_every_price_in_the_docs_is_a_row_of_the_price_table(page: str, instances: list[str]) -> None:
+    rows = list(ROW.finditer(PAGES[page]))
     assert [row["instance"] for row in rows] == instances
     for row in rows:
         for basis, cell in zip(("on_demand", "spot"), row["prices"].split(" | "), strict=True):
@@ -39,18 +47,19 @@ def test_every_price_in_the_docs_is_a_row_of_the_price_table() -> None:
         assert row["platform"] in PLATFORMS
 
 
-def test_the_docs_name_commands_and_files_that_exist() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_docs_name_commands_and_files_that_exist(page: str) -> None:
     from typer.main import get_command
 
     from cxrbench.cli import app
 
     commands = get_command(app)
-    for words in re.findall(r"^ *cxrbench ((?:\w+ ?)+)", DOCS, re.M):
+    for words in re.findall(r"^ *cxrbench ((?:\w+ ?)+)", PAGES[page], re.M):
         first, *rest = words.split()
         assert first in commands.commands, words
         if first == "sagemaker":
             assert rest[0] in commands.commands[first].commands
-    named = re.findall(r"`((?:data|src|requirements|config|docs)/[\w./]+\.\w+)`", DOCS)
+    named = re.findall(r"`((?:data|src|requirements|config|docs)/[\w./]+\.\w+)`", PAGES[page])
     assert named and all((ROOT / name).exists() for name in named)
     assert TOOL in DOCS
 
