@@ -35,10 +35,10 @@ try:
     STORE = EvidenceStore(RECORDED)
     PLAN = Plan(STUDY, STORE, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
     NEEDS = JobNeeds(STUDY, STORE)
+    EVIDENCED = PLAN.evidenced()
 except UserError as error:
     sys.exit(f"cxrbench: {error}")  # an exception here would be shown with this file's lines
 
-EVIDENCED = PLAN.evidenced()
 # A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
 EVIDENCE = "<results>/evidence.txt"

@@ -99,9 +99,12 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     from cxrbench.datasets.packed import must_be_packed_from
     from cxrbench.study.config import read_study
     from cxrbench.training.job import Job
+    from cxrbench.training.plan import weights_missing
 
     config = read_study(study)
     recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset
+    if missing := weights_missing(recipe.weights):
+        raise UserError(missing)
     must_be_packed_from(config.dataset(cell.dataset), folder)
     return Job(
         **vars(cell),

@@ -112,6 +112,15 @@ class DatasetIdentity(Part):
     positive_images: dict[str, dict[str, int]] = Field(description="per finding and split")
 
 
+class UsedWeights(Part):
+    """The weights that training began with, and how the network's pixels are normalised."""
+
+    source: str = Field(description="scratch, the name of a file, or timm's name of its weights")
+    sha256: str | None = Field(description="of the file; none: scratch")
+    mean: float = Field(description="subtracted from pixels in 0..1")
+    std: float = Field(description="by which they are divided then")
+
+
 class Record(Part):
     """record.json of a cell (design, section 4). Always written, also when training fails."""
 
@@ -132,6 +141,7 @@ class Record(Part):
     dataset: DatasetIdentity | None = None
     micro_batch: int | None = None
     parameters: int | None = Field(None, description="of the network")
+    weights: UsedWeights | None = Field(None, description="none in records from before there was a choice")
     timing: Timing = Timing()
     peak_memory_mib: float | None = None
     energy: Energy = Energy()

@@ -13,19 +13,20 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from cxrbench.study.cells import PART, PLAIN, Cell, matches
+from cxrbench.study.cells import Cell, matches
 from cxrbench.study.errors import UserError, nearest, suggestion
-from cxrbench.study.files import sha256_json
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
+from cxrbench.study.recipe import Augmentation as Augmentation
+from cxrbench.study.recipe import Compiler as Compiler
+from cxrbench.study.recipe import Count, FileWeights, Name, Strict, TimmWeights
+from cxrbench.study.recipe import Recipe as Recipe
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
-# What "compiler" was when recipes were recorded without it: they keep their hash.
-_UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
 MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
 
@@ -39,68 +40,16 @@ def _pattern(pattern: str) -> str:
     return pattern
 
 
-Name = Annotated[str, matching(PART, PLAIN)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Place = Annotated[
     str, matching(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", "a path without blanks and quotes, such as results/mine")
 ]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-Count = Annotated[int, Field(gt=0, le=10**9)]
 
 
 def _of_platforms(field: str) -> dict[str, Any]:
     """Return the platforms of which ``field`` is known, with its value."""
     return {name: value for name, entry in ENTRIES.items() if (value := getattr(entry, field))}
-
-
-class Strict(BaseModel):
-    """A frozen model that refuses keys it does not know, infinite numbers and NaN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Augmentation(Strict):
-    """What happens to a training image; drawn per image from (seed, epoch, image)."""
-
-    flip: float = Field(0.5, ge=0, le=1, description="probability of a horizontal flip")
-    shift: float = Field(0.08, ge=0, lt=0.5, description="largest shift, as a fraction of the side")
-    scale: float = Field(0.15, ge=0, lt=1, description="largest relative change of size")
-
-
-class Compiler(Strict):
-    """Options of Neuron's compiler besides the precision: its documented defaults of today, explicit."""
-
-    model_type: Literal["generic", "transformer", "unet-inference", "cnn-training"] = Field(
-        "generic", description="cnn-training is in AWS's ResNet-50 sample and not documented"
-    )
-    optlevel: Literal[1, 2, 3] = 2
-
-
-class Recipe(Strict):
-    """Everything that decides a result besides data, network, platform and seed. Hashed."""
-
-    epochs: Count = Field(description="passes over the training part; the last one is scored")
-    batch: Count = Field(description="images per optimizer step, over all processes")
-    optimizer: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(1e-3, gt=0, description="at the peak of the schedule")
-    weight_decay: float = Field(0.05, ge=0)
-    schedule: Literal["warmup_cosine"] = "warmup_cosine"
-    warmup: float = Field(0.1, ge=0, lt=1, description="fraction of all steps spent warming up")
-    averaging: float = Field(0.99, ge=0, lt=1, description="decay per step of the averaged weights; 0: none")
-    drop_path: float = Field(0.0, ge=0, lt=1, description="stochastic depth, where the network has it")
-    prior_bias: bool = Field(True, description="start the classifier's bias at the log-odds of each label")
-    augmentation: Augmentation = Augmentation()
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
-    activation_checkpointing: bool = False
-    threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
-    compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
-
-    def hash(self) -> str:
-        """Sixteen hex digits that change with any of the values above."""
-        values = self.model_dump(mode="json")
-        if values["compiler"] == _UNRECORDED_COMPILER:
-            del values["compiler"]
-        return sha256_json(values)[:16]
 
 
 class PhantomSource(Strict):
@@ -109,7 +58,7 @@ class PhantomSource(Strict):
     source: Literal["phantom"]
     pixels: int = Field(ge=16, le=1024)
     recipe: str
-    images: dict[Literal["train", "val", "test"], Count] = {"train": 2800, "val": 800, "test": 1400}
+    images: dict[Literal["train", "val", "test"], Count] = Field({"train": 2800, "val": 800, "test": 1400})
     seed: Seed = 0
 
 
@@ -166,6 +115,9 @@ class Limits(Strict):
     )
     processes: Count = Field(1, description="one per device; the batch is shared between them")
     resident_gib: float = Field(6.0, ge=0, description="packed data up to this size live on the device")
+    keep_weights: bool = Field(
+        False, description="keep the weights that are scored, in results/weights/CELL.safetensors"
+    )
     spot_notice: bool = Field(False, description="ask EC2's metadata address for spot interruption notices")
 
 
@@ -295,6 +247,8 @@ def _keys(error: Any) -> list[str | int]:
     location = list(error["loc"])
     if location[:1] == ["datasets"]:
         del location[2:3]
+    if location[:1] == ["recipes"] and location[2:3] == ["weights"]:
+        del location[3:4]
     if error["type"] == "union_tag_invalid":
         location.append("source")
     return [part for part in location if part != "[key]"]
@@ -319,6 +273,8 @@ _SECTIONS: dict[str, type[Strict]] = {
     "recipes": Recipe,
     "augmentation": Augmentation,
     "compiler": Compiler,
+    "file": FileWeights,
+    "timm": TimmWeights,
     "phantom": PhantomSource,
     "nih": NihSource,
     "chestmnist": ChestMnistSource,

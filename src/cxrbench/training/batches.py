@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cxrbench.datasets.packed import Packed
+from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.training import augment
 
@@ -30,9 +31,11 @@ class Batch:
 class Batches:
     """Gathers, augments and normalises batches of a packed dataset on a platform's device."""
 
-    def __init__(self, packed: Packed, platform: Platform, resident_bytes: float) -> None:
+    def __init__(
+        self, packed: Packed, platform: Platform, resident_bytes: float, weights: UsedWeights
+    ) -> None:
         self._packed, self._platform = packed, platform
-        self._mean, self._std = packed.manifest["pixel_mean"], packed.manifest["pixel_std"]
+        self._mean, self._std = weights.mean, weights.std
         self._labels = torch.from_numpy(packed.labels().astype(np.float32))
         self.resident = platform.keeps_input and packed.images.nbytes <= resident_bytes
         if self.resident:

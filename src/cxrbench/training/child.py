@@ -133,7 +133,7 @@ def train(job: Job, trial: bool = False) -> None:
     event("facts", dataset=dataset, device=platform.describe())
     trainer = Trainer(job, packed, platform, stop=lambda: _stop)
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
-    event("facts", parameters=trainer.parameters)
+    event("facts", parameters=trainer.parameters, weights=trainer.weights.model_dump())
     trainer.report_facts()  # of earlier attempts, should this one die before its first epoch ends
     event("phase", phase="compile" if platform.compiles_graphs else "train")
     scores = trainer.run()

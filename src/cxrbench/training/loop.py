@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from timm.optim import param_groups_weight_decay
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -22,7 +21,8 @@ from cxrbench.training.batches import Batch, Batches
 from cxrbench.training.checkpoint import Progress
 from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
-from cxrbench.training.network import Averaged, build_network, learning_rate
+from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
+from cxrbench.training.weights import used_weights
 
 _WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
 _HOW = (
@@ -56,12 +56,14 @@ class Trainer:
         self.parameters = sum(p.numel() for p in network.parameters())
         self.network = platform.network(network)
         self.optimizer = platform.optimizer(
-            param_groups_weight_decay(self.network, self.recipe.weight_decay),
+            parameter_groups(self.network, self.recipe),
             self.recipe.learning_rate,
             self.recipe.weight_decay,
         )
+        self.scales = dict.fromkeys(group["lr_scale"] for group in self.optimizer.param_groups)
         self.averaged = Averaged(self.network, self.recipe.averaging)
-        self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30)
+        self.weights = used_weights(self.network, self.recipe, packed.manifest)
+        self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30, self.weights)
         self.progress = Progress()
         # One element, no scalar (platforms/xla.py, 5), and one tensor for life: another is another graph.
         self.loss_sum = platform.to_device(torch.zeros(1))
@@ -143,9 +145,10 @@ class Trainer:
         """One optimizer step: gradients summed over the micro-batches, no host read."""
         parts = self.recipe.batch // self.job.micro_batch // self.platform.size
         now, number = self.progress.step, self.platform.number
-        rate = number(learning_rate(self.recipe, now, self.recipe.epochs * self.steps_per_epoch))
+        rate = learning_rate(self.recipe, now, self.recipe.epochs * self.steps_per_epoch)
+        rates = {scale: number(rate * scale) for scale in self.scales}  # one number for each, not per group
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rates[group["lr_scale"]]
         self.optimizer.zero_grad(set_to_none=True)
         for _ in range(parts):
             batch = next(micro_batches)

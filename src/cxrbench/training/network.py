@@ -10,10 +10,12 @@ import numpy as np
 import timm
 import torch
 from timm.models import register_model
+from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
 
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError, nearest
+from cxrbench.training.weights import load_initial
 
 # timm chooses ConvNeXt's ``conv_mlp`` by size: atto to nano have 1x1 convolutions, tiny and larger Linear
 # layers. These are the same size with the other kind, which tells the two apart.
@@ -36,10 +38,10 @@ def register_variants() -> None:
 
 
 def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.ndarray) -> nn.Module:
-    """A timm network from scratch: one input channel, one logit per finding, on the CPU.
+    """A timm network with the recipe's initial weights: one input channel, one logit per finding, on the CPU.
 
     ``priors`` are the label frequencies of the training part. The caller seeds torch before.
-    Raises UserError for a name that timm does not know.
+    Raises UserError for a name that timm does not know, and for weights that do not fit.
     """
     register_variants()
     if not timm.is_model(architecture):
@@ -51,19 +53,31 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
     pretrained = timm.get_pretrained_cfg(architecture)
     if pretrained is not None and pretrained.fixed_input_size:
         options["img_size"] = pixels  # networks that fix their input size can be built for another
-    if recipe.drop_path:
-        options["drop_path_rate"] = recipe.drop_path
+    dropped = {"drop_path_rate": recipe.drop_path, "drop_rate": recipe.drop_rate}
+    options |= {name: rate for name, rate in dropped.items() if rate}
     try:
         network: Any = timm.create_model(architecture, **options)
     except TypeError as error:
-        if not recipe.drop_path or "drop_path_rate" not in str(error):
-            raise
-        raise UserError(f"{architecture} has no stochastic depth; set drop_path to 0 in its recipe") from None
+        for name, field in (("drop_path_rate", "drop_path"), ("drop_rate", "drop_rate")):
+            if name in options and f"'{name}'" in str(error):
+                what = f"{architecture} has no {name}; set {field} to 0 in its recipe"
+                raise UserError(what) from None
+        raise
+    network = load_initial(network, architecture, recipe, options)
     if recipe.activation_checkpointing:
         network.set_grad_checkpointing(True)
     if recipe.prior_bias:
         _set_prior_bias(network, priors)
     return network  # type: ignore[no-any-return]
+
+
+def parameter_groups(network: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return AdamW's groups, each with ``lr_scale``, its part of the learning rate; no decay of vectors."""
+    if recipe.layer_decay == 1:
+        groups = param_groups_weight_decay(network, recipe.weight_decay)
+        return [group | {"lr_scale": 1.0} for group in groups]
+    groups = param_groups_layer_decay(network, recipe.weight_decay, layer_decay=recipe.layer_decay)
+    return list(groups)
 
 
 def _set_prior_bias(network: Any, priors: np.ndarray) -> None:

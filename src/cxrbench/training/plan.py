@@ -22,7 +22,9 @@ from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Cluster, Study
 from cxrbench.study.errors import UserError, nearest, suggestion
+from cxrbench.study.files import sha256_file
 from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.recipe import FileWeights, Weights
 
 _SHOWN = 3  # unknown names in one message
 ARCHITECTURES = Path(__file__).parent / "architectures.txt"  # of the locked timm, and our variants
@@ -53,6 +55,24 @@ def must_be_architectures(
         raise UserError("\n".join(shown) + f"{more}\n{remedy}")
 
 
+@cache
+def weights_missing(weights: Weights) -> str | None:
+    """Return why initial ``weights`` are not on this machine, in one sentence; None when they are.
+
+    Raises UserError for a file of another content. Weights of timm are downloaded when a cell is trained.
+    """
+    if not isinstance(weights, FileWeights):
+        return None
+    if not weights.file.is_file():
+        return f"the weights {weights.file} are not on this machine: put or link them there"
+    if (found := sha256_file(weights.file)) != weights.sha256:
+        raise UserError(
+            f"{weights.file}: its sha256 is {found}, the recipe says {weights.sha256}: other weights; get "
+            "the file again whole, or correct sha256 in the recipe"
+        )
+    return None
+
+
 class Plan:
     """Which cells of a study are trained here.
 
@@ -73,8 +93,12 @@ class Plan:
         return self.missing(cell)
 
     def missing(self, cell: Cell) -> str | None:
-        """Return what this machine lacks to train ``cell``: its platform or its images; None when nothing."""
-        return self._platform_missing(cell.platform) or self._data_missing(cell.dataset)
+        """Return what this machine lacks to train ``cell``: platform, images or weights; None when nothing."""
+        return (
+            self._platform_missing(cell.platform)
+            or self._data_missing(cell.dataset)
+            or weights_missing(self.study.recipe(cell.dataset).weights)
+        )
 
     def _why_no_platform(self, platform: str) -> str | None:
         if self.study.cluster is None:

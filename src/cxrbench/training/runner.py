@@ -216,7 +216,7 @@ def _write_evidence(
             attempts=attempts.count,
             host=_host(job, facts.pop("device", {"device": job.platform, "device_count": 0})),
             versions=facts.pop("versions", {}),
-            recipe=job.recipe.model_dump(mode="json"),
+            recipe=job.recipe.published(),
             recipe_hash=job.recipe.hash(),
             micro_batch=job.micro_batch,
             predictions_sha256=sha256_file(predictions) if predictions else None,

@@ -1,0 +1,133 @@
+"""The recipe: all that decides a result besides data, network, platform and seed. Hashed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from cxrbench.study.cells import PART, PLAIN
+from cxrbench.study.files import sha256_json
+from cxrbench.study.readers import matching
+
+Name = Annotated[str, matching(PART, PLAIN)]
+Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such as sha256sum prints")]
+Count = Annotated[int, Field(gt=0, le=10**9)]
+_UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
+# What fields were when recipes were recorded without them: with these values they are not hashed.
+_UNRECORDED: dict[str, Any] = {
+    "compiler": _UNRECORDED_COMPILER,
+    "weights": "scratch",
+    "layer_decay": 1.0,
+    "drop_rate": 0.0,
+}
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses keys it does not know, infinite numbers and NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Augmentation(Strict):
+    """What happens to a training image; drawn per image from (seed, epoch, image)."""
+
+    flip: float = Field(0.5, ge=0, le=1, description="probability of a horizontal flip")
+    shift: float = Field(0.08, ge=0, lt=0.5, description="largest shift, as a fraction of the side")
+    scale: float = Field(0.15, ge=0, lt=1, description="largest relative change of size")
+
+
+class Compiler(Strict):
+    """Options of Neuron's compiler besides the precision: its documented defaults of today, explicit."""
+
+    model_type: Literal["generic", "transformer", "unet-inference", "cnn-training"] = Field(
+        "generic", description="cnn-training is in AWS's ResNet-50 sample and not documented"
+    )
+    optlevel: Literal[1, 2, 3] = 2
+
+
+class _Pretrained(Strict):
+    """How the pixels that initial weights were made for were normalised."""
+
+    mean: float | None = Field(None, description="of pixels in 0..1; none: that of the weights")
+    std: float | None = Field(None, gt=0, description="likewise")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("mean and std belong together; give both or neither")
+        return self
+
+
+class FileWeights(_Pretrained):
+    """Initial weights in a file; its place is not hashed, its content is."""
+
+    file: Path = Field(description="safetensors, or a state dict saved by torch; relative to the repository")
+    sha256: Sha256 = Field(description="of the file")
+
+
+class TimmWeights(_Pretrained):
+    """Initial weights that timm downloads."""
+
+    timm: Name = Field(description="a tag of the network's weights, such as in1k; default: timm's choice")
+
+
+def _kind_of_weights(value: Any) -> str:
+    if isinstance(value, dict):
+        return "timm" if "timm" in value else "file"
+    return (
+        "file" if isinstance(value, FileWeights) else "timm" if isinstance(value, TimmWeights) else "scratch"
+    )
+
+
+# A string, or a mapping that its key tells from the other one.
+Weights = Annotated[
+    Annotated[Literal["scratch"], Tag("scratch")]
+    | Annotated[FileWeights, Tag("file")]
+    | Annotated[TimmWeights, Tag("timm")],
+    Discriminator(_kind_of_weights),
+]
+
+
+class Recipe(Strict):
+    """Everything that decides a result besides data, network, platform and seed. Hashed."""
+
+    epochs: Count = Field(description="passes over the training part; the last one is scored")
+    batch: Count = Field(description="images per optimizer step, over all processes")
+    optimizer: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(1e-3, gt=0, description="at the peak of the schedule")
+    weight_decay: float = Field(0.05, ge=0)
+    schedule: Literal["warmup_cosine"] = "warmup_cosine"
+    warmup: float = Field(0.1, ge=0, lt=1, description="fraction of all steps spent warming up")
+    averaging: float = Field(0.99, ge=0, lt=1, description="decay per step of the averaged weights; 0: none")
+    weights: Weights = Field(
+        "scratch", description="initial weights: scratch, {file: PATH, sha256: HEX} or {timm: TAG}"
+    )
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="learning rate of each layer of the network over that of the next one"
+    )
+    drop_rate: float = Field(0.0, ge=0, lt=1, description="dropout before the classifier")
+    drop_path: float = Field(0.0, ge=0, lt=1, description="stochastic depth, where the network has it")
+    prior_bias: bool = Field(True, description="start the classifier's bias at the log-odds of each label")
+    augmentation: Augmentation = Augmentation()
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
+    activation_checkpointing: bool = False
+    threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
+    compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
+
+    def hash(self) -> str:
+        """Sixteen hex digits that change with any of the values above."""
+        values = self.model_dump(mode="json")
+        if isinstance(values["weights"], dict):  # equal bytes are equal weights, wherever they lie
+            given = values["weights"].items()
+            values["weights"] = {key: value for key, value in given if key != "file" and value is not None}
+        kept = {k: v for k, v in values.items() if k not in _UNRECORDED or v != _UNRECORDED[k]}
+        return sha256_json(kept)[:16]
+
+    def published(self) -> dict[str, Any]:
+        """Return the values as a record holds them: weights by the name of their file, without its folder."""
+        values = self.model_dump(mode="json")
+        if isinstance(self.weights, FileWeights):
+            values["weights"]["file"] = self.weights.file.name
+        return values

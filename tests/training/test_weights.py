@@ -1,0 +1,226 @@
+"""Initial weights: what the network gets of them, what the record says, what is refused before training."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import timm
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from conftest import ROOT, TINY
+from cxrbench.evidence.checks import record_problems
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Recipe, parse_study
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_file
+from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.plan import Plan, weights_missing
+from cxrbench.training.runner import run
+from cxrbench.training.weights import used_weights
+
+LITE = "tf_efficientnet_lite0"
+CLASSIFIER, STEM = "fc", "conv1.0.weight"
+
+
+@pytest.fixture(scope="session")
+def photographs() -> Path:
+    """ImageNet weights that the study names, or a skip with the reason."""
+    for folder in (os.environ.get("CXRBENCH_WEIGHTS"), ROOT / "data/weights"):
+        if folder and (Path(folder) / f"{LITE}.safetensors").exists():
+            return Path(folder) / f"{LITE}.safetensors"
+    pytest.skip("the ImageNet weights are not here: link them into data/weights, or set CXRBENCH_WEIGHTS")
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of the tiny network for three channels and a thousand classes, drawn at random."""
+    torch.manual_seed(7)
+    path = tmp_path_factory.mktemp("weights") / "drawn.safetensors"
+    state = timm.create_model(TINY, pretrained=False).state_dict()
+    save_file({name: value + 0.01 for name, value in state.items() if value.is_floating_point()}, path)
+    return path
+
+
+def recipe_with(path: Path, **changes: Any) -> Recipe:
+    weights = {"file": path, "sha256": sha256_file(path)} | changes.pop("weights", {})
+    return Recipe.model_validate({"epochs": 1, "batch": 64, "averaging": 0.9, "weights": weights} | changes)
+
+
+def built(recipe: Recipe, architecture: str = TINY) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return build_network(architecture, 32, recipe, np.full(3, 0.1))
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pth"])
+def test_every_layer_but_the_classifier_gets_its_weights(kind: str, drawn: Path, tmp_path: Path) -> None:
+    path, given = drawn, load_file(drawn)
+    if kind == "pth":
+        path = tmp_path / "drawn.pth"
+        torch.save({"state_dict": given, "epoch": 3}, path)
+    network = built(recipe_with(path))
+    state = network.state_dict()
+    assert state[STEM].shape[1] == 1
+    torch.testing.assert_close(state.pop(STEM), given.pop(STEM).sum(1, keepdim=True))
+    for name in given.keys() - {f"{CLASSIFIER}.weight", f"{CLASSIFIER}.bias"}:
+        assert torch.equal(state[name], given[name]), name
+    prior = torch.full((3,), 0.1)
+    torch.testing.assert_close(state[f"{CLASSIFIER}.bias"], torch.logit(prior))
+    assert torch.equal(state[f"{CLASSIFIER}.weight"], built(recipe_with(path)).state_dict()["fc.weight"])
+
+
+def test_pixels_are_normalised_as_the_weights_want_them(drawn: Path) -> None:
+    training_images = {"pixel_mean": 0.25, "pixel_std": 0.125}
+    scratch = used_weights(built(Recipe(epochs=1, batch=1)), Recipe(epochs=1, batch=1), training_images)
+    assert (scratch.source, scratch.sha256, scratch.mean, scratch.std) == ("scratch", None, 0.25, 0.125)
+    recipe = recipe_with(drawn)
+    of_timm = used_weights(built(recipe), recipe, training_images)
+    config = timm.get_pretrained_cfg(TINY)
+    assert (of_timm.mean, of_timm.std) == (np.mean(config.mean), np.mean(config.std))
+    stated = recipe_with(drawn, weights={"mean": 0.4, "std": 0.3})
+    of_recipe = used_weights(built(stated), stated, training_images)
+    assert (of_recipe.source, of_recipe.sha256) == (drawn.name, sha256_file(drawn))
+    assert (of_recipe.mean, of_recipe.std) == (0.4, 0.3)
+    assert stated.hash() != recipe.hash()
+
+
+def test_the_hash_of_a_recipe_has_the_content_of_its_weights_and_not_their_place(drawn, tmp_path) -> None:
+    (tmp_path / "elsewhere.safetensors").write_bytes(drawn.read_bytes())
+    recipe, moved = recipe_with(drawn), recipe_with(tmp_path / "elsewhere.safetensors")
+    assert recipe.hash() == moved.hash() != Recipe(epochs=1, batch=64, averaging=0.9).hash()
+    changes: list[dict[str, Any]] = [
+        {"layer_decay": 0.5},
+        {"drop_rate": 0.5},
+        {"weights": {"sha256": "0" * 64}},
+    ]
+    assert len({recipe_with(drawn, **change).hash() for change in changes} | {recipe.hash()}) == 4
+
+
+def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn, make_job, tmp_path) -> None:
+    recipe = recipe_with(drawn, layer_decay=0.5, drop_rate=0.1, precision="bf16")
+    job = make_job(recipe=recipe)
+    record = run(job, tmp_path / "out")
+    assert record.status == "ok", record.failure
+    assert (record.weights.source, record.weights.sha256) == (drawn.name, sha256_file(drawn))
+    assert record.recipe_hash == recipe.hash() and not list(record_problems(record, "cpu"))
+    assert str(drawn.parent) not in (tmp_path / "out/record.json").read_text()
+
+
+def test_earlier_layers_learn_at_a_lower_rate_and_each_weight_once() -> None:
+    recipe = Recipe(epochs=1, batch=64, layer_decay=0.5)
+    network = built(recipe)
+    rates = {id(w): g["lr_scale"] for g in parameter_groups(network, recipe) for w in g["params"]}
+    assert rates.keys() == {id(weight) for weight in network.parameters()}
+    assert rates[id(network.fc.weight)] == 1 > rates[id(network.get_parameter(STEM))] > 0
+    assert {g["lr_scale"] for g in parameter_groups(network, Recipe(epochs=1, batch=64))} == {1.0}
+
+
+class Code:
+    def __reduce__(self) -> Any:
+        return print, ("this ran",)
+
+
+def damaged(path: Path, drawn: Path) -> None:
+    path.write_bytes(drawn.read_bytes()[:5000])
+
+
+def another_network(path: Path, drawn: Path) -> None:
+    save_file(timm.create_model("test_vit", pretrained=False).state_dict(), path)
+
+
+def another_width(path: Path, drawn: Path) -> None:
+    state = load_file(drawn)
+    save_file(state | {STEM: state[STEM][:4].contiguous()}, path)
+
+
+def a_layer_less(path: Path, drawn: Path) -> None:
+    state = load_file(drawn)
+    save_file({name: value for name, value in state.items() if not name.startswith("layer4")}, path)
+
+
+def code(path: Path, drawn: Path) -> None:
+    path.write_bytes(pickle.dumps(Code()))
+
+
+def no_tensors(path: Path, drawn: Path) -> None:
+    torch.save({"state_dict": {"epoch": 3}}, path)
+
+
+def a_list(path: Path, drawn: Path) -> None:
+    torch.save([1, 2], path)
+
+
+@pytest.mark.fault("weights that are damaged, code or another network's", "a refusal before any step")
+@pytest.mark.parametrize(
+    ("made", "suffix", "expected"),
+    [
+        (damaged, "safetensors", "damaged, or no weights that can be read without running code"),
+        (damaged, "pth", "damaged, or no weights that can be read without running code"),
+        (code, "pth", "damaged, or no weights that can be read without running code"),
+        (no_tensors, "pth", "it holds other things than tensors"),
+        (a_list, "pth", "damaged, or no weights that can be read without running code"),
+        (another_network, "safetensors", f"not weights of {TINY} .*; name those of this network"),
+        (another_width, "safetensors", f"not weights of {TINY} "),
+        (a_layer_less, "safetensors", f"not weights of {TINY} "),
+    ],
+)
+def test_wrong_weights_are_one_sentence(made, suffix, expected, drawn, tmp_path, capsys) -> None:
+    path = tmp_path / f"wrong.{suffix}"
+    made(path, drawn)
+    with pytest.raises(UserError, match=expected) as error:
+        built(recipe_with(path))
+    assert path.name in str(error.value) and len(str(error.value).splitlines()) == 1
+    assert "this ran" not in capsys.readouterr().out
+
+
+@pytest.mark.fault("weights of timm that do not exist, or no network", "the tags there are, or another way")
+def test_tags_are_checked_and_a_download_without_network_is_one_sentence(monkeypatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for tag, expected in {
+        "in1k": rf"timm has no weights 'in1k' for {TINY}; did you mean 'r160_in1k'",
+        "r160_in1k": rf"{TINY}.r160_in1k are not in the cache and cannot be downloaded .*; connect to ",
+        "default": rf"{TINY}.r160_in1k are not in the cache",
+    }.items():
+        with pytest.raises(UserError, match=expected):
+            built(Recipe(epochs=1, batch=1, weights={"timm": tag}))
+
+
+def a_study(path: Path, sha256: str) -> Any:
+    return parse_study(
+        {
+            "datasets": {"phantom-d": {"source": "phantom", "pixels": 32, "recipe": "r"}},
+            "recipes": {"r": {"epochs": 1, "batch": 64, "weights": {"file": str(path), "sha256": sha256}}},
+            "cells": [{"dataset": "phantom-d", "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}],
+            "run": ["*"],
+        }
+    )
+
+
+@pytest.mark.fault("initial weights that are missing, or another file", "named before any cell is trained")
+def test_the_plan_looks_at_the_file_before_any_cell_trains(drawn, tmp_path) -> None:
+    cell, store = Cell("phantom-d", TINY, "cpu", 0), None
+    here = Plan(a_study(drawn, sha256_file(drawn)), store)
+    assert here.why_not_here(cell) is None
+    absent = Plan(a_study(tmp_path / "none.pth", "0" * 64), store)
+    assert "none.pth are not on this machine: put or link them there" in str(absent.why_not_here(cell))
+    with pytest.raises(UserError, match=r"drawn\.safetensors: its sha256 is .*, the recipe says 0000"):
+        Plan(a_study(drawn, "0" * 64), store).why_not_here(cell)
+    assert weights_missing("scratch") is None
+
+
+def test_the_weights_of_the_study_are_those_of_its_network(photographs: Path) -> None:
+    recipe = recipe_with(photographs)
+    study = parse_study(yaml.safe_load((ROOT / "config/config.yaml").read_text()))
+    assert study.recipe("nih128-128px").weights.sha256 == recipe.weights.sha256
+    network, given = built(recipe, LITE), load_file(photographs)
+    assert used_weights(network, recipe, {}).mean == used_weights(network, recipe, {}).std == 0.5
+    state = network.state_dict()
+    torch.testing.assert_close(state["conv_stem.weight"], given["conv_stem.weight"].sum(1, keepdim=True))
+    assert torch.equal(state["conv_head.weight"], given["conv_head.weight"])
