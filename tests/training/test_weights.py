@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub.constants
 import numpy as np
+import pandas as pd
 import pytest
 import timm
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from conftest import ROOT, TINY
+from conftest import ROOT, SIZES, TINY, cxrbench
+from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.checks import record_problems
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
 from cxrbench.training.network import build_network, parameter_groups
 from cxrbench.training.plan import Plan, weights_missing
+from cxrbench.training.predict import predict
 from cxrbench.training.runner import run
 from cxrbench.training.weights import used_weights
 
@@ -224,3 +232,112 @@ def test_the_weights_of_the_study_are_those_of_its_network(photographs: Path) ->
     state = network.state_dict()
     torch.testing.assert_close(state["conv_stem.weight"], given["conv_stem.weight"].sum(1, keepdim=True))
     assert torch.equal(state["conv_head.weight"], given["conv_head.weight"])
+
+
+@pytest.fixture(scope="module")
+def kept(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a cell was trained that keeps its weights, and its data set beside others."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "data").mkdir()
+    shutil.copytree(packed, folder / "data/packed/phantom-32px")
+    done = in_folder(folder, "train", CELL)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+CELL = f"phantom-32px/{TINY}/cpu/seed0"
+KEPT = f"results/weights/{CELL}.safetensors"
+DATASET = {"source": "phantom", "pixels": 32, "recipe": "r", "images": SIZES}
+
+
+def in_folder(folder: Path, *words: str, **datasets: Any) -> Any:
+    study = {
+        "datasets": {"phantom-32px": DATASET} | datasets,
+        "recipes": {"r": {"epochs": 1, "batch": 64, "averaging": 0.9, "precision": "bf16"}},
+        "cells": [{"dataset": "phantom-32px", "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}],
+        "limits": {"keep_weights": True},
+    }
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
+    return cxrbench(*words, cwd=folder)
+
+
+def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
+    record = read_record(kept / "results/runs" / CELL)
+    assert record.kept_weights_sha256 == sha256_file(kept / KEPT)
+    done = in_folder(kept, "predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet")
+    assert done.returncode == 0, done.stderr
+    assert "left out: the training part (900 images)" in done.stderr
+    assert "left out: 0 images of patients that it was trained on" in done.stderr
+    own = read_predictions(kept / "results/runs" / CELL / "predictions.parquet")
+    pd.testing.assert_frame_equal(read_predictions(kept / "again.parquet"), own)
+
+
+def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept: Path) -> None:
+    other = kept / "data/packed/phantom-other"
+    shutil.copytree(kept / "data/packed/phantom-32px", other, dirs_exist_ok=True)
+    index = pd.read_parquet(other / "index.parquet").rename(columns={"Hernia": "Fracture"})
+    first = index[index["split"] == "train"].index[:40]
+    seen = index["patient"].isin(index.loc[first, "patient"])
+    index.loc[seen, "split"] = "test"
+    index.to_parquet(other / "index.parquet", index=False)
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["positive_images"]["Fracture"] = manifest["positive_images"].pop("Hernia")
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    words = ("predict", CELL, "--dataset", "phantom-other", "--out", "other.parquet")
+    done = in_folder(kept, *words, **{"phantom-other": DATASET})
+    assert done.returncode == 0, done.stderr
+    assert "network does not know: Fracture; findings that phantom-other does not have: Her" in done.stderr
+    assert f"left out: {seen.sum()} images of patients that it was trained on" in done.stderr
+    own = read_predictions(kept / "results/runs" / CELL / "predictions.parquet")
+    scored = read_predictions(kept / "other.parquet")
+    assert sorted(scored["image"]) == sorted(own["image"])
+    assert {name for name in scored if name.startswith("label_")} == {
+        name for name in own if name.startswith("label_") and name != "label_Hernia"
+    }
+
+
+@pytest.mark.fault("kept weights that are missing, changed or of another size", "one sentence and no output")
+def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(kept, folder)
+    words = ("predict", CELL, "--dataset", "phantom-32px", "--out", "refused.parquet")
+
+    def refused(expected: str) -> None:
+        done = in_folder(folder, *words)
+        assert done.returncode == 1 and expected in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1 and not (folder / "refused.parquet").exists()
+
+    manifest = folder / "data/packed/phantom-32px/manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"pixels": 32', '"pixels": 64'))
+    refused("packed with pixels 64, the study says 32")
+    manifest.write_text(text)
+    with (folder / KEPT).open("ab") as file:
+        file.write(b"0")
+    refused("its sha256 is not that in the record")
+    (folder / KEPT).unlink()
+    refused("missing, though its record names it")
+    record = folder / "results/runs" / CELL / "record.json"
+    values = json.loads(record.read_text())
+    record.write_text(json.dumps(values | {"kept_weights_sha256": None}))
+    refused("its weights were not kept; set limits.keep_weights in the study and train it again")
+    record.unlink()
+    refused("there is no such record; run the cell")
+
+
+def test_weights_for_another_size_are_refused(kept: Path, packed: Path, tmp_path: Path) -> None:
+    cell, record = Cell.parse(CELL), read_record(kept / "results/runs" / CELL)
+    larger = read_packed(packed)
+    larger = replace(larger, manifest=larger.manifest | {"pixels": 64})
+    with pytest.raises(UserError, match=r"has 64 px, the network of .* was trained with 32"):
+        predict(cell, record, kept / KEPT, larger, tmp_path / "out.parquet", "cpu")
+
+
+def test_kept_weights_can_be_initial_weights_with_their_own_normalisation(kept: Path) -> None:
+    recipe = recipe_with(kept / KEPT)
+    network, given = built(recipe), load_file(kept / KEPT)
+    assert torch.equal(network.state_dict()[STEM], given[STEM])
+    trained = read_record(kept / "results/runs" / CELL).weights
+    used = used_weights(network, recipe, {})
+    assert (used.mean, used.std) == (trained.mean, trained.std)

@@ -58,6 +58,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "train": train.train,
         "cell": train.app,
         "precompile": train.precompile,
+        "predict": train.predict,
         "sagemaker": sagemaker.app,
     },
     "3. Evidence: keep it, check it": {

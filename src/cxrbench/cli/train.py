@@ -69,7 +69,11 @@ def train(
     if reason := platforms.unavailable(named.platform):
         complain(f"platform {named.platform} cannot run here: {reason}")
         raise typer.Exit(CANNOT_RUN)
-    job = job_of(named, study, packed, work or _work_beside(out, named))
+    results = _results_of(out, named)
+    job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
+    if job.limits.keep_weights:
+        kept = weights_in(results / "weights", named) if results else out.with_name("weights.safetensors")
+        job = job.model_copy(update={"weights": kept})
     try:
         record = run(job, out.parent)
     except Interrupted as error:
@@ -116,10 +120,48 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     )
 
 
-def _work_beside(out: Path, cell: Cell) -> Path:
-    """``results/checkpoints`` for ``results/runs/<cell>/record.json``, else a folder beside the record."""
+def _results_of(out: Path, cell: Cell) -> Path | None:
+    """Return ``results`` for ``results/runs/<cell>/record.json``; None for a record elsewhere."""
     runs = out.parent.as_posix().removesuffix(str(cell))
-    return Path(runs).parent / "checkpoints" if runs != out.parent.as_posix() else out.parent / "work"
+    return Path(runs).parent if runs != out.parent.as_posix() else None
+
+
+def weights_in(folder: Path, cell: Cell) -> Path:
+    """Return where the weights of ``cell`` are kept below ``folder``."""
+    return folder / f"{cell}.safetensors"
+
+
+def predict(
+    cell: CellArgument,
+    dataset: Annotated[str, typer.Option(help="A dataset of the study, packed; of the cell's pixels.")],
+    out: Annotated[Path, typer.Option(help="Parquet to write, which `cxrbench evaluate` reads.")],
+    study: StudyOption = STUDY,
+    packed: PackedOption = None,
+    results: Annotated[Path, typer.Option(help="Folder with runs/ and weights/.")] = RESULTS,
+    platform: Annotated[str | None, typer.Option(help="Where to score; else the cell's own.")] = None,
+) -> None:
+    """Score the validation and test parts of another dataset with a cell's kept weights.
+
+    A cell keeps its weights when the study says `limits: {keep_weights: true}`.
+    """
+    from cxrbench import platforms
+    from cxrbench.datasets.packed import must_be_packed_from, read_packed
+    from cxrbench.evidence.record import read_record
+    from cxrbench.study.config import read_study
+
+    named = Cell.parse(cell)
+    used = platform or named.platform
+    folder = packed.parent if packed else PACKED / dataset
+    must_be_packed_from(read_study(study).dataset(dataset), folder)
+    record = read_record(named.folder(results / "runs"))
+    if reason := platforms.unavailable(used):
+        complain(f"platform {used} cannot run here: {reason}; name another with --platform")
+        raise typer.Exit(CANNOT_RUN)
+    from cxrbench.training.predict import predict as score
+
+    for note in score(named, record, weights_in(results / "weights", named), read_packed(folder), out, used):
+        say(note)
+    say(f"wrote {out}")
 
 
 def plan(

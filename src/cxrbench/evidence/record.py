@@ -148,6 +148,7 @@ class Record(Part):
     platform: dict[str, Any] = Field({}, description="what the platform itself reports, e.g. fallbacks")
     history: list[EpochStats] = []
     predictions_sha256: str | None = None
+    kept_weights_sha256: str | None = Field(None, description="of the weights that were scored, where kept")
     log_sha256: str | None = None
 
     @property

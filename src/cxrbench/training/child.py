@@ -26,7 +26,7 @@ from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.training import host  # noqa: E402
-from cxrbench.training.job import INTERRUPTED, REFUSED, Job, event  # noqa: E402
+from cxrbench.training.job import INTERRUPTED, REFUSED, WEIGHTS, Job, event  # noqa: E402
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,6 +115,7 @@ def train(job: Job, trial: bool = False) -> None:
     from cxrbench.datasets.packed import read_packed
     from cxrbench.training.loop import Trainer
     from cxrbench.training.steps import run_trial
+    from cxrbench.training.weights import keep
 
     event("phase", phase="setup")
     packed, recipe = read_packed(job.packed), job.recipe
@@ -137,12 +138,19 @@ def train(job: Job, trial: bool = False) -> None:
     trainer.report_facts()  # of earlier attempts, should this one die before its first epoch ends
     event("phase", phase="compile" if platform.compiles_graphs else "train")
     scores = trainer.run()
+    kept = trainer.averaged_weights() if job.weights else None  # of all processes
     if platform.rank == 0:
-        _write_predictions(job, packed, scores)
+        write_scores(job.work / PREDICTIONS, packed, scores)
+        if kept is not None:
+            about = {"cell": str(job.cell), "recipe": recipe.hash(), "packed": packed.manifest["packed"]}
+            about |= {"pixels": packed.manifest["pixels"], "findings": list(packed.findings)}
+            about |= {"mean": trainer.weights.mean, "std": trainer.weights.std}
+            keep(job.work / WEIGHTS, kept, about)
     trainer.report_facts()
 
 
-def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) -> None:
+def write_scores(path: Path, packed: Packed, scores: dict[str, np.ndarray]) -> None:
+    """Write the scores of each split (images x findings) beside their labels as predictions."""
     import pandas as pd
 
     from cxrbench.evidence.predictions import predictions_table, write_predictions
@@ -155,7 +163,7 @@ def _write_predictions(job: Job, packed: Packed, scores: dict[str, np.ndarray]) 
         rows = packed.rows(split)
         part = packed.index.iloc[rows][identity]
         parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
-    write_predictions(job.work / PREDICTIONS, pd.concat(parts, ignore_index=True))
+    write_predictions(path, pd.concat(parts, ignore_index=True))
 
 
 if __name__ == "__main__":

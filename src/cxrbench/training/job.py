@@ -28,6 +28,7 @@ PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeede
 REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
 _FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
 _LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
+WEIGHTS = "weights.safetensors"  # in the work folder, until they are kept
 CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
 
 
@@ -45,6 +46,7 @@ class Job(BaseModel):
     packed: Path
     work: Path  # checkpoints, and scratch files of the run
     micro_batch: int  # images per forward pass of one process
+    weights: Path | None = None  # where those that are scored are kept; none: nowhere
 
     @property
     def checkpoints(self) -> Path:

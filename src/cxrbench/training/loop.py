@@ -99,7 +99,7 @@ class Trainer:
             self._end_epoch()
         event("phase", phase="evaluate")
         started = self.platform.clock()
-        scores = {split: _sigmoid(self._logits(split)) for split in ("val", "test")}
+        scores = {split: sigmoid(self._logits(split)) for split in ("val", "test")}
         self.progress.timing.evaluate_seconds += self.platform.clock() - started
         return scores
 
@@ -274,7 +274,7 @@ class Trainer:
     def _logits(self, split: str) -> np.ndarray:
         """Return the logits of a split (images x findings, float32) with the averaged weights."""
         self.network.eval()
-        weights = self._averaged_weights()
+        weights = self.averaged_weights()
         parts = []
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
         for batch in self.batches.over(rows, self.job.micro_batch):
@@ -286,7 +286,7 @@ class Trainer:
         logits = [logits.cpu().numpy()[:valid] for logits, valid in parts]
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
-    def _averaged_weights(self) -> dict[str, torch.Tensor]:
+    def averaged_weights(self) -> dict[str, torch.Tensor]:
         """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
         if self.platform.size == 1:
             return self.averaged.state
@@ -375,7 +375,8 @@ class _Clock:
         self.steps_read = self.steps
 
 
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return probabilities (float32)."""
     return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
 

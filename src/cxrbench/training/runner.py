@@ -26,7 +26,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, write_json, written_aside
 from cxrbench.training import host
 from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
-from cxrbench.training.job import CRASHED, PRECOMPILED, Job, checkpoints
+from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Job, checkpoints
 from cxrbench.training.start import Ending, Start, start_trainer
 
 _LAST_LINES = 20
@@ -200,10 +200,13 @@ def _write_evidence(
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
         log_file.write_text(_publishable(job), encoding="utf-8", newline="\n")
-        predictions = None
+        predictions = weights = None
         if status == "ok":
             predictions = files.enter_context(written_aside(target / PREDICTIONS))
             shutil.copyfile(job.work / PREDICTIONS, predictions)
+        if status == "ok" and job.weights:
+            weights = files.enter_context(written_aside(job.weights))
+            shutil.copyfile(job.work / WEIGHTS, weights)
         record = Record(
             cell=str(job.cell),
             status=status,
@@ -220,6 +223,7 @@ def _write_evidence(
             recipe_hash=job.recipe.hash(),
             micro_batch=job.micro_batch,
             predictions_sha256=sha256_file(predictions) if predictions else None,
+            kept_weights_sha256=sha256_file(weights) if weights else None,
             log_sha256=sha256_file(log_file),
             **facts,
         )

@@ -1,4 +1,4 @@
-"""Initial weights of a network: from a file or from timm, checked, fitted to one channel and new findings."""
+"""Weights of a network: initial ones from a file or from timm, checked and fitted; and those it keeps."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import timm
 import torch
 from huggingface_hub import hf_hub_download
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from timm.models import get_arch_pretrained_cfgs, load_state_dict
 from torch import nn
 
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.study.errors import UserError, suggestion
-from cxrbench.study.files import sha256_file
+from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights
 from cxrbench.training.plan import weights_missing
 
-METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order
+_METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order
 _DAMAGED = (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError)
 
 
@@ -110,7 +111,7 @@ def _found(architecture: str, weights: FileWeights | TimmWeights) -> _Found:
         source = f"{config.architecture}.{config.tag}" if config else architecture
         path = _downloaded(source, config)
         digest = sha256_file(path)
-    own = _metadata(path)
+    own = read_metadata(path)
     mean, std = (fmean(getattr(config, key)) if config else None for key in ("mean", "std"))
     return _Found(path, source, digest, own.get("mean", mean), own.get("std", std))
 
@@ -156,12 +157,19 @@ def _state(path: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    """Return what a file that this program kept says of itself; of others nothing."""
+def keep(path: Path, state: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
+    """Write tensors as safetensors, with ``about`` for :func:`read_metadata`."""
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    with written_aside(path) as aside:
+        save_file(tensors, aside, {_METADATA: json.dumps(about)})
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return what a file that :func:`keep` wrote says of itself; of others nothing."""
     if path.suffix != ".safetensors":
         return {}
     try:
         with safe_open(path, "pt") as file:
-            return dict(json.loads((file.metadata() or {}).get(METADATA, "{}")))
+            return dict(json.loads((file.metadata() or {}).get(_METADATA, "{}")))
     except _DAMAGED:
         return {}  # reading its tensors reports that
