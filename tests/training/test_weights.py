@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,6 +202,53 @@ def test_tags_are_checked_and_a_download_without_network_is_one_sentence(monkeyp
     }.items():
         with pytest.raises(UserError, match=expected):
             built(Recipe(epochs=1, batch=1, weights={"timm": tag}))
+
+
+FROM_TIMM = """
+import sys, numpy, torch
+from cxrbench.study.config import Recipe
+from cxrbench.training.network import build_network
+from cxrbench.training.weights import used_weights
+recipe = Recipe(epochs=1, batch=1, weights={"timm": "default"})
+network = build_network("test_resnet", 32, recipe, numpy.full(3, 0.1))
+print(used_weights(network, recipe, {}).model_dump_json())
+torch.save(network.state_dict(), sys.argv[1])
+"""
+
+
+def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(drawn: Path, tmp_path: Path) -> None:
+    class Hub(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = drawn.read_bytes()
+            there = self.path == "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
+            self.send_response(200 if there else 404)
+            for name, value in {
+                "ETag": '"1"',
+                "X-Repo-Commit": "c" * 40,
+                "Content-Length": len(body),
+            }.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        where = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path / "cache")}
+        command = [sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "NO_PROXY": "127.0.0.1"} | where
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        hub.shutdown()
+    assert done.returncode == 0, done.stderr
+    used = json.loads(done.stdout)
+    assert (used["source"], used["sha256"]) == (f"{TINY}.r160_in1k", sha256_file(drawn))
+    loaded, given = torch.load(tmp_path / "loaded.pth"), load_file(drawn)
+    torch.testing.assert_close(loaded[STEM], given[STEM].sum(1, keepdim=True))
 
 
 def a_study(path: Path, sha256: str) -> Any:
