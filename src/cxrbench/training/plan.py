@@ -93,7 +93,7 @@ class Plan:
         return self.missing(cell)
 
     def missing(self, cell: Cell) -> str | None:
-        """Return what this machine lacks to train ``cell``: platform, images or weights; None when nothing."""
+        """Return what this machine lacks to train ``cell``, platform, images or weights; else None."""
         return (
             self._platform_missing(cell.platform)
             or self._data_missing(cell.dataset)
