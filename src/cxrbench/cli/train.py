@@ -39,7 +39,7 @@ app = typer.Typer(help="One cell: can it run here, and does it agree with its re
 _SHOWN = 4  # names in a message
 _FORECAST_NOTE = (
     "Hours and USD are of the cells to run whose speed is known, 10/28 where 10 of 28 are; packing, "
-    "compiling and downloads are not in them. 'h at peak': at the documented peak of the device, so no run "
+    "compiling and downloads are not in them. 'peak h': at the documented peak of the device, so no run "
     "is faster. 'step GiB': weights, moments, gradients and activations of the largest step, by the recorded "
     "audit."
 )
@@ -202,7 +202,7 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
             "data set": row["dataset"],
             "platform": row["platform"],
             "cells": row["cells"],
-            "h at peak": digits(row["hours_at_peak"], 2),
+            "peak h": digits(row["hours_at_peak"], 2),
             "hours": span(row["hours_low"], row["hours_high"]),
             "USD": span(row["usd_low"], row["usd_high"]),
             "to run": f"{row['to_run'] - row['unknown']}/{row['to_run']}",
