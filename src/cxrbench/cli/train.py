@@ -40,8 +40,8 @@ _SHOWN = 4  # names in a message
 _FORECAST_NOTE = (
     "Hours and USD are of the cells to run whose speed is known, 10/28 where 10 of 28 are; packing, "
     "compiling and downloads are not in them. 'peak h': at the documented peak of the device, so no run "
-    "is faster. 'step GiB': weights, moments, gradients and activations of the largest step, by the recorded "
-    "audit."
+    "is faster. 'disk': GiB of the packed images. 'step GiB': weights, moments, gradients and activations "
+    "of the largest step, by the recorded audit."
 )
 PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
 
@@ -207,7 +207,7 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
             "USD": span(row["usd_low"], row["usd_high"]),
             "to run": f"{row['to_run'] - row['unknown']}/{row['to_run']}",
             "kind": row["kind"] or "-",
-            "data GiB": digits(row["packed_gib"], 2),
+            "disk": digits(row["packed_gib"], 2),
             "step GiB": digits(row["device_gib"], 2),
         }
         for row in rows.to_dict("records")
