@@ -238,8 +238,7 @@ class Trainer:
     def _end_epoch(self) -> None:
         """Score the validation part with the averaged weights, add a line of history, save."""
         progress = self.progress
-        self.platform.mean([self.loss_sum])
-        train_loss = self._report_progress()
+        train_loss = float(np.mean(self.platform.gather(self._report_progress())))
         started = self.platform.clock()
         logits = self._logits("val")
         labels = self.packed.labels()[self.rows["val"]]
@@ -290,10 +289,17 @@ class Trainer:
         """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
         if self.platform.size == 1:
             return self.averaged.state
-        means = {name: self.averaged.state[name].clone() for name, _ in self.network.named_buffers()}
-        self.platform.mean([value for value in means.values() if value.is_floating_point()])
-        self.platform.end_step()  # else the mean is part of the first batch's graph alone
-        return self.averaged.state | means
+        of_each = self.platform.gather(self._buffers(self.averaged.state))
+        return self.averaged.state | {
+            # On the host: on the device the mean is a graph of its own, or part of the first batch's.
+            name: self.platform.to_device(sum(values[name] for values in of_each) / len(of_each))
+            for name, value in of_each[0].items()
+            if value.is_floating_point()
+        }
+
+    def _buffers(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return what differs between processes in a state of the network, on the host."""
+        return {name: state[name].cpu() for name, _ in self.network.named_buffers()}
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -310,10 +316,11 @@ class Trainer:
         self.platform.synchronise()
         self._count_compiles()
         own = {  # what differs between processes: BatchNorm statistics, generators, the loss so far
-            "network": {name: value.cpu() for name, value in self.network.named_buffers()},
-            "averaged": {name: self.averaged.state[name].cpu() for name, _ in self.network.named_buffers()},
+            "network": self._buffers(dict(self.network.named_buffers())),
+            "averaged": self._buffers(self.averaged.state),
             "generators": self.platform.generator_state(),
             "loss_sum": self.loss_sum.cpu(),
+            "loss_before": self.progress.loss_before,
         }
         of_each = self.platform.gather(own)
         if self.platform.rank == 0:
@@ -340,7 +347,7 @@ class Trainer:
         self.platform.restore_optimizer(self.optimizer, state["optimizer"])
         self.platform.restore_generator(own["generators"])
         self.loss_sum = self.platform.to_device(own["loss_sum"])
-        self.progress = Progress(**state["progress"])
+        self.progress = Progress(**state["progress"] | {"loss_before": own["loss_before"]})
         self.resumed = True
         self._log(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
 

@@ -61,10 +61,28 @@ class Steps:
         return self._read - before
 
 
+class _Trial(Trainer):
+    """Epochs whose outputs are neither read, judged nor saved.
+
+    They are invalid under ``neuron_parallel_compile``, which executes no graph (Neuron SDK,
+    pytorch-neuron-parallel-compile.rst).
+    """
+
+    def _report_progress(self) -> float:
+        return 0.0
+
+    def _end_epoch(self) -> None:
+        self._logits("val")
+        self.progress.epoch += 1
+
+    def _save(self) -> None:
+        pass
+
+
 def run_trial(job: Job, packed: Packed, platform: Platform) -> None:
     """Run every graph of ``job``'s cell: two short epochs, and one batch of each part that is evaluated."""
     recipe = job.recipe.model_copy(update={"epochs": min(TRIAL_EPOCHS, job.recipe.epochs)})
-    trainer = Trainer(job.model_copy(update={"recipe": recipe}), packed, platform, stop=lambda: False)
+    trainer = _Trial(job.model_copy(update={"recipe": recipe}), packed, platform, stop=lambda: False)
     trainer.steps_per_epoch = min(TRIAL_STEPS, trainer.steps_per_epoch)
     for split in ("val", "test"):
         trainer.rows[split] = trainer.rows[split][: job.micro_batch * platform.size]
