@@ -42,6 +42,22 @@ def report(utilisation: dict[str, float] | None, device_bytes: int | None) -> di
     }
 
 
+# What TorchNeuron's package is known to offer, for the CPU; sources in platforms/torchneuron.py.
+TORCH_NEURONX = """import types, torch
+from torch._dynamo import utils
+generator = torch.Generator()
+torch.cpu.get_rng_state, torch.cpu.set_rng_state = generator.get_state, generator.set_state
+def get_fallback_ops():
+    return ['aten::sort']
+def max_memory_allocated():
+    return 5 * 2**30
+def get_dynamo_metrics():
+    graph = dict(graph_node_count=7, torch_neuronx_compile_us=250_000)
+    names = map('model_{}'.format, range(utils.counters['stats']['unique_graphs']))
+    return [types.SimpleNamespace(graph_name=name, **graph) for name in names]
+"""
+
+
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fewer phantoms than elsewhere: graphs count here, and XLA's CPU device is slow."""
@@ -78,7 +94,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     tools("neuron-monitor", lines + '{"neuron_runtime_d', "exit 3")
     site = tmp_path / "site"
     site.mkdir()
-    (site / "torch_neuronx.py").write_text("def get_fallback_ops():\n    return ['aten::sort']\n")
+    (site / "torch_neuronx.py").write_text(TORCH_NEURONX)
     (site / "sitecustomize.py").write_text(
         "import os\n"
         "from cxrbench import platforms\n"

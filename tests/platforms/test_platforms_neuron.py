@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from cxrbench import platforms
 from cxrbench.evidence.predictions import read_predictions
@@ -83,9 +85,63 @@ def test_a_trn2_cell_trains_through_torch_compile(neuron_machine: Path, make_job
     reference = run(make_job("cpu"), tmp_path / "cpu")
     record = run(make_job("trn2", platform="torchneuron"), tmp_path / "out")
     assert record.status == "ok", record.failure
-    assert record.platform["compiler"] == "torch.compile(backend='aot_eager', dynamic=False)"
+    assert record.platform["compiler"] == (
+        "torch.compile(backend='aot_eager', dynamic=False, fullgraph=True)"
+    )
     assert record.platform["compiler_flags"] is None  # TorchNeuron documents none
     assert record.platform["fallback_operators"] == ["aten::sort"]  # as the library says
+    assert [graph["neff_seconds"] for graph in record.platform["compiled_graphs"]] == [0.25, 0.25]
+    assert record.platform["generator_in_checkpoints"] and record.platform["compiler_defaults"]["source"]
+    assert record.peak_memory_mib == 5 * 1024 == record.platform["allocator_peak_mib"]
     assert record.timing.compiles == 2  # training and evaluation
     assert record.history[0].train_loss == pytest.approx(reference.history[0].train_loss, rel=1e-3)
     assert read_record(tmp_path / "out").host.device_count == 2
+
+
+@pytest.fixture
+def torchneuron(monkeypatch: pytest.MonkeyPatch):
+    """A function that makes the TorchNeuron platform on the CPU, with the given functions in its library."""
+    from cxrbench.platforms.torchneuron import TorchNeuronPlatform as Native
+
+    library = ModuleType("torch_neuronx")
+    monkeypatch.setitem(sys.modules, "torch_neuronx", library)
+    monkeypatch.setattr(Native, "device_type", "cpu")
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+
+    def make(**functions: object) -> Native:
+        vars(library).update(functions)
+        return Native(torch.get_num_threads(), "fp32")
+
+    return make
+
+
+def test_seconds_to_neffs_are_compilation_but_no_more_than_have_passed(torchneuron) -> None:
+    graphs = [SimpleNamespace(graph_name="step", graph_node_count=9, torch_neuronx_compile_us=0)]
+    platform = torchneuron(get_dynamo_metrics=lambda: graphs)
+    platform.synchronise()
+    clock, seconds = platform.clock(), platform.compiles()[1]
+    graphs[0].torch_neuronx_compile_us = 3_600_000_000  # an hour, of compilers side by side
+    platform.synchronise()
+    assert seconds < platform.compiles()[1] < seconds + 3600 and platform.clock() >= clock
+    assert platform.report()["compiled_graphs"] == [{"name": "step", "nodes": 9, "neff_seconds": 3600.0}]
+
+
+def test_the_devices_generator_goes_on_where_it_was_saved(torchneuron, monkeypatch) -> None:
+    device = torch.Generator()
+    monkeypatch.setattr(torch.cpu, "get_rng_state", device.get_state, raising=False)
+    monkeypatch.setattr(torch.cpu, "set_rng_state", device.set_state, raising=False)
+    platform = torchneuron()
+    state = platform.generator_state()
+    drawn = torch.rand(3, generator=device)
+    platform.restore_generator(state)
+    assert torch.equal(torch.rand(3, generator=device), drawn)
+    assert platform.report()["generator_in_checkpoints"]
+
+
+def test_a_version_that_lacks_what_others_have_still_trains(torchneuron) -> None:
+    platform = torchneuron()
+    platform.restore_generator(platform.generator_state())
+    found = platform.report()
+    assert found["fallback_operators"] is None and found["allocator_peak_mib"] is None
+    assert found["compiled_graphs"] == [] and not found["generator_in_checkpoints"]
+    assert platform.peak_memory_mib() is None

@@ -74,6 +74,7 @@ def test_rounding_and_its_seed_are_explicit(module) -> None:
     [
         (Compiler(optlevel=1), {}, "recipe's `compiler` is for platform neuron"),
         (Compiler(), {"NEURON_CC_FLAGS": "--auto-cast=all"}, "NEURON_CC_FLAGS is set"),
+        (Compiler(), {"NEURON_COMPILER_OPT_LEVEL": "-O3"}, "NEURON_COMPILER_OPT_LEVEL is set"),
     ],
 )
 def test_torchneuron_refuses_settings_that_its_compiler_lacks(compiler, given, message) -> None:

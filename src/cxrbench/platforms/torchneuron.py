@@ -1,7 +1,9 @@
 """Trainium 2 and 3 through TorchNeuron: ordinary PyTorch with device ``neuron``.
 
 Never run on the hardware yet, and a public beta (docs/neuron.md). Sources: Neuron SDK 2.33 documentation,
-torch/compile/reference-torch-compile, torch/guides/torch-distributed, torch/reference/env-vars.
+torch/compile/reference-torch-compile, torch/guides/torch-distributed, torch/reference/env-vars and
+torch/guides/memory-profiling-guide; what they leave open, from a public snapshot of its source (April 2026,
+github.com/parmoham-aws/test-repo-parmoham).
 """
 
 from __future__ import annotations
@@ -15,6 +17,13 @@ from torch._dynamo import utils as dynamo
 
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.neuron_tools import Monitored
+
+# No function gives the flags in use. KernelExecution.cpp of the snapshot has these; recipes cannot change them.
+_COMPILER_DEFAULTS = {
+    "eager": "-O1 --model-type transformer --auto-cast=none",
+    "compiled": "-O2 --model-type transformer --auto-cast=none",
+    "source": "a public snapshot of TorchNeuron's source, 2026-04; not read from the version that ran",
+}
 
 
 class TorchNeuronPlatform(Monitored, Platform):
@@ -31,11 +40,14 @@ class TorchNeuronPlatform(Monitored, Platform):
     def __init__(self, threads: int, precision: str) -> None:
         self._library = importlib.import_module("torch_neuronx")  # registers the device and the backend
         self.device = torch.device(self.device_type)
+        self._neff_seconds = self._waited_for_neffs = 0.0
+        self._synchronised = self.clock()
         super().__init__(threads, precision)
 
     def network(self, network: nn.Module) -> nn.Module:
         network.to(self.device)
-        network.compile(backend=self.compiler, dynamic=False)  # in place: names in checkpoints stay the same
+        # In place: names in checkpoints stay the same. Whole, or not at all: no part runs eagerly unnoticed.
+        network.compile(backend=self.compiler, dynamic=False, fullgraph=True)
         return network
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -49,16 +61,58 @@ class TorchNeuronPlatform(Monitored, Platform):
     ) -> torch.optim.Optimizer:
         return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
 
+    def generator_state(self) -> dict[str, Any]:
+        read = getattr(torch.get_device_module(self.device), "get_rng_state", None)
+        return super().generator_state() | ({"neuron": read()} if read else {})
+
+    def restore_generator(self, state: dict[str, Any]) -> None:
+        super().restore_generator(state)
+        if "neuron" in state:
+            torch.get_device_module(self.device).set_rng_state(state["neuron"])
+
     def synchronise(self) -> None:
         torch.accelerator.synchronize()
+        # NEFFs are compiled after Dynamo's part and side by side: of their seconds no more than have passed.
+        known = sum(graph["neff_seconds"] for graph in self._graphs())
+        self._waited_for_neffs += min(known - self._neff_seconds, self.clock() - self._synchronised)
+        self._neff_seconds, self._synchronised = known, self.clock()
 
     def compiles(self) -> tuple[int, float]:
         seconds = dynamo.compilation_time_metrics.get("_compile.compile_inner", [])
-        return int(dynamo.counters["stats"]["unique_graphs"]), float(sum(seconds))
+        return int(dynamo.counters["stats"]["unique_graphs"]), sum(seconds) + self._waited_for_neffs
+
+    def _graphs(self) -> list[dict[str, Any]]:
+        """Return name, nodes and seconds to NEFF of each compiled graph; 0 until the device is synchronised."""
+        return [
+            {
+                "name": getattr(graph, "graph_name", None),
+                "nodes": getattr(graph, "graph_node_count", None),
+                "neff_seconds": getattr(graph, "torch_neuronx_compile_us", 0) / 1e6,
+            }
+            for graph in self._ask("get_dynamo_metrics", ())
+        ]
+
+    def peak_memory_mib(self) -> float | None:
+        # Each may miss some: the monitor what comes and goes within its period, the allocator NEFFs.
+        peaks = [super().peak_memory_mib(), self._allocated_mib()]
+        return max((peak for peak in peaks if peak is not None), default=None)
+
+    def _allocated_mib(self) -> float | None:
+        """Return the most memory that tensors of this process have occupied."""
+        peak = self._ask("max_memory_allocated", None)
+        return None if peak is None else peak / 2**20
+
+    def _ask(self, function: str, default: Any) -> Any:
+        """Call a function of the library; a beta may lack it."""
+        return getattr(self._library, function, lambda: default)()
 
     def report(self) -> dict[str, Any]:
-        fallbacks = getattr(self._library, "get_fallback_ops", lambda: None)()  # not in every version
+        fallbacks = self._ask("get_fallback_ops", None)
         return {
-            "compiler": f"torch.compile(backend='{self.compiler}', dynamic=False)",
+            "compiler": f"torch.compile(backend='{self.compiler}', dynamic=False, fullgraph=True)",
+            "compiler_defaults": _COMPILER_DEFAULTS,
+            "compiled_graphs": self._graphs(),
+            "allocator_peak_mib": self._allocated_mib(),
+            "generator_in_checkpoints": "neuron" in self.generator_state(),
             "fallback_operators": None if fallbacks is None else sorted(map(str, fallbacks)),
         } | super().report()

@@ -22,11 +22,13 @@ def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) ->
         raise UserError(
             f"the recipe's `compiler` is for platform neuron: {undocumented}; use a recipe without it"
         )
-    if flags := given.get("NEURON_CC_FLAGS"):
-        raise UserError(
-            f"NEURON_CC_FLAGS is set ({flags}): {undocumented}, and a flag may change the precision that the "
-            "recipe names; unset it"
-        )
+    # The second one is in a public snapshot of its source (platforms/torchneuron.py).
+    for variable in ("NEURON_CC_FLAGS", "NEURON_COMPILER_OPT_LEVEL"):
+        if value := given.get(variable):
+            raise UserError(
+                f"{variable} is set ({value}): {undocumented}, and one may change the precision or speed of "
+                "what the recipe names; unset it"
+            )
     # A graph that does not compile must fail, not run eagerly without anybody noticing; and what runs eagerly
     # (loss, update, average, augmentation) may go to the host only where Neuron has no such operator.
     return RUNTIME | {
