@@ -85,8 +85,10 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
 def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The adapters of trn1 and trn2 on this machine's CPU: only the device and its compiler are replaced.
 
-    In the trainer's processes, and only there: no device is looked for, torch_xla takes its CPU,
-    TorchNeuron's package is an empty module, and torch.compile stops after PyTorch's own part.
+    In the trainer's processes, and only there: no device is looked for, torch_xla takes its CPU with
+    functionalization off, as on Neuron, TorchNeuron's package is a module of a few functions, and
+    torch.compile stops after PyTorch's own part. Each process of torch_xla sees one replica: the mean of
+    gradients is in its graph and exchanges nothing.
     """
     monitored = [report(None, None), report({"0": 40.0}, 2**30), report({"0": 60.0, "1": 10.0}, 3 * 2**30)]
     lines = "".join(json.dumps(reading) + "\n" for reading in monitored)
@@ -113,6 +115,8 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "platforms.load = load\n"
     )
     monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+    monkeypatch.setenv("XLA_DISABLE_FUNCTIONALIZATION", "1")
+    monkeypatch.setenv("XLA_ALWAYS_ALLREDUCE", "1")
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT / 'src'}")
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
     monkeypatch.delenv("NEURON_CC_FLAGS", raising=False)

@@ -1,4 +1,4 @@
-"""Parallel pre-compilation: the trial meets every graph of the run, and the step says what came of it."""
+"""Parallel pre-compilation: the step says what came of it (test_neuron_day.py: of every graph of a run)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conftest import QUICK_XLA, cxrbench
+from conftest import cxrbench
 from cxrbench import platforms
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.training import precompile
 from cxrbench.training.child import TRIAL
-from cxrbench.training.job import parse_events
 from cxrbench.training.start import trainer_command
 from training.trainers import custom_network
 
@@ -27,24 +25,6 @@ def summary(graphs: int, succeeded: int, failed: int) -> str:
     counts = {"graphs": graphs, "successful compilations": succeeded, "failed compilations": failed}
     start = "INFO: 2023-08-24 20:21:11.000895:  161136  INFO ||NEURON_PARALLEL_COMPILE||:"
     return "".join(f"{start} Total {words}: {count}\n" for words, count in counts.items())
-
-
-def reported(job, *options: str) -> list[dict[str, Any]]:
-    """The events of the trainer, or of its trial."""
-    done = subprocess.run(trainer_command(job, *options), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [event for line in done.stdout.splitlines() for event in parse_events(line)[0]]
-
-
-@pytest.mark.slow
-def test_a_trial_is_short_compiles_every_graph_and_leaves_no_predictions(make_job, monkeypatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
-    job = make_job("trial", platform="xla_cpu")
-    trial, whole = reported(job, TRIAL), reported(make_job("whole", platform="xla_cpu"))
-    compiles = [[one["timing"]["compiles"] for one in some if "timing" in one][-1] for some in (trial, whole)]
-    assert compiles[0] == compiles[1]
-    assert {one["steps"] for one in trial if one["event"] == "progress"} == {10}
-    assert not (job.work / "predictions.parquet").exists()
 
 
 @pytest.fixture

@@ -52,6 +52,16 @@ class Platform:
         """AdamW as this device runs it fastest with the same mathematics."""
         return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, fused=True)
 
+    def restore_network(self, network: nn.Module, values: dict[str, torch.Tensor]) -> None:
+        """Fill a network on the device with a checkpoint's values, which its ``state_dict`` names."""
+        network.load_state_dict(values)
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, torch.Tensor], values: dict[str, torch.Tensor]) -> None:
+        """Fill tensors on the device with a checkpoint's values of the same names."""
+        for name, tensor in tensors.items():
+            tensor.copy_(values[name])
+
     def restore_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Put back what the optimizer's ``state_dict`` gave."""
         optimizer.load_state_dict(state)

@@ -18,7 +18,7 @@ from torch._dynamo import utils as dynamo
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.neuron_tools import Monitored
 
-# No function gives the flags in use. KernelExecution.cpp of the snapshot has these; recipes cannot change them.
+# No function gives the flags in use: these are in the snapshot's KernelExecution.cpp. No recipe changes them.
 _COMPILER_DEFAULTS = {
     "eager": "-O1 --model-type transformer --auto-cast=none",
     "compiled": "-O2 --model-type transformer --auto-cast=none",
@@ -82,7 +82,7 @@ class TorchNeuronPlatform(Monitored, Platform):
         return int(dynamo.counters["stats"]["unique_graphs"]), sum(seconds) + self._waited_for_neffs
 
     def _graphs(self) -> list[dict[str, Any]]:
-        """Return name, nodes and seconds to NEFF of each compiled graph; 0 until the device is synchronised."""
+        """Return name, nodes and seconds to NEFF of each graph; 0 s until its compiler has ended."""
         return [
             {
                 "name": getattr(graph, "graph_name", None),

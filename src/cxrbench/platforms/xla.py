@@ -7,6 +7,7 @@ last three are rules that the loop keeps on every platform. The rest answers wha
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -78,13 +79,28 @@ class XlaPlatform(Platform):
             groups, lr=learning_rate, weight_decay=weight_decay, foreach=False, capturable=True
         )
 
+    # (3) as well: a resumed run makes its tensors in the order in which a new one does, each with a value of
+    # its own (copied one by one, equal numbers would become one). Else its first steps are other graphs.
+    def restore_network(self, network: nn.Module, values: dict[str, torch.Tensor]) -> None:
+        tensors = network.state_dict(keep_vars=True)
+        self.restore({name: tensors[name] for name in _as_moved(network) if name in tensors}, values)
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, torch.Tensor], values: dict[str, torch.Tensor]) -> None:
+        sent = self._sent(values[name] for name in tensors)
+        for tensor, value in zip(tensors.values(), sent, strict=True):
+            tensor.set_(value)  # type: ignore[call-overload]  # copied, its memory would not be reused
+
     def restore_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         super().restore_optimizer(optimizer, state)
-        # (3) as well: copied one by one, equal counts of steps would become one value, and another graph.
-        weights = optimizer.state.values()
-        steps: Any = xm.send_cpu_data_to_device([weight["step"].cpu() for weight in weights], self.device)
-        for weight, step in zip(weights, steps, strict=True):
-            weight["step"] = step
+        places = [(of_weight, name) for of_weight in optimizer.state.values() for name in of_weight]
+        sent = self._sent(of_weight[name] for of_weight, name in places)
+        for (of_weight, name), value in zip(places, sent, strict=True):
+            of_weight[name] = value
+
+    def _sent(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        sent: Any = xm.send_cpu_data_to_device([tensor.cpu() for tensor in tensors], self.device)
+        return list(sent)
 
     def autocast(self) -> AbstractContextManager[None]:
         return torch.autocast("xla", dtype=torch.bfloat16, enabled=self.precision == "bf16")
@@ -119,3 +135,11 @@ class XlaPlatform(Platform):
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"device": "torch_xla on its CPU device"}
+
+
+def _as_moved(module: nn.Module, prefix: str = "") -> Iterator[str]:
+    """Yield the names of a module's tensors in the order in which ``Module.to`` moves them."""
+    for name, child in module.named_children():
+        yield from _as_moved(child, f"{prefix}{name}.")
+    for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+        yield prefix + name

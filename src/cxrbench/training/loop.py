@@ -320,7 +320,7 @@ class Trainer:
             "averaged": self._buffers(self.averaged.state),
             "generators": self.platform.generator_state(),
             "loss_sum": self.loss_sum.cpu(),
-            "loss_before": self.progress.loss_before,
+            "progress": {"loss_before": self.progress.loss_before},
         }
         of_each = self.platform.gather(own)
         if self.platform.rank == 0:
@@ -341,13 +341,12 @@ class Trainer:
         if state is None:
             return
         own = state["of_each_process"][self.platform.rank]
-        self.network.load_state_dict(state["network"] | own["network"])
-        for name, value in (state["averaged"] | own["averaged"]).items():
-            self.averaged.state[name].copy_(value)
+        self.platform.restore_network(self.network, state["network"] | own["network"])
+        self.platform.restore(self.averaged.state, state["averaged"] | own["averaged"])
+        self.platform.restore({"sum": self.loss_sum}, {"sum": own["loss_sum"]})
         self.platform.restore_optimizer(self.optimizer, state["optimizer"])
         self.platform.restore_generator(own["generators"])
-        self.loss_sum = self.platform.to_device(own["loss_sum"])
-        self.progress = Progress(**state["progress"] | {"loss_before": own["loss_before"]})
+        self.progress = Progress(**state["progress"] | own.get("progress", {}))
         self.resumed = True
         self._log(f"resumed after step {self.progress.step} of epoch {self.progress.epoch + 1}")
 
