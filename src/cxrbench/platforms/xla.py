@@ -79,17 +79,16 @@ class XlaPlatform(Platform):
             groups, lr=learning_rate, weight_decay=weight_decay, foreach=False, capturable=True
         )
 
-    # (3) as well: a resumed run makes its tensors in the order in which a new one does, each with a value of
-    # its own (copied one by one, equal numbers would become one). Else its first steps are other graphs.
     def restore_network(self, network: nn.Module, values: dict[str, torch.Tensor]) -> None:
         tensors = network.state_dict(keep_vars=True)
+        # (2) as well: a resumed run makes its tensors in the order of a new one. Another is another graph.
         self.restore({name: tensors[name] for name in _as_moved(network) if name in tensors}, values)
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, torch.Tensor], values: dict[str, torch.Tensor]) -> None:
         sent = self._sent(values[name] for name in tensors)
         for tensor, value in zip(tensors.values(), sent, strict=True):
-            tensor.set_(value)  # type: ignore[call-overload]  # copied, its memory would not be reused
+            tensor.set_(value)  # type: ignore[call-overload]  # a copy's memory would not be used again
 
     def restore_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         super().restore_optimizer(optimizer, state)
@@ -99,6 +98,7 @@ class XlaPlatform(Platform):
             of_weight[name] = value
 
     def _sent(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        # (5) as well: sent one by one, equal numbers would become one value, and another graph.
         sent: Any = xm.send_cpu_data_to_device([tensor.cpu() for tensor in tensors], self.device)
         return list(sent)
 
