@@ -170,7 +170,7 @@ def test_the_day_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> No
     predictions = read_predictions(trn1 / "data/recorded" / CELL / "predictions.parquet")
     assert len(predictions) == 280 + 280 and predictions["image"].is_unique
     hourly = price(read_prices(trn1 / "data/prices.csv"), "trn1.2xlarge", "us-east-1", "on_demand")
-    (cost,) = json.loads(run(f"cxrbench cost table data/recorded/{CELL} --json"))
+    (cost,) = json.loads(run(f"cxrbench cost table data/recorded/{CELL} --json 2>/dev/null"))
     assert (cost["kind"], cost["instance"], cost["cores_used"]) == ("measured", "trn1.2xlarge", 2)
     hours = record.timing.total_seconds / 3600
     assert cost["usd_total"] == pytest.approx(hours * hourly["usd_per_hour"], rel=1e-6)
@@ -189,7 +189,6 @@ def check_record(record, tmp_path: Path) -> None:
     assert found["neuroncore_utilization_percent"] == {"0": 50.0, "1": 10.0}
     assert (found["neuron_monitor"], found["neuron_monitor_unreadable"]) == ("ended with exit code 3", 1)
     assert record.peak_memory_mib == 3 * 1024 and record.energy.joules is None
-    assert (
-        record.timing.compiles == 2 * 3 and record.timing.compile_seconds > found["precompile"]["seconds"] > 0
-    )
-    assert found["precompile"]["graphs"] == found["precompile"]["succeeded"] == 3
+    ahead = found["precompile"]
+    assert (ahead["graphs"], ahead["succeeded"], ahead["failed"]) == (3, 3, 0)
+    assert record.timing.compiles == 3 + 2 and record.timing.compile_seconds > ahead["seconds"] > 0
