@@ -34,7 +34,6 @@ def recipe() -> Recipe:
 def test_the_step_compiles_twice_and_nothing_falls_back(
     architecture, functionalization, make_job, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     if not functionalization:  # as on Neuron
         monkeypatch.setenv("XLA_DISABLE_FUNCTIONALIZATION", "1")
     job = make_job(architecture=architecture, platform="xla_cpu", micro_batch=192)
