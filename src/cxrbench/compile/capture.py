@@ -77,12 +77,7 @@ def capture(
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()
     network = platform.network(network.train())
-    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
-    averaged = Averaged(network, 0.9)
-    rate = platform.number(1e-3)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    _as_after_a_step(network, optimizer, averaged)
+    optimizer, averaged = _as_after_a_step(network, platform)
     batch, packed = _batch(setting, platform, labels, resident)
     loss_sum = platform.to_device(torch.zeros(1))
     owned = [*network.parameters(), *network.buffers(), batch.images, batch.labels]
@@ -166,12 +161,15 @@ def _named(what: str, setting: Setting) -> Iterator[None]:
         raise NotCaptured(f"cannot be {what} at {setting.pixels} px: {text[:200]}") from error
 
 
-def _as_after_a_step(network: nn.Module, optimizer: torch.optim.Optimizer, averaged: Averaged) -> None:
-    """Write the weights once, create AdamW's moments and the average: what every step but the first finds."""
+def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.optim.Optimizer, Averaged]:
+    """Return AdamW and the average as every step but the first finds them; write the weights once."""
+    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
+    averaged, rate = Averaged(network, 0.9), platform.number(1e-3)
     with torch.no_grad():
         for weight in network.parameters():
             weight.copy_(weight.detach())  # no instruction, but torch_xla makes views of written weights anew
     for group in optimizer.param_groups:
+        group["lr"] = rate
         for weight in group["params"]:
             optimizer.state[weight] = {
                 name: create_placeholder_tensor(shape, torch.float32)
@@ -180,6 +178,7 @@ def _as_after_a_step(network: nn.Module, optimizer: torch.optim.Optimizer, avera
     averaged.state = {
         name: create_placeholder_tensor(value.shape, value.dtype) for name, value in averaged.state.items()
     }
+    return optimizer, averaged
 
 
 def _results(
