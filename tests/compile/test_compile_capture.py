@@ -178,12 +178,15 @@ def test_the_backward_of_max_pooling_is_counted_in_the_step_alone(platform) -> N
 @pytest.mark.parametrize("groups", [1, 8])
 def test_a_large_kernel_predicts_failure_where_its_input_gradient_is_needed(groups, platform) -> None:
     """As in issue 1295, a stem of 7x7 with stride 2; training needs no gradient of its images."""
-    ends = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 14))
-    stem = nn.Sequential(nn.Conv2d(1, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(), *ends)
-    later = nn.Sequential(nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 7, 2, 3, groups=groups), *ends)
-    _, step, rules = failures(stem, 2, platform)
+
+    def ending(*layers: nn.Module) -> nn.Sequential:
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 14))
+
+    stem = nn.Conv2d(1, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU()
+    later = nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 7, 2, 3, groups=groups)
+    _, step, rules = failures(ending(*stem), 2, platform)
     assert (step.large_kernels, step.large_kernel_input_gradients, rules) == (1, 0, set())
-    forward, step, rules = failures(later, 2, platform)
+    forward, step, rules = failures(ending(*later), 2, platform)
     assert (step.large_kernels, step.large_kernel_input_gradients, rules) == (1, 1, {"R3"})
     assert forward.large_kernel_input_gradients == 0
 

@@ -154,5 +154,8 @@ def _show_rules(recorded: Path, as_json: bool) -> None:
             print(f"{code.code}: no rule. {code.what}\n      [{code.source}; {code.seen_with}]")
         for title, rows in (("Reports", outcomes), ("Rules on these reports", counts)):
             print(f"\n{title}\n{pd.DataFrame(rows).to_string(index=False)}")
-    say(f"{len(reports)} reports, with several compilers, of 3 channels and other labels: no experiment.")
+    say(
+        f"{len(reports)} reports of several compilers: no experiment. The captured networks have one channel "
+        "and 14 labels, and train; those of inference do not."
+    )
     say(PRIOR)
