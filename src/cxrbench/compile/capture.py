@@ -27,6 +27,7 @@ from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
 from cxrbench.compile.rules import PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.compiled import GraphPart
+from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Augmentation, Recipe
 from cxrbench.study.errors import UserError
@@ -117,7 +118,6 @@ class _Blank:
 
     def __init__(self, setting: Setting, labels: int) -> None:
         self.images = np.zeros((setting.batch, setting.pixels, setting.pixels), np.uint8)
-        self.manifest = {"pixel_mean": 0.5, "pixel_std": 0.25}  # parameters of the graph, unlike 0 and 1
         self._labels = np.zeros((setting.batch, labels), np.float32)
 
     def labels(self) -> np.ndarray:
@@ -127,7 +127,9 @@ class _Blank:
 def _batch(setting: Setting, platform: Platform, labels: int, resident: bool) -> tuple[Batch, _Blank]:
     """Return a pending batch of training as its input path makes it, and what it is made from."""
     packed: Any = _Blank(setting, labels)
-    batches = Batches(packed, platform, np.inf if resident else -1)
+    # Mean and deviation are parameters of the graph, unlike 0 and 1.
+    scratch = UsedWeights(source="scratch", sha256=None, mean=0.5, std=0.25)
+    batches = Batches(packed, platform, np.inf if resident else -1, scratch)
     drawn = draw_parameters(Augmentation(), setting.batch, seed=0, epoch=0)
     return next(batches.over(np.arange(setting.batch), setting.batch, drawn)), packed
 
