@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.compile.audit import KEY, read_audit, record_audit, row, survey
-from cxrbench.compile.rules import PRIOR, Facts, Setting, facts_of
+from cxrbench.compile.audit import of_setting, read_audit, record_audit, row, survey
+from cxrbench.compile.rules import PARTS, PRIOR, RULES, Facts, Setting, facts_of
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.errors import UserError
 
@@ -32,9 +32,9 @@ def done(tmp_path_factory: pytest.TempPathFactory):
 def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> None:
     run, _ = done
     assert run.returncode == 0, run.stderr
-    resnet, convnext, hrnet = json.loads(run.stdout)
+    resnet, convnext, hrnet = json.loads(run.stdout)[1::2]  # after forward, the step
     assert resnet["instructions"] > 1000 and resnet["batchnorms"] == 15 and convnext["layernorms"] > 0
-    assert len(convnext["verdicts"]) == 11
+    assert len(convnext["verdicts"]) == len(RULES)
     assert all(verdict["source"] and verdict["found"] for verdict in convnext["verdicts"])
     assert {"pixels": 32, "batch": 4, "precision": "fp32"}.items() <= resnet.items()
     assert resnet["torch_xla"].startswith("2.9") and resnet["timm"] and resnet["torch"]
@@ -48,11 +48,12 @@ def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> Non
 def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     run, folder = done
     written = pd.read_csv(folder / "audit.csv", keep_default_na=False)
-    assert list(written["architecture"]) == NAMES
+    assert list(written["architecture"]) == [name for name in NAMES for _ in PARTS]
     recorded = read_audit(folder / "recorded")
-    assert sorted(recorded["architecture"]) == sorted(NAMES)
-    convnext = recorded.set_index(KEY).loc[(32, 4, "fp32", "test_convnext")]
-    assert facts_of(convnext) == facts_of(json.loads(run.stdout)[1])
+    assert sorted(recorded["architecture"]) == sorted(NAMES * 2)
+    for number, part in enumerate(PARTS):
+        some = of_setting(recorded, Setting(32, 4), part).set_index("architecture")
+        assert facts_of(some.loc["test_convnext"]) == facts_of(json.loads(run.stdout)[2 + number])
     assert verify_recorded(folder / "recorded").problems == []
     assert "audit/audit.csv" in (folder / "recorded/SHA256SUMS").read_text()
 
@@ -62,7 +63,7 @@ def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     code = (
         "import sys; from pathlib import Path; from cxrbench.compile.rules import Setting\n"
         "from cxrbench.compile.audit import survey\n"
-        f"table = survey({NAMES}, Setting(32, 4), Path(r'{folder / 'cache'}'), print)\n"
+        f"table = survey({NAMES}, [Setting(32, 4)], Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"
         "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"
     )
@@ -84,7 +85,7 @@ def test_a_damaged_kept_file_is_made_again(done) -> None:
     whole = kept.read_bytes()
     kept.write_bytes(whole[: len(whole) // 2])
     messages: list[str] = []
-    survey(["test_resnet"], Setting(32, 4), folder / "cache", messages.append)
+    survey(["test_resnet"], [Setting(32, 4)], folder / "cache", messages.append)
     assert messages == ["captured test_resnet (1 of 1)"]
     assert kept.read_bytes() == whole
 
@@ -97,11 +98,11 @@ def test_networks_in_several_processes_are_counted_alike(done, tmp_path: Path) -
     names = ["test_resnet", "test_convnext", *others, "test_convnext2", "test_convnext3", "test_mambaout"]
     run = cxrbench("audit", *names, *SMALL, "--cache", tmp_path, "--json")
     assert run.returncode == 0, run.stderr
-    rows = {row["architecture"]: row for row in json.loads(run.stdout)}
+    rows = {row["architecture"]: row for row in json.loads(run.stdout) if row["part"] == "step"}
     assert list(rows) == names and "captured test_mambaout (8 of 8)" in run.stderr
     for name in ("test_resnet", "test_convnext"):
         (alone,) = (folder / "cache").glob(f"*/{name}.json")
-        assert facts_of(rows[name]) == facts_of(json.loads(alone.read_text()))
+        assert facts_of(rows[name]) == facts_of(json.loads(alone.read_text())["step"])
 
 
 @pytest.mark.parametrize(

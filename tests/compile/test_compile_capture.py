@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,15 +14,12 @@ import pytest
 import timm
 import torch
 from timm.models.convnext import ConvNeXtBlock
-from timm.optim import param_groups_weight_decay
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
 
-from cxrbench.compile import capture as module
+from conftest import QUICK_XLA, ROOT
 from cxrbench.compile.capture import NotCaptured, audit_network, capture
-from cxrbench.compile.hlo import Graph
-from cxrbench.compile.rules import Facts, Setting
+from cxrbench.compile.rules import Facts, Setting, flagged
 from cxrbench.study.config import Recipe
 from cxrbench.training.network import VARIANTS, build_network, register_variants
 
@@ -30,11 +31,28 @@ def built(architecture: str, pixels: int) -> nn.Module:
     return build_network(architecture, pixels, Recipe(epochs=1, batch=4), np.full(14, 0.1))
 
 
+class InColour(nn.Sequential):
+    """Has three channels of one."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images.expand(-1, 3, -1, -1))
+
+
+def step_of(network: nn.Module, setting: Setting, platform, **options) -> Facts:
+    """The facts of a network's whole step."""
+    return capture(network, setting, platform, **options)["step"]
+
+
+def audited(architecture: str, setting: Setting) -> Facts:
+    """The facts of a timm network's whole step."""
+    return audit_network(architecture, setting)["step"]
+
+
 def test_resnet18_has_the_known_work(platform) -> None:
     """1.8 GMAC for three channels, 224 px and 1000 classes (He et al. 2016, table 1)."""
     with torch.device("meta"):
         network = timm.create_model("resnet18")
-    facts = capture(network.to_empty(device="cpu"), Setting(224, 2), platform, channels=3, labels=1000)
+    facts = step_of(InColour(network.to_empty(device="cpu")), Setting(224, 2), platform, labels=1000)
     assert facts.gmac == pytest.approx(1.814, abs=0.001)
     assert facts.parameters == 11_689_512
 
@@ -44,20 +62,22 @@ def test_work_agrees_with_torchs_counter(architecture: str) -> None:
     network = built(architecture, 64).to("meta")
     with FlopCounterMode(display=False) as counter:
         network(torch.zeros(1, 1, 64, 64, device="meta"))
-    assert audit_network(architecture, SMALL).gmac == pytest.approx(counter.get_total_flops() / 2e9, abs=1e-4)
+    assert audited(architecture, SMALL).gmac == pytest.approx(counter.get_total_flops() / 2e9, abs=1e-4)
 
 
 @pytest.mark.parametrize("architecture", ["efficientnet_b0", "swin_tiny_patch4_window7_224"])
 def test_weights_need_not_be_drawn_and_earlier_networks_do_not_matter(architecture: str, platform) -> None:
-    undrawn = audit_network(architecture, SMALL)
+    undrawn = audited(architecture, SMALL)
     torch.manual_seed(1)
-    assert capture(built(architecture, 64), SMALL, platform) == undrawn
-    assert audit_network(architecture, SMALL) == undrawn and not undrawn.problem
+    assert step_of(built(architecture, 64), SMALL, platform) == undrawn
+    assert audited(architecture, SMALL) == undrawn and not undrawn.problem
 
 
 def test_counts_do_not_depend_on_the_batch_and_activations_grow_with_it() -> None:
-    a, b = (audit_network("convnext_atto", Setting(64, batch)) for batch in (3, 7))
+    a, b = (audited("convnext_atto", Setting(64, batch)) for batch in (3, 7))
     growing = {"tiles": 0, "traffic_unfused_mib_per_image": 0.0, "activation_mib_per_image": 0.0}
+    growing |= {"largest_layernorm": 0}
+    assert a.largest_layernorm * 7 == b.largest_layernorm * 3
     assert replace(a, **growing) == replace(b, **growing)
     assert a.activation_mib_per_image == pytest.approx(b.activation_mib_per_image, rel=0.001)
     assert a.step_gib(14) - a.step_gib(7) == pytest.approx(7 * a.activation_mib_per_image / 1024)
@@ -70,50 +90,28 @@ def hand() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), head)
 
 
-def block(conv_mlp: bool) -> nn.Sequential:
-    """A stem, a block of ConvNeXt with its NHWC layers, a head."""
-    stem, pool = nn.Conv2d(1, 8, 4, stride=4), nn.AdaptiveAvgPool2d(1)
-    return nn.Sequential(stem, ConvNeXtBlock(8, conv_mlp=conv_mlp), pool, nn.Flatten(), nn.Linear(8, 14))
-
-
-def second_step(network: nn.Module, platform) -> Graph:
-    """The graph of a loop's second step, after the first was compiled and run."""
-    network = platform.network(network.train())
-    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
-    for step in (1, 2):
-        images, labels = platform.to_device(torch.rand(4, 1, 32, 32)), platform.to_device(torch.ones(4, 14))
-        for group in optimizer.param_groups:
-            group["lr"] = platform.number(1e-3 * step)
-        optimizer.zero_grad(set_to_none=True)
-        loss = binary_cross_entropy_with_logits(network(images), labels)
-        loss.backward()
-        optimizer.step()
-        if step == 1:
-            platform.end_step()  # compiles and runs
-    return module._graph(module._results(network, optimizer, loss))
-
-
 @pytest.mark.parametrize(
-    "make",
+    ("architecture", "precision", "off"),
     [
-        pytest.param(hand, id="BatchNorm"),
-        pytest.param(lambda: block(conv_mlp=False), id="Linear MLP"),
-        pytest.param(lambda: block(conv_mlp=True), id="conv MLP", marks=pytest.mark.slow),
-        pytest.param(lambda: built("test_convnext", 32), id="test_convnext", marks=pytest.mark.slow),
-        pytest.param(lambda: built("test_resnet", 32), id="test_resnet", marks=pytest.mark.slow),
+        ("test_convnext", "fp32", "1"),
+        pytest.param("test_resnet", "fp32", "1", marks=pytest.mark.slow),
+        pytest.param("test_vit", "bf16", "1", marks=pytest.mark.slow),
+        pytest.param("test_convnext", "fp32", "0", marks=pytest.mark.slow),
     ],
 )
-def test_counts_are_those_of_a_loops_second_step(make, platform) -> None:
-    real, facts = second_step(make(), platform), capture(make(), Setting(32, 4), platform)
-    assert facts.instructions == len(real.instructions)
-    assert facts.transposes == real.counts["transpose"]
-    assert facts.dots == real.counts["dot"]
-    assert facts.convolutions == len(real.convolutions)
-    assert facts.tiles == sum(product.tiles for product in real.products)
+def test_what_is_audited_is_what_is_trained(architecture, precision, off, packed) -> None:
+    """The trainer's second step, compiled and run with streamed images, has the same graph."""
+    environment = os.environ | {"XLA_DISABLE_FUNCTIONALIZATION": off, "XLA_FLAGS": QUICK_XLA}
+    environment |= {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, ROOT / "tests/compile/trained_graph.py", packed, architecture, precision]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    trained, counted = json.loads(done.stdout.splitlines()[-1])
+    assert counted == trained and trained["instructions"] > 1000
 
 
 def test_a_small_network_is_as_counted_by_hand(platform) -> None:
-    facts = capture(hand(), Setting(32, 16), platform)
+    facts = step_of(hand(), Setting(32, 16), platform)
     maps, logits = 8 * 32 * 32, 14
     assert facts.parameters == 8 * 9 + 8 + 16 + maps * 14 + 14
     assert facts.gmac == round((maps * 9 + maps * 14) / 1e9, 4)
@@ -127,22 +125,81 @@ def test_a_small_network_is_as_counted_by_hand(platform) -> None:
 
 
 def test_layers_and_kernels_are_found() -> None:
-    pico = audit_network("convnext_pico", SMALL)
+    pico = audited("convnext_pico", SMALL)
     assert (pico.depthwise_convolutions, pico.layernorms, pico.batchnorms, pico.gelus) == (12, 17, 0, 12)
     assert (pico.grouped_convolutions, pico.batch_grouped_convolutions) == (24, 12)
     assert (pico.largest_kernel, pico.large_kernels, pico.large_kernel_input_gradients) == (7, 12, 12)
-    resnet = audit_network("resnet18", SMALL)
+    resnet = audited("resnet18", SMALL)
     assert (resnet.largest_kernel, resnet.large_kernels, resnet.large_kernel_input_gradients) == (7, 1, 0)
 
 
 def test_the_kind_of_mlp_changes_dots_and_convolutions_but_no_permutes() -> None:
-    linear, convolved = (audit_network(name, SMALL) for name in ("convnext_tiny", "convnext_tiny_conv_mlp"))
+    linear, convolved = (audited(name, SMALL) for name in ("convnext_tiny", "convnext_tiny_conv_mlp"))
     assert (linear.linears_on_maps, convolved.linears_on_maps) == (36, 0)
     # Each of 36 layers: forward, input gradient and weight gradient.
     assert linear.dots - convolved.dots == convolved.convolutions - linear.convolutions == 3 * 36
     assert linear.permutes == convolved.permutes > 0
     assert linear.parameters == convolved.parameters and linear.gmac == convolved.gmac
     assert linear.grouped_convolutions == convolved.grouped_convolutions
+
+
+def block(conv_mlp: bool) -> nn.Sequential:
+    """A stem, a block of ConvNeXt with its NHWC layers, a head."""
+    stem, pool = nn.Conv2d(1, 8, 4, stride=4), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(stem, ConvNeXtBlock(8, conv_mlp=conv_mlp), pool, nn.Flatten(), nn.Linear(8, 14))
+
+
+def failures(network: nn.Module, batch: int, platform, **options) -> tuple[Facts, Facts, set[str]]:
+    """The facts of forward and step of a network, and the rules that predict that its step fails."""
+    setting = Setting(32, batch, "bf16")
+    facts = capture(network, setting, platform, **options)
+    assert facts["forward"].part == "forward" and facts["step"].part == "step"
+    return facts["forward"], facts["step"], set(flagged(facts["step"], setting)[0].split())
+
+
+def test_layernorm_is_counted_where_torch_xla_writes_it_as_batch_norm_training(platform) -> None:
+    forward, step, rules = failures(block(conv_mlp=True), 4, platform)
+    assert forward.layernorm_batchnorms == step.layernorm_batchnorms == step.layernorms == 1
+    assert forward.largest_layernorm == step.largest_layernorm == 4 * 8 * 8  # a feature for every pixel
+    assert "R12" in rules and "R12" not in failures(block(conv_mlp=True), 1, platform)[2]
+    _, step, rules = failures(hand(), 4, platform)
+    assert (step.batchnorms, step.layernorm_batchnorms, rules) == (1, 0, set())
+
+
+def test_the_backward_of_max_pooling_is_counted_in_the_step_alone(platform) -> None:
+    pooled = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(8 * 15 * 15, 14)
+    )
+    forward, step, rules = failures(pooled, 2, platform)
+    assert (forward.select_and_scatters, step.select_and_scatters, step.bad_reduce_windows) == (0, 1, 0)
+    assert rules == set() and flagged(step, Setting(32, 2, "bf16"))[1] == "R2 R5 R13"
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_a_large_kernel_predicts_failure_where_its_input_gradient_is_needed(groups, platform) -> None:
+    """As in issue 1295, a stem of 7x7 with stride 2; training needs no gradient of its images."""
+
+    def ending(*layers: nn.Module) -> nn.Sequential:
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 14))
+
+    stem = nn.Conv2d(1, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU()
+    later = nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 7, 2, 3, groups=groups)
+    _, step, rules = failures(ending(*stem), 2, platform)
+    assert (step.large_kernels, step.large_kernel_input_gradients, rules) == (1, 0, set())
+    forward, step, rules = failures(ending(*later), 2, platform)
+    assert (step.large_kernels, step.large_kernel_input_gradients, rules) == (1, 1, {"R3"})
+    assert forward.large_kernel_input_gradients == 0
+
+
+def test_images_that_live_on_the_device_are_seen_as_a_gather(platform) -> None:
+    assert failures(hand(), 4, platform)[1].input_gathers == 0
+    forward, step, rules = failures(hand(), 4, platform, resident=True)
+    assert (forward.input_gathers, step.input_gathers, rules) == (1, 1, {"R16"})
+
+
+def test_dropout_draws_by_the_default_algorithm(platform) -> None:
+    _, step, _ = failures(nn.Sequential(*hand()[:3], nn.Dropout(0.5), *hand()[3:]), 4, platform)
+    assert step.special_rngs == 0
 
 
 class Reads(nn.Sequential):
@@ -161,24 +218,25 @@ def test_a_step_that_is_not_one_graph_is_named_and_not_compiled(platform, capfd)
         capture(Reads(*hand()), Setting(32, 4), platform)
     assert platform.compiles()[0] == before
     assert capfd.readouterr().err == ""
-    assert not audit_network("test_resnet", Setting(32, 4)).problem  # nothing of it is left behind
+    assert not audited("test_resnet", Setting(32, 4)).problem  # nothing of it is left behind
 
 
 def test_a_size_that_a_network_cannot_take_is_a_sentence() -> None:
-    facts = audit_network("inception_v4", Setting(64, 4))
+    facts = audited("inception_v4", Setting(64, 4))
     assert facts == Facts(problem=facts.problem)
+    assert audit_network("inception_v4", Setting(64, 4))["forward"] == replace(facts, part="forward")
     assert facts.problem.startswith("cannot be ") and "\n" not in facts.problem
     assert re.search("trained at 64 px: .*[Kk]ernel size", facts.problem)
 
 
 def test_networks_of_a_fixed_size_are_built_for_another() -> None:
     for architecture in ("vit_base_patch14_dinov2", "swinv2_cr_tiny_ns_224"):
-        assert not audit_network(architecture, Setting(56, 4)).problem
+        assert not audited(architecture, Setting(56, 4)).problem
 
 
 def test_bf16_is_another_graph() -> None:
-    full = audit_network("test_convnext", Setting(64, 64, "fp32"))
-    half = audit_network("test_convnext", Setting(64, 64, "bf16"))
+    full = audited("test_convnext", Setting(64, 64, "fp32"))
+    half = audited("test_convnext", Setting(64, 64, "bf16"))
     assert half.instructions > full.instructions  # casts
     assert half.activation_mib_per_image < full.activation_mib_per_image
     assert half.gmac == full.gmac

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from conftest import ROOT, cxrbench
+from cxrbench.compile.rules import PARTS
 from cxrbench.evidence.compiled import read_compiled
 from training.trainers import wait_until
 
@@ -58,12 +59,12 @@ def test_a_dumped_graph_is_the_audited_one_with_a_manifest(dumped):
     audited = json.loads(
         cxrbench("audit", *NETWORKS, "--pixels", 64, "--batch", 2, "--json", cwd=dumped).stdout
     )
-    counts = {row["architecture"]: row["instructions"] for row in audited}
+    counts = {(row["architecture"], row["part"]): row["instructions"] for row in audited}
     for file, graph in manifest["graphs"].items():
         read = neuronx_cc.instructions((dumped / file).read_bytes())  # a reader of its own
         assert len(read) == graph["instructions"]
-        if graph["part"] == "step":
-            assert abs(len(read) / counts[graph["network"]] - 1) < 0.02  # functionalization is off here
+        if graph["part"] in PARTS:
+            assert len(read) == counts[graph["network"], graph["part"]]
 
 
 def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_path):

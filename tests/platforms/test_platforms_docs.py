@@ -77,5 +77,6 @@ def test_reports_of_others_have_a_status_a_source_and_a_known_network() -> None:
         described = row["architecture"].startswith("a ")  # no network of timm's, so it is described
         assert row["platform"] in PLATFORMS and (described or timm.is_model(row["architecture"]))
         assert row["source"].startswith(("github.com/", "G. R. Fisher, medRxiv")) and row["words"]
-    keys = [(row["architecture"], row["platform"], row["source"]) for row in rows]
+    named = ("architecture", "platform", "part", "batch", "source")
+    keys = [tuple(row[name] for name in named) for row in rows]
     assert rows and len(keys) == len(set(keys))

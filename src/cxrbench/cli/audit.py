@@ -30,7 +30,8 @@ SHOWN = {
     "kernels": "kernels",
     "layernorms": "LN",
     "batchnorms": "BN",
-    "rules_broken": "rules",
+    "predicts_failure": "predicts failure",
+    "other_rules": "other rules",
 }
 
 
@@ -38,9 +39,16 @@ def audit(
     architectures: Annotated[
         list[str] | None, typer.Argument(help="timm names; default: the list in compile/networks.py.")
     ] = None,
-    pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
-    batch: Annotated[int, typer.Option(min=1, max=4096, help="Images per step.")] = 32,
-    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    pixels: Annotated[
+        list[int] | None, typer.Option(min=16, max=1024, help="Sides of the images; default 224.")
+    ] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, max=4096, help="Images per step; default 32.")
+    ] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="fp32 (default) or bf16.")] = None,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="The rules, and how they do on what others report; no capture.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
     dump_hlo: Annotated[
@@ -51,43 +59,103 @@ def audit(
     cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
 ) -> None:
     """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
+    if rules:
+        _show_rules(recorded, as_json)
+        return
+    from itertools import product
+
     from cxrbench.compile.audit import PACKAGES, explained, record_audit, survey
     from cxrbench.compile.networks import NETWORKS
     from cxrbench.compile.rules import PRIOR, Setting
 
-    if precision not in ("fp32", "bf16"):
-        raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
-    setting = Setting(pixels, batch, precision)
-    table = survey(architectures or NETWORKS, setting, cache, say)
+    for given in precision or ():
+        if given not in ("fp32", "bf16"):
+            raise UserError(f"--precision: unknown value '{given}'; use fp32 or bf16")
+    axes = product(pixels or [224], batch or [32], precision or ["fp32"])
+    settings = [Setting(*each) for each in dict.fromkeys(axes)]
+    table = survey(architectures or NETWORKS, settings, cache, say)
     if dump_hlo:
         from cxrbench.compile.campaign import dump
 
-        written = dump(table["architecture"], [setting], dump_hlo, say)
+        written = dump(table["architecture"].unique(), settings, dump_hlo, say)
         say(f"wrote {len(written)} graphs and their manifest into {dump_hlo}")
     if out:
         write_csv(out, table)
     if record:
-        say(f"recorded {len(table)} networks in {record_audit(table, recorded)}")
+        say(f"recorded {len(table)} graphs in {record_audit(table, recorded)}")
     if as_json:
         print(json.dumps(explained(table), indent=1))
     elif not out:
-        _show(table, explained(table) if architectures else [])
+        _show(table[table["part"] == "step"], bool(architectures))
     versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
-    say(f"{setting.words()} {versions}.")
+    for setting in settings:
+        say(f"{setting.words()} {versions}.")
     say(PRIOR)
 
 
-def _show(table: pd.DataFrame, details: list[dict[str, Any]]) -> None:
-    """A line per network, and the verdict of every rule for those named on the command line."""
+def _show(table: pd.DataFrame, named: bool) -> None:
+    """A line per network and setting; the verdict of every rule for those named on the command line."""
+    from cxrbench.compile.audit import KEY, explained
+
     if len(captured := table[table["problem"] == ""].assign(parameters=table["parameters"] / 1e6)):
-        shown = captured[list(SHOWN)].rename(columns=SHOWN)
-        print(shown.to_string(index=False, float_format="{:.2f}".format))
+        shown = captured[[name for name in (*KEY[:3], *SHOWN) if name in SHOWN or table[name].nunique() > 1]]
+        print(shown.rename(columns=SHOWN).to_string(index=False, float_format="{:.2f}".format))
+    details = explained(table) if named else []
     for network in details:
         if network["verdicts"]:
-            print(f"\n{network['architecture']}")
+            print("\n{architecture}, {pixels} px, batch {batch}, {precision}".format_map(network))
         for verdict in network["verdicts"]:
             print(f"  {verdict['rule']:4}{'flagged' if verdict['flagged'] else 'clear':8} {verdict['found']}")
     if rules := {verdict["rule"]: verdict for network in details for verdict in network["verdicts"]}:
         print("\nRules")
         for name, rule in rules.items():
-            print(f"  {name:4}{rule['says']}\n      [{rule['ground']}: {rule['source']}]")
+            print(f"  {name:4}{_described(rule)}")
+
+
+def _described(rule: dict[str, Any]) -> str:
+    """A rule in two lines: what it says, and where that comes from."""
+    since = ", ".join(filter(None, (rule["seen_with"], rule["date"])))
+    where = f"{rule['ground']}, predicts {rule['predicts']}: {rule['source']}"
+    return f"{rule['says']}\n      [{where}{'; ' if since else ''}{since}]"
+
+
+def _show_rules(recorded: Path, as_json: bool) -> None:
+    """Every rule, and how often it agrees with reports of others whose networks are recorded."""
+    import pandas as pd
+
+    from cxrbench.compile.audit import read_audit
+    from cxrbench.compile.reports import confusion, read_reported, scored
+    from cxrbench.compile.rules import KNOWN, PRIOR, RETIRED, RULES
+
+    reports = list(scored(read_reported(), read_audit(recorded)))
+    counts = confusion(report.outcome for report in reports)
+    outcomes = [
+        {
+            "network": report.outcome.network,
+            **vars(report.outcome.setting),
+            "part": report.outcome.part,
+            "outcome": "failed" if report.outcome.failed else "compiled",
+            "differs": report.differs,
+            "source": report.source,
+        }
+        for report in reports
+    ]
+    if as_json:
+        known = [code._asdict() for code in KNOWN]
+        rules = [rule._asdict() for rule in RULES]
+        found = {"rules": rules, "retired": RETIRED, "known": known, "reports": outcomes, "confusion": counts}
+        print(json.dumps(found, indent=1))
+    else:
+        for rule in RULES:
+            print(f"{rule.name:4}{_described(rule._asdict())}")
+        for name, why in RETIRED.items():
+            print(f"{name:4}retired: {why}")
+        for code in KNOWN:
+            print(f"{code.code}: no rule. {code.what}\n      [{code.source}; {code.seen_with}]")
+        for title, rows in (("Reports", outcomes), ("Rules on these reports", counts)):
+            print(f"\n{title}\n{pd.DataFrame(rows).to_string(index=False)}")
+    say(
+        f"{len(reports)} reports of several compilers: no experiment. The captured networks have one channel "
+        "and 14 labels, and train; those of inference do not."
+    )
+    say(PRIOR)

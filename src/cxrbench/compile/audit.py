@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import repeat
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.compile.networks import family_of
-from cxrbench.compile.rules import CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
+from cxrbench.compile.rules import CORE_GIB, PARTS, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms import installed
 from cxrbench.study.cores import cores
@@ -22,34 +23,47 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_json, write_csv, write_json
 from cxrbench.training.plan import must_be_architectures
 
-FORMAT = 2  # of cached facts: raise it when facts are counted in another way
-FEW = 4  # networks per process; fewer are not worth the seconds that another import of torch takes
+FORMAT = 3  # of cached facts: raise it when facts are counted in another way
+FEW = 4  # captures per process; fewer are not worth the seconds that another import of torch takes
 FILE = Path("audit/audit.csv")  # below data/recorded
-KEY = ["pixels", "batch", "precision", "architecture"]
+KEY = ["pixels", "batch", "precision", "part", "architecture"]
 PACKAGES = ("torch", "torch_xla", "timm")
 _TEXTS = dict.fromkeys(("kernels", *PACKAGES), str)  # "3" and "2.9" are not numbers here
+Wanted = tuple[str, Setting]
 
 
 def survey(
-    architectures: Iterable[str], setting: Setting, cache: Path, say: Callable[[str], None]
+    architectures: Iterable[str], settings: Sequence[Setting], cache: Path, say: Callable[[str], None]
 ) -> pd.DataFrame:
-    """Return a row per network, from ``cache`` where it was captured with these versions and setting.
+    """Return a row per network, setting and part, from ``cache`` where these versions captured it.
 
     Raises UserError for an unknown name before anything is captured.
     """
-    names, libraries = list(dict.fromkeys(architectures)), versions()
-    folder = cache / sha256_json({"format": FORMAT, "versions": libraries, "setting": vars(setting)})[:16]
-    known = {name: facts for name in names if (facts := _cached(folder / f"{name}.json"))}
-    missing = [name for name in names if name not in known]
-    must_be_architectures(missing, "without a name, `cxrbench audit` captures its own list")
-    for number, (name, facts) in enumerate(_captured(missing, setting), start=1):
-        write_json(folder / f"{name}.json", vars(facts))
-        known[name] = facts
-        say(f"captured {name} ({number} of {len(missing)})")
-    for name in names:
-        if problem := known[name].problem:
-            say(f"{name}: {problem}")
-    return pd.DataFrame([row(name, setting, known[name], libraries) for name in names])
+    wanted, libraries = list(product(dict.fromkeys(architectures), settings)), versions()
+    places = {
+        (name, setting): cache
+        / sha256_json({"format": FORMAT, "versions": libraries, "setting": vars(setting)})[:16]
+        / f"{name}.json"
+        for name, setting in wanted
+    }
+    known = {one: facts for one in wanted if (facts := _cached(places[one]))}
+    missing = [one for one in wanted if one not in known]
+    names = list(dict.fromkeys(name for name, _ in missing))
+    must_be_architectures(names, "without a name, `cxrbench audit` captures its own list")
+    for number, (one, facts) in enumerate(_captured(missing), start=1):
+        write_json(places[one], {part: vars(counted) for part, counted in facts.items()})
+        known[one] = facts
+        say(f"captured {one[0]} ({number} of {len(missing)})")
+    for one in wanted:
+        if problem := known[one]["step"].problem:
+            say(f"{one[0]}: {problem}")
+    return pd.DataFrame(
+        [
+            row(name, setting, known[name, setting][part], libraries)
+            for name, setting in wanted
+            for part in PARTS
+        ]
+    )
 
 
 def versions() -> dict[str, str]:
@@ -63,23 +77,24 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _cached(path: Path) -> Facts | None:
+def _cached(path: Path) -> dict[str, Facts] | None:
     """Read cached facts; None when there are none, or the file is damaged (it is then written again)."""
     try:
-        return facts_of(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return {part: facts_of(kept[part]) for part in PARTS}
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def _captured(names: list[str], setting: Setting) -> Iterator[tuple[str, Facts]]:
-    """Capture networks in order: in this process when they are few, else in one process per core."""
-    workers = min(cores(), len(names) // FEW)
-    if workers < 2:
-        yield from ((name, _capture(name, setting)) for name in names)
+def _captured(wanted: list[Wanted]) -> Iterator[tuple[Wanted, dict[str, Facts]]]:
+    """Capture in order, in processes that trace as on Neuron."""
+    if not wanted:
         return
+    workers = max(1, min(cores(), len(wanted) // FEW))
     try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            yield from zip(names, pool.map(_capture, names, repeat(setting)), strict=True)
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=as_on_neuron) as pool:
+            yield from zip(wanted, pool.map(_capture, wanted), strict=True)
     except BrokenProcessPool:
         raise UserError(
             "a process that captured graphs was killed, most likely for lack of memory; finished "
@@ -87,14 +102,20 @@ def _captured(names: list[str], setting: Setting) -> Iterator[tuple[str, Facts]]
         ) from None
 
 
-def _capture(architecture: str, setting: Setting) -> Facts:
+def as_on_neuron() -> None:
+    """Turn functionalization off before torch_xla is imported (Neuron SDK docs, torch-neuron-envvars)."""
+    os.environ["XLA_DISABLE_FUNCTIONALIZATION"] = "1"
+
+
+def _capture(wanted: Wanted) -> dict[str, Facts]:
     from cxrbench.compile.capture import audit_network
 
-    return audit_network(architecture, setting)
+    return audit_network(*wanted)
 
 
 def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:
     """Return a line of audit.csv."""
+    failure, others = flagged(facts, setting)
     return {
         "architecture": architecture,
         "family": family_of(architecture),
@@ -103,9 +124,16 @@ def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, A
         "traffic_least_mib_per_image": round(facts.least_traffic_mib_per_image(setting.batch), 1),
         "step_gib": round(facts.step_gib(setting.batch), 2),
         "largest_batch": facts.largest_batch(CORE_GIB),
-        "rules_broken": flagged(facts, setting),
+        "predicts_failure": failure,
+        "other_rules": others,
         **versions,
     }
+
+
+def of_setting(table: pd.DataFrame, setting: Setting, part: str = "step") -> pd.DataFrame:
+    """Return the rows of an audit's ``table`` that were captured in a setting, of one part."""
+    wanted = (setting.pixels, setting.batch, setting.precision, part)
+    return table[(table[KEY[:4]] == wanted).all(axis=1)] if len(table) else table
 
 
 def explained(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -118,7 +146,7 @@ def explained(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def read_audit(recorded: Path) -> pd.DataFrame:
-    """Read the table below ``recorded``, one row per network and setting; empty when nothing was recorded."""
+    """Read the table below ``recorded``: a row per network, setting and part; empty when nothing is there."""
     path = recorded / FILE
     if not path.exists():
         return pd.DataFrame(columns=KEY)
@@ -139,5 +167,5 @@ def record_audit(table: pd.DataFrame, recorded: Path) -> Path:
     if len(before):
         table = pd.concat([before, table]).drop_duplicates(KEY, keep="last")
     with updated_sums(recorded):
-        write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, True, True, True]))
+        write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, *[True] * 4]))
     return recorded / FILE

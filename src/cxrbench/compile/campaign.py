@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -31,12 +30,14 @@ DIFFERENCES = (  # between these graphs and those that torch_neuronx traces on a
         "source": "Neuron SDK docs, compiler/error-codes/EVRF015 (recognised custom calls)",
     },
     {
-        "what": "the step has no augmentation, weight averaging, or gather from a resident data set",
-        "source": "cxrbench.compile.rules.STEP",
+        "what": "one process, so that no gradients are averaged; where a recipe has micro-batches, each of "
+        "them is a graph there",
+        "source": "cxrbench.training.loop.Trainer.step",
     },
     {
-        "what": "dead code that torch_xla hands to the compiler is kept; one process, so no collectives",
-        "source": "cxrbench.compile.rules.STEP",
+        "what": "where it compiles a graph itself, torch_xla lets results take the memory of parameters "
+        "(aliased buffers), and makes one tuple of 3,200 parameters or more",
+        "source": "pytorch/xla, torch_xla/csrc/xla_graph_executor.cpp: BuildInputOutputAliases, Compile",
     },
 )
 
@@ -95,19 +96,16 @@ def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[s
     """Trace each network in a process of its own pool; yield its graphs, or why there are none."""
     if not missing:
         return
+    from cxrbench.compile.audit import as_on_neuron
+
     workers, spawn = min(cores(), len(missing)), get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_as_on_neuron) as pool:
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=as_on_neuron) as pool:
         waiting = [pool.submit(partial(_trace, folder=folder), name, setting) for name, setting in missing]
         for future in waiting:
             try:
                 yield future.result()
             except BrokenProcessPool:
                 yield "the process that traced it was killed, most likely for lack of memory; run this again"
-
-
-def _as_on_neuron() -> None:
-    """Turn functionalization off before torch_xla is imported (Neuron SDK docs, torch-neuron-envvars)."""
-    os.environ["XLA_DISABLE_FUNCTIONALIZATION"] = "1"
 
 
 def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] | str:

@@ -1,8 +1,9 @@
 """The training step of a network as an HLO graph, traced by torch_xla on the CPU and never compiled.
 
-Weights are zeros made on the CPU and moved: their values are not part of the graph, and drawing them would
-take longer than everything else. AdamW's moments exist from the start, as placeholders without memory: the
-graph is that of every step but the first, instruction for instruction what a training loop gives.
+Its input comes through training's own batches. Weights are zeros made on the CPU and moved: their values are
+not part of the graph, and drawing them would take longer than everything else. AdamW's moments and averaged
+weights exist from the start, as placeholders without memory: the graph is that of every step but the first,
+instruction for instruction what the training loop gives.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
-from cxrbench.compile.hlo import Convolution, Graph
-from cxrbench.compile.rules import Facts, Setting
+from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
+from cxrbench.compile.rules import PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.compiled import GraphPart
+from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
-from cxrbench.study.config import Recipe
+from cxrbench.study.config import Augmentation, Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training.network import build_network, register_variants
+from cxrbench.training.augment import draw_parameters
+from cxrbench.training.batches import Batch, Batches
+from cxrbench.training.network import Averaged, build_network, register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
 
@@ -45,62 +49,89 @@ class NotCaptured(Exception):
     """The network cannot be built or traced at this size; the message says where and why."""
 
 
-def audit_network(architecture: str, setting: Setting) -> Facts:
-    """Return the facts of a timm network, with its ``problem`` if any; UserError for an unknown name."""
+def audit_network(architecture: str, setting: Setting) -> dict[str, Facts]:
+    """Return the facts of a timm network by part, with its ``problem`` if any; UserError for no such name."""
     register_variants()
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
     try:
         return capture(build(architecture, setting.pixels), setting, platform)
     except NotCaptured as error:
-        return Facts(problem=str(error), fallbacks=_fallbacks())
+        return {part: Facts(part, problem=str(error), fallbacks=_fallbacks()) for part in PARTS}
 
 
 def capture(
     network: nn.Module,
     setting: Setting,
     platform: Platform,
-    channels: int = 1,
     labels: int = len(FINDINGS),
+    resident: bool = False,
     keep: Callable[[GraphPart, list[torch.Tensor]], None] | None = None,
-) -> Facts:
-    """Return the facts of ``network`` (B x channels x P x P images to B x labels logits), which is used up.
+) -> dict[str, Facts]:
+    """Return the facts of ``network`` by part (B x 1 x P x P images to B x labels logits), which is used up.
 
-    ``keep`` is called with the pending tensors of each part of the step. Raises NotCaptured when its forward
-    or backward fails on images of this size.
+    ``resident`` images live on the device, as platform neuron does not have them. ``keep`` is called with
+    the pending tensors of each part of the step. Raises NotCaptured when its forward or backward fails on
+    images of this size.
     """
     keep = keep or (lambda part, tensors: None)
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()
     network = platform.network(network.train())
-    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
-    for group in optimizer.param_groups:
-        group["lr"] = platform.number(1e-3)
-    _as_after_a_step(network, optimizer)
-    images = platform.to_device(torch.zeros(setting.batch, channels, setting.pixels, setting.pixels))
-    targets = platform.to_device(torch.zeros(setting.batch, labels))
-    owned = [*network.parameters(), *network.buffers(), images, targets]
+    optimizer, averaged = _as_after_a_step(network, platform)
+    batch, packed = _batch(setting, platform, labels, resident)
+    loss_sum = platform.to_device(torch.zeros(1))
+    owned = [*network.parameters(), *network.buffers(), batch.images, batch.labels]
     maps: set[nn.Module] = set()
     kept: dict[int, int] = {}
     with _named("trained", setting), _one_graph():
         with _linears_on_maps(maps), _saved_for_backward(kept, owned), platform.autocast():
-            logits = network(images)
-            loss = binary_cross_entropy_with_logits(logits, targets)
-        forward = _graph([logits])
+            logits = network(batch.images)
+            loss = binary_cross_entropy_with_logits(logits, batch.labels) / 1  # as one of its micro-batches
+        input_path, forward = _graph([batch.images]), _graph([logits])
         keep("forward", [logits])
         loss.backward()
         keep("backward", [loss, *(w.grad for w in network.parameters() if w.grad is not None)])
+        loss_sum += loss.detach()
         optimizer.step()
-    results = _results(network, optimizer, loss)
+        averaged.update(network, platform.number(averaged.weight(1)))
+    results = [loss_sum, *_results(network, optimizer, averaged, loss)]
     keep("step", results)
-    step = _graph(results)
-    return Facts(
-        **_graph_counts(step, forward, tuple(images.shape), setting),
-        **_layer_counts(network),
-        linears_on_maps=len(maps),
-        activation_mib_per_image=round(sum(kept.values()) / setting.batch / 2**20, 4),
-        fallbacks=_fallbacks(),
-    )
+    work = sum(product.macs for product in forward.products) - sum(p.macs for p in input_path.products)
+    return {
+        part: Facts(
+            part,
+            gmac=round(work / setting.batch / 1e9, 4),
+            **_graph_counts(graph, setting),
+            **_forward_counts(forward, work, packed.images.shape),
+            **_layer_counts(network),
+            linears_on_maps=len(maps),
+            activation_mib_per_image=round(sum(kept.values()) / setting.batch / 2**20, 4),
+            fallbacks=_fallbacks(),
+        )
+        for part, graph in zip(PARTS, (forward, _graph(results)), strict=True)
+    }
+
+
+class _Blank:
+    """What :class:`Batches` asks of a packed data set: a batch of black images without findings."""
+
+    def __init__(self, setting: Setting, labels: int) -> None:
+        self.images = np.zeros((setting.batch, setting.pixels, setting.pixels), np.uint8)
+        self._labels = np.zeros((setting.batch, labels), np.float32)
+
+    def labels(self) -> np.ndarray:
+        return self._labels
+
+
+def _batch(setting: Setting, platform: Platform, labels: int, resident: bool) -> tuple[Batch, _Blank]:
+    """Return a pending batch of training as its input path makes it, and what it is made from."""
+    packed: Any = _Blank(setting, labels)
+    # Mean and deviation are parameters of the graph, unlike 0 and 1.
+    scratch = UsedWeights(source="scratch", sha256=None, mean=0.5, std=0.25)
+    batches = Batches(packed, platform, np.inf if resident else -1, scratch)
+    drawn = draw_parameters(Augmentation(), setting.batch, seed=0, epoch=0)
+    return next(batches.over(np.arange(setting.batch), setting.batch, drawn)), packed
 
 
 def build(architecture: str, pixels: int) -> nn.Module:
@@ -132,24 +163,40 @@ def _named(what: str, setting: Setting) -> Iterator[None]:
         raise NotCaptured(f"cannot be {what} at {setting.pixels} px: {text[:200]}") from error
 
 
-def _as_after_a_step(network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Write the weights once and create AdamW's moments: the state that every step but the first finds."""
+def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.optim.Optimizer, Averaged]:
+    """Return AdamW and the average as every step but the first finds them; write the weights once."""
+    optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
+    averaged, rate = Averaged(network, 0.9), platform.number(1e-3)
     with torch.no_grad():
         for weight in network.parameters():
             weight.copy_(weight.detach())  # no instruction, but torch_xla makes views of written weights anew
     for group in optimizer.param_groups:
+        group["lr"] = rate
         for weight in group["params"]:
             optimizer.state[weight] = {
                 name: create_placeholder_tensor(shape, torch.float32)
                 for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape))
             }
+    averaged.state = {
+        name: create_placeholder_tensor(value.shape, value.dtype) for name, value in averaged.state.items()
+    }
+    return optimizer, averaged
 
 
-def _results(network: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> list[torch.Tensor]:
+def _results(
+    network: nn.Module, optimizer: torch.optim.Optimizer, averaged: Averaged, loss: torch.Tensor
+) -> list[torch.Tensor]:
     """Return all tensors that live on after a step, in a fixed order."""
     moments = [value for state in optimizer.state.values() for value in state.values()]
     gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
-    tensors = [loss, *network.parameters(), *network.buffers(), *gradients, *moments]
+    tensors = [
+        loss,
+        *network.parameters(),
+        *network.buffers(),
+        *gradients,
+        *moments,
+        *averaged.state.values(),
+    ]
     return [tensor.detach() for tensor in tensors if tensor.device == loss.device]
 
 
@@ -236,27 +283,44 @@ def _layer_counts(network: nn.Module) -> dict[str, Any]:
     }
 
 
-def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting: Setting) -> dict[str, Any]:
-    """Return the counts of a step's graph and of its forward part on ``images`` of this shape."""
-    convolutions, ahead = step.convolutions, forward.convolutions
-    macs = sum(product.macs for product in forward.products)
+def _graph_counts(graph: Graph, setting: Setting) -> dict[str, Any]:
+    """Return the counts of the graph of a part."""
+    convolutions = graph.convolutions
+    large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
+    dilated = [conv for conv in convolutions if max(conv.input_dilation) > 1]
+    rows = graph.row_norms
+    return {
+        "instructions": len(graph.instructions),
+        "convolutions": len(convolutions),
+        "grouped_convolutions": sum(conv.feature_groups > 1 for conv in convolutions),
+        "batch_grouped_convolutions": sum(conv.batch_groups > 1 for conv in convolutions),
+        "dots": graph.counts["dot"],
+        "transposes": graph.counts["transpose"],
+        "large_kernel_input_gradients": sum(conv.name in graph.needed for conv in large),
+        "doubly_dilated": sum(max(conv.kernel_dilation) > 1 for conv in dilated),
+        "strided_on_dilated": sum(max(conv.stride) > 1 for conv in dilated),
+        "layernorm_batchnorms": len(rows),
+        "largest_layernorm": max((node.dims[1] for node in rows), default=0),
+        "select_and_scatters": graph.counts["select-and-scatter"],
+        "bad_reduce_windows": sum(map(is_bad_window, graph.of("reduce-window"))),
+        "special_rngs": sum("rng_default" not in node.attributes for node in graph.of("rng-bit-generator")),
+        "input_gathers": sum(graph.instructions[g.operands[0]].kind == "u8" for g in graph.of("gather")),
+        "tiles": sum(product.tiles for product in graph.products),
+        "traffic_unfused_mib_per_image": round(graph.unfused_bytes / setting.batch / 2**20, 1),
+    }
+
+
+def _forward_counts(forward: Graph, macs: int, images: tuple[int, ...]) -> dict[str, Any]:
+    """Return the counts of forward on packed ``images`` of this shape, which does so many ``macs``."""
+    ahead = forward.convolutions
 
     def share(some: list[Convolution]) -> float:
         return round(sum(conv.product.macs for conv in some) / macs, 4) if macs else 0.0
 
     narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW]
     depthwise = [conv for conv in ahead if conv.depthwise]
-    large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
-    dilated = [conv for conv in convolutions if max(conv.input_dilation) > 1]
     sides = sorted(max(conv.kernel) for conv in ahead)
     return {
-        "gmac": round(macs / setting.batch / 1e9, 4),
-        "instructions": len(step.instructions),
-        "convolutions": len(convolutions),
-        "grouped_convolutions": sum(conv.feature_groups > 1 for conv in convolutions),
-        "batch_grouped_convolutions": sum(conv.batch_groups > 1 for conv in convolutions),
-        "dots": step.counts["dot"],
-        "transposes": step.counts["transpose"],
         "permutes": _permutes(forward, images),
         "forward_convolutions": len(ahead),
         "depthwise_convolutions": len(depthwise),
@@ -266,16 +330,11 @@ def _graph_counts(step: Graph, forward: Graph, images: tuple[int, ...], setting:
         "kernels": " ".join(map(str, dict.fromkeys(sides))),
         "largest_kernel": max(sides, default=0),
         "large_kernels": sum(side >= LARGE_KERNEL for side in sides),
-        "large_kernel_input_gradients": sum(conv.name in step.needed for conv in large),
-        "doubly_dilated": sum(max(conv.kernel_dilation) > 1 for conv in dilated),
-        "strided_on_dilated": sum(max(conv.stride) > 1 for conv in dilated),
-        "tiles": sum(product.tiles for product in step.products),
-        "traffic_unfused_mib_per_image": round(step.unfused_bytes / setting.batch / 2**20, 1),
     }
 
 
 def _permutes(forward: Graph, images: tuple[int, ...]) -> int:
     """Count the transposes of what comes from the images (feature maps, tokens); those of weights are not."""
-    inputs = {parameter.name for parameter in forward.of("parameter") if parameter.dims == images}
+    inputs = {node.name for node in forward.of("parameter") if (node.kind, node.dims) == ("u8", images)}
     from_images = forward.depending_on(inputs)
     return sum(node.name in from_images and len(node.dims) > 2 for node in forward.of("transpose"))

@@ -45,6 +45,11 @@ class Instruction(NamedTuple):
         return self.shapes[0][1] if self.shapes else ()
 
     @property
+    def kind(self) -> str:
+        """The element type of the (first) result, such as f32."""
+        return self.shapes[0][0] if self.shapes else ""
+
+    @property
     def bytes(self) -> float:
         """Bytes of all results."""
         return sum(math.prod(dims) * _bits(kind) / 8 for kind, dims in self.shapes)
@@ -170,6 +175,16 @@ class Graph:
         return of_convolutions + [self._dot(node) for node in self.of("dot") if node.name in self.needed]
 
     @property
+    def row_norms(self) -> list[Instruction]:
+        """The batch-norm-training that torch_xla makes of LayerNorm and GroupNorm.
+
+        Each normalises 1 x rows x C values with a feature for every row; a BatchNorm of one image is taken
+        for such a one if its maps have one dimension.
+        """
+        norms = self.of("batch-norm-training")
+        return [node for node in norms if len(node.dims) == 3 and node.dims[0] == 1]
+
+    @property
     def unfused_bytes(self) -> float:
         """Bytes if every instruction read its operands from memory and wrote its result."""
         return sum(
@@ -203,6 +218,12 @@ class Graph:
         batch = math.prod(left[d] for d in node.numbers("lhs_batch_dims"))
         k = math.prod(left[d] for d in node.numbers("lhs_contracting_dims"))
         return Product(batch, m=math.prod(right) // (batch * k), k=k, n=math.prod(left) // (batch * k))
+
+
+def is_bad_window(node: Instruction) -> bool:
+    """Return whether a reduce-window is dilated, or has other than two operands."""
+    dilations = (*node.numbers("lhs_dilate", (1,)), *node.numbers("rhs_dilate", (1,)))
+    return max(dilations) > 1 or len(node.operands) != 2
 
 
 def _bits(kind: str) -> int:

@@ -8,7 +8,7 @@ _SIZES = ("atto", "femto", "pico", "nano", "tiny", "small", "base", "large")
 # timm names, and variants of ours (training/network.py). ConvNeXt in every size, with conv_mlp as timm
 # sets it, and the other way round for the sizes around Pico and Tiny.
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "ResNet": ("resnet18", "resnet50", "resnet101"),
+    "ResNet": ("resnet18", "resnet50", "resnet101", "resnet152"),
     "ConvNeXt": (
         "convnext_zepto_rms",
         *(f"convnext_{size}" for size in _SIZES),
@@ -16,6 +16,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "convnext_xxlarge",
     ),
     "ConvNeXt, MLP swapped": (
+        "convnext_atto_linear_mlp",
+        "convnext_femto_linear_mlp",
         "convnext_pico_linear_mlp",
         "convnext_nano_linear_mlp",
         "convnext_tiny_conv_mlp",
@@ -28,7 +30,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "MobileNet": ("mobilenetv2_100", "mobilenetv3_large_100"),
     "DenseNet": ("densenet121",),
     "RegNet": ("regnetx_016", "regnety_016"),
-    "ViT": ("vit_tiny_patch16_224", "vit_base_patch16_224"),
+    "ViT": ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224"),
+    "MaxViT": ("maxvit_rmlp_pico_rw_256",),
     "Swin": ("swin_tiny_patch4_window7_224", "swin_base_patch4_window7_224"),
 }
 NETWORKS: tuple[str, ...] = tuple(name for names in FAMILIES.values() for name in names)

@@ -68,7 +68,7 @@ def work_for(
     try:
         return work_of(read_audit(recorded), *of)
     except NotProjected:
-        return work_of(survey([architecture], setting, cache, say), *of)
+        return work_of(survey([architecture], [setting], cache, say), *of)
 
 
 def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable[[str], None]) -> str:

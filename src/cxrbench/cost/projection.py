@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cxrbench.compile.audit import read_audit
+from cxrbench.compile.audit import of_setting, read_audit
+from cxrbench.compile.rules import Setting
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.prices import newest
 from cxrbench.evidence.machine import is_busy, machine_of
@@ -29,6 +30,7 @@ from cxrbench.study.platform_names import FAMILIES
 # A single device's share is taken as known to this factor only, up and down: an assumption that a test holds
 # above the largest factor between our own cells of one kind on one processor.
 SPREAD = 4.0
+AUDITED_BATCH = 32  # images of the step that work is counted of
 MIN_DEVICES = 3  # leaving one device out needs two others
 PROJECTION_COLUMNS = [
     "architecture", "pixels", "precision", "instance", "region", "basis", "as_of", "cores", "low", "high",
@@ -287,21 +289,21 @@ def _measured_device(name: str, tflops: float, family: str) -> Device:
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
     """Return the training work of one image; NotProjected where it is not known.
 
-    Bytes are the least that a step moves per image at any batch audited in this precision, so the limit is
-    never too low.
+    Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
     """
-    rows = audit[(audit["architecture"] == architecture) & (audit["pixels"] == pixels)]
-    if rows.empty:
+    steps = {name: of_setting(audit, Setting(pixels, AUDITED_BATCH, name)) for name in ("fp32", "bf16")}
+    counted = pd.concat([steps[precision], *steps.values()])  # the wanted precision first
+    rows = counted[counted["architecture"] == architecture].to_dict("records")
+    if not rows:
         raise NotProjected(f"no audit of this network at {pixels} px")
-    counted = rows[rows["problem"] == ""]
-    if counted.empty:
-        raise NotProjected(f"the audit failed: {rows['problem'].iloc[0]}")
-    first = counted.iloc[0]
-    least = float(counted[counted["precision"] == precision]["traffic_least_mib_per_image"].min())
+    first = rows[0]
+    if first["problem"]:
+        raise NotProjected(f"the audit failed: {first['problem']}")
+    least = float(first["traffic_least_mib_per_image"]) if first["precision"] == precision else 0.0
     return Work(_kind(first), float(first["gmac"]), least * 2**20 if least > 0 else None)
 
 
-def _kind(audited: pd.Series) -> str:
+def _kind(audited: dict[Any, Any]) -> str:
     """Return how a network loads a device, by what an audit counted: cnn, depthwise or transformer."""
     if audited["depthwise_convolutions"]:
         return "depthwise"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.compile.audit import KEY, read_audit
-from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RULES, Setting
+from cxrbench.compile import audit
+from cxrbench.compile.audit import read_audit
+from cxrbench.compile.reports import ANY, Scored, confusion, read_reported, scored
+from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Values, listed
@@ -149,15 +151,15 @@ def xla_listing() -> str:
 
 
 def of_setting(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the captured rows of the paper's setting, by architecture."""
+    """Return the captured steps of the paper's setting, by architecture."""
+    table = audit.of_setting(table, SETTING)
     if len(table):
-        same = (table[KEY[:3]] == (SETTING.pixels, SETTING.batch, SETTING.precision)).all(axis=1)
-        table = table[same & (table["problem"] == "")]
+        table = table[table["problem"] == ""]
         table = table.assign(million=table["parameters"] / 1e6, share_of_cap=table["tiles"] / INSTRUCTION_CAP)
     return table.set_index("architecture", drop=False)
 
 
-@fmt.table("llrrrrrrrrrlrrrl")
+@fmt.table("llrrrrrrrrrlrrrrll")
 def audit_table(read: Results) -> Iterable[Row]:
     """The networks of :data:`ROWS` as graphs, with what the preprint's abstract says of them."""
     captured = of_setting(read_audit(read.recorded))
@@ -175,11 +177,31 @@ def audit_table(read: Results) -> Iterable[Row]:
         "Permutes": "{permutes}",
         "Kernels": "{kernels}",
         "LN": "{layernorms}",
+        "Rows": "{largest_layernorm:,}",
         "BN": "{batchnorms}",
         "Tiles/cap": "{share_of_cap:.2f}",
-        "Rules": "{rules_broken}",
+        "Predict failure": "{predicts_failure}",
+        "Others": "{other_rules}",
     }
     return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
+
+
+@fmt.table("llrrrr")
+def rules_on_reports(read: Results) -> Iterable[Row]:
+    """How often each rule was flagged beside what others report of the network."""
+    columns: Columns = {
+        "Rule": "{rule}",
+        "Predicts": "{predicts}",
+        "Flagged, failed": "{flagged_failed}",
+        "Flagged, compiled": "{flagged_compiled}",
+        "Not flagged, failed": "{not_flagged_failed}",
+        "Not flagged, compiled": "{not_flagged_compiled}",
+    }
+    return fmt.rows(pd.DataFrame(confusion(report.outcome for report in _scored(read))), columns)
+
+
+def _scored(read: Results) -> list[Scored]:
+    return list(scored(read_reported(), read_audit(read.recorded)))
 
 
 def audit_values(read: Results) -> Values:
@@ -192,8 +214,13 @@ def audit_values(read: Results) -> Values:
         "activation mib": "{activation_mib_per_image:.0f}",
         "step gib": "{step_gib:.1f}",
         "share of cap": lambda row: f"{100 * row.share_of_cap:.0f}",
-        "rules": lambda row: escape(row.rules_broken),
+        "largest_layernorm": "{largest_layernorm:,}",
+        "predicts failure": lambda row: escape(row.predicts_failure or "none"),
+        "other rules": lambda row: escape(row.other_rules or "none"),
     }
+    reports = _scored(read)
+    together = next(row for row in confusion(report.outcome for report in reports) if row["rule"] == ANY)
+    said = (f"{r.name} ({r.ground}, predicts {r.predicts}): {r.says}" for r in RULES)
     versions = ("torch", "torch_xla", "timm") if len(captured) else ()
     return {
         "audit/networks": str(len(captured)),
@@ -202,7 +229,12 @@ def audit_values(read: Results) -> Values:
         "audit/core gib": f"{CORE_GIB:.0f}",
         "audit/instruction cap": f"{INSTRUCTION_CAP:,}",
         "audit/rules": str(len(RULES)),
-        "audit/rules said": escape("; ".join(f"{r.name} ({r.ground}): {r.says}" for r in RULES) + ".", 5000),
+        "audit/rules failure": str(sum(rule.predicts == "failure" for rule in RULES)),
+        "audit/rules said": escape("; ".join(said) + ".", 9000),
+        "audit/retired": escape("; ".join(f"{name}: {why}" for name, why in RETIRED.items()) + ".", 2000),
+        "audit/reports": str(len(reports)),
+        "audit/reports networks": str(len({report.outcome.network for report in reports})),
+        **{f"audit/any {name.replace('_', ' ')}": str(count) for name, count in together.items()},
         **fmt.keyed(captured, "audit/{architecture}", columns),
         **{f"audit/{name}": escape(listed(captured[name])) for name in versions},
     }

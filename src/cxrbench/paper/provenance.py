@@ -10,28 +10,24 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from cxrbench.analysis.matrix import NOT_RUN, state_of
+from cxrbench.compile.reports import read_reported
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Row, Table, Values, listed
 from cxrbench.paper.items import Item, figures, tables
 from cxrbench.paper.results import Results, parity_drawn, rows_of
-from cxrbench.study import readers
 from cxrbench.study.files import sha256_file
-from cxrbench.study.readers import OR_NONE, Text, one_of, read_rows
 
 COLUMN = "Evidence"  # of a table, or the first text of a row
 EXPLAINED = ("cells", "measured")  # where the names lead to
 _ALIKE = [*GROUP, "status", "origin"]
-REPORTED = Path("data/reported.csv")
 _NAME = re.compile(r"\b([em]\d+)\b")
 _WHAT = {
     "train": "speed of training",
@@ -126,33 +122,6 @@ def behind(item: Item, read: Results) -> str:
 # -- what was run, and what others report ----------------------------------------------------------
 
 
-class Report(StrEnum):
-    """What somebody else reports of a network: of its training, or of its forward pass alone."""
-
-    WORKS = "reported to work"
-    FAILS = "reported to fail"
-    FORWARD = "forward reported to run"  # inference: it says nothing about the training step
-
-
-class Reported(readers.Row):
-    """What a source reports of a network on a platform, with its words."""
-
-    KEY: ClassVar = ("architecture", "platform", "source")
-    architecture: Text
-    platform: Text
-    status: Annotated[str, one_of(tuple(Report))]
-    images_per_second: Annotated[Annotated[float, Field(gt=0)] | None, OR_NONE]
-    source: Text
-    source_was: Annotated[str, one_of(("read", "second hand"))]  # the source itself, or an account of it
-    words: Text
-
-
-def read_reported(path: Path = REPORTED) -> pd.DataFrame:
-    """Return public reports, several per network; speeds in images per second, NaN where none is given."""
-    rows = [row.model_dump() for row in read_rows(path, Reported).values()]
-    return pd.DataFrame(rows, columns=Reported.columns()).astype({"images_per_second": "float64"})
-
-
 def status_matrix(read: Results) -> Table:
     """States of our cells by architecture and platform, then what others report, marked as cited.
 
@@ -163,7 +132,7 @@ def status_matrix(read: Results) -> Table:
     ours = states.agg(lambda some: "; ".join(f"{n} {state}" for state, n in Counter[str](some).items()))
     theirs = reported.groupby(by)["status"].agg(lambda some: f"; {listed(some)} (cited)")
     platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
-    trained = reported.loc[reported["status"] != Report.FORWARD, "architecture"]
+    trained = reported.loc[reported["part"] == "training", "architecture"]
     rows = []
     for network in dict.fromkeys([*cells["architecture"], *trained]):
         own = cells.loc[cells["architecture"] == network, "cell"]
@@ -182,7 +151,17 @@ def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
     table = read_reported()
     table["images_per_second"] = [fmt.number(speed, ".10g", "") for speed in table["images_per_second"]]
-    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "lllrp{4.6cm}lp{6cm}"
+    table["compiled"] = [_compiled(row) for row in table.itertuples()]
+    shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
+    table = table[[*shown, "words"]]
+    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "lllp{2cm}rp{4cm}lp{5.2cm}"
+
+
+def _compiled(row: Any) -> str:
+    """Return what was compiled for what, as far as a report says."""
+    forms = {"target": "{}", "pixels": "{} px", "batch": "batch {}", "precision": "{}", "version": "{}"}
+    values = {name: getattr(row, name) for name in forms}
+    return ", ".join(form.format(values[name]) for name, form in forms.items() if pd.notna(values[name]))
 
 
 @fmt.table("lllllllp{3cm}l")

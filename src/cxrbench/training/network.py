@@ -20,6 +20,8 @@ from cxrbench.training.weights import load_initial
 # timm chooses ConvNeXt's ``conv_mlp`` by size: atto to nano have 1x1 convolutions, tiny and larger Linear
 # layers. These are the same size with the other kind, which tells the two apart.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "convnext_atto_linear_mlp": ("convnext_atto", {"conv_mlp": False}),
+    "convnext_femto_linear_mlp": ("convnext_femto", {"conv_mlp": False}),
     "convnext_pico_linear_mlp": ("convnext_pico", {"conv_mlp": False}),
     "convnext_nano_linear_mlp": ("convnext_nano", {"conv_mlp": False}),
     "convnext_tiny_conv_mlp": ("convnext_tiny", {"conv_mlp": True}),
