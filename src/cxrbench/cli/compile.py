@@ -91,10 +91,10 @@ def compile(
 class Chosen(NamedTuple):
     """What the command line names of training steps; empty where it names nothing."""
 
-    networks: list[str]
-    pixels: list[int]
-    batch: list[int]
-    precision: list[str]
+    networks: list[Any]
+    pixels: list[Any]
+    batch: list[Any]
+    precision: list[Any]
 
     def each(self) -> list[tuple[str, Setting]]:
         """Return every network in every setting; of what is not named, the default."""
@@ -114,9 +114,8 @@ class Chosen(NamedTuple):
             )
         return steps
 
-    def _name(self, step: tuple[Any, ...]) -> bool:
-        named: tuple[list[Any], ...] = self
-        return all(not some or value in some for value, some in zip(step, named, strict=True))
+    def _has(self, step: tuple[Any, ...]) -> bool:
+        return all(not some or value in some for value, some in zip(step, self, strict=True))
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:
