@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,36 +17,9 @@ from cxrbench.compile.rules import PARTS
 from cxrbench.evidence.compiled import read_compiled
 from training.trainers import wait_until
 
-NETWORKS = ("test_resnet", "test_convnext")
-SMALL = ("--pixels", "64", "--batch", "2")
+from .conftest import NETWORKS, SMALL
+
 MACHINE = "killed", "terminated", "full"
-
-
-@pytest.fixture(scope="session")
-def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The graphs of two small networks, dumped once."""
-    folder = tmp_path_factory.mktemp("graphs")
-    done = cxrbench("audit", *NETWORKS, "--pixels", "64", "--batch", "2", "--dump-hlo", folder, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture
-def compile_here(dumped: Path, tmp_path: Path):
-    """Run ``cxrbench compile`` in a folder of its own, with the stand-in on PATH in the given mode."""
-    shutil.copytree(dumped, tmp_path / "results/compile/graphs")
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin/neuronx-cc"
-    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{ROOT}/tests/neuronx_cc.py' \"$@\"\n")
-    program.chmod(0o755)
-
-    def run(*words: object, mode: str = "", path: str | None = None):
-        environment = os.environ | {"STANDIN": mode, "PATH": path or f"{tmp_path}/bin:{os.environ['PATH']}"}
-        environment |= {"PYTHONPATH": str(ROOT / "src")}
-        command = [sys.executable, "-m", "cxrbench", "compile", *map(str, words), *SMALL]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-
-    return run
 
 
 def test_a_dumped_graph_is_the_audited_one_with_a_manifest(dumped):
@@ -169,7 +141,7 @@ def test_an_ending_without_a_known_code_is_a_failure(compile_here, mode, code):
         (("--container", "podmann"), "", None, "use docker or podman"),
         (("--container", "docker"), "", None, "--container needs --image"),
         (("--target", "inf1"), "", None, "--target: unknown value 'inf1'; use trn1 or trn2"),
-        (("--part", "backwards"), "", None, "use forward or backward or step"),
+        (("--part", "backwards"), "", None, "use step or backward or forward"),
     ],
 )
 def test_a_mistake_is_one_message(compile_here, words, mode, path, message):
@@ -184,7 +156,7 @@ case "$1" in
   rm) exit ;;
 esac
 folder=$(echo "$@" | grep -o '[^ ]*:/compile-here' | cut -d: -f1)
-if [ -n "$folder" ] && [ -n "$REFUSED" ]; then echo "docker: Error response from daemon: $REFUSED." >&2; exit 125; fi
+[ -n "$folder" ] && [ -n "$REFUSED" ] && { echo "docker: Error: $REFUSED." >&2; exit 125; }
 while [ "$1" != neuronx-cc ]; do shift; done
 eval "${@//\\/compile-here/$folder}"
 code=$?

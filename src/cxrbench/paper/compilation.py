@@ -26,8 +26,8 @@ def compiled(read: Results) -> Table:
         row = {"Network": str(network), "Graphs": str(len(some))}
         for pixels in sizes:
             of_size = some[some["pixels"] == pixels]
-            row[f"{pixels} px"] = _outcome(of_size)
-            row[f"Audit, {pixels} px"] = _rules(of_size, audit)
+            texts = (_outcome(of_size), _rules(of_size, audit)) if len(of_size) else ("", "")
+            row[f"{pixels} px"], row[f"Audit, {pixels} px"] = texts
         found.append(row)
     return pd.DataFrame(found), "lr" + "p{4.2cm}l" * len(sizes)
 
