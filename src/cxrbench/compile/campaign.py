@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import inf
 from multiprocessing import get_context
 from pathlib import Path
@@ -66,6 +67,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def dump(
+    names: Iterable[str], settings: Sequence[Setting], folder: Path, say: Callable[[str], None]
+) -> dict[str, TracedGraph]:
+    """Write the graphs of each network in each setting into ``folder``: see :func:`dump_steps`."""
+    return dump_steps(product(names, settings), folder, say)
+
+
+def dump_steps(
     steps: Iterable[tuple[str, Setting]], folder: Path, say: Callable[[str], None]
 ) -> dict[str, TracedGraph]:
     """Write the graphs of each training step into ``folder``; return them by file name, in order.
@@ -154,7 +162,7 @@ class Campaign:
         and the rest goes on.
         """
         for start in range(0, len(steps), TOGETHER):
-            for file, graph in dump(steps[start : start + TOGETHER], self.graphs, say).items():
+            for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():
                 if graph.part in parts:
                     try:
                         yield self._outcome(file, graph, say)
