@@ -140,7 +140,7 @@ def test_the_documented_commands_run(compile_here, tmp_path):
 @pytest.mark.fault("a graph above protobuf's two gigabytes", "a message; no file")
 def test_a_graph_too_large_for_its_file_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(dump, "LARGEST", 1000)  # two gigabytes take hours to trace
-    with pytest.raises(NotCaptured, match="its forward graph has .* bytes, above protobuf's 1,000"):
+    with pytest.raises(NotCaptured, match=r"its forward graph has .* bytes, above protobuf's 1,000"):
         dump.dump_network("test_resnet", Setting(32, 2), tmp_path)
     assert not list(tmp_path.iterdir())
 
