@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -18,10 +19,18 @@ from cxrbench.compile import dump
 from cxrbench.compile.capture import NotCaptured
 from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, is_version, outcomes, states
 from cxrbench.compile.rules import Setting
-from cxrbench.evidence.compiled import PARTS, CompileRecord, TracedGraph, read_compiled
+from cxrbench.evidence.compiled import (
+    PARTS,
+    CompileRecord,
+    Neff,
+    TracedGraph,
+    keep_compiled,
+    read_compiled,
+)
 from cxrbench.evidence.record import Failure
 from cxrbench.paper import compilation, figures_platforms
 from cxrbench.study.config import Compilation, read_study
+from cxrbench.study.files import sha256_file
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 
@@ -145,6 +154,34 @@ def test_a_graph_too_large_for_its_file_is_a_sentence(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_path):
+    failed, compiled, stopped = ENDINGS[1], ENDINGS[0], ENDINGS[2]
+    ended = {
+        ("convnext_pico", 224, 1, "fp32", "step"): failed,  # by R3 and R12
+        ("convnext_tiny", 64, 32, "bf16", "step"): compiled,  # against R3, R11 and R12
+        ("resnet18", 224, 64, "fp32", "step"): failed,  # by none
+        ("resnet18", 224, 64, "fp32", "forward"): compiled,
+        ("resnet18", 224, 64, "fp32", "backward"): failed,  # not audited
+        ("resnet50", 224, 64, "fp32", "step"): stopped,  # says nothing
+    }
+    recorded, log = tmp_path / "recorded", tmp_path / "log"
+    shutil.copytree(ROOT / "data/recorded/audit", recorded / "audit")
+    log.write_text("a log")
+    for number, (graph, ending) in enumerate(ended.items()):
+        record = record_of(graph, ending, "NCC_A", number, compiler=PLANNED.compiler, log=log)
+        keep_compiled([(record, log)], recorded, replace=False)
+    other = record_of(("resnet18", 224, 8, "fp32", "step"), failed, "NCC_A", 9, compiler="1.2.3", log=log)
+    keep_compiled([(other, log)], recorded, replace=False)
+    read = made_up(study=read_study(ROOT / "config/config.yaml"), recorded=recorded)
+    assert compilation.numbers(read)["compile/scored"] == "4"
+    rules = compilation.rules_on_outcomes(read)[0].set_index("Rule").drop(columns="Predicts").astype(int)
+    assert (rules.sum(axis=1) == 4).all()
+    assert list(rules.loc["R12"]) == [1, 1, 1, 1] and list(rules.loc["R11"]) == [0, 1, 2, 1]
+    assert list(rules.columns) == [
+        *("Flagged failed", "Flagged compiled", "Not flagged failed", "Not flagged compiled")
+    ]
+
+
 def marks(read) -> dict[str, int]:
     """How many training steps the figure shows in each state."""
     (axes,) = figures_platforms.compiled(read).axes
@@ -169,10 +206,15 @@ GRAPHS = [(*step, part) for step in SMALL.steps() for part in PARTS]
 ENDINGS = (("ok", None), ("compile_failed", None), ("timed_out", "hours"), ("out_of_memory", "memory"))
 
 
-def record_of(graph: tuple, ending: tuple, code: str, **changed: object) -> CompileRecord:
+def record_of(
+    graph: tuple, ending: tuple, code: str, number: int = 0, log: Path | None = None, **changed: object
+) -> CompileRecord:
     status, stopped = ending
     traced = TracedGraph(
-        **dict(zip(KEY, graph, strict=True)), sha256="0" * 64, instructions=1, versions={"torch": "2.9"}
+        **dict(zip(KEY, graph, strict=True)),
+        sha256=f"{number:064}",
+        instructions=1,
+        versions={"torch": "2.9"},
     )
     failure = Failure(kind="", fingerprint=code, returncode=70, signal=None, last_lines=[])
     values = {
@@ -189,7 +231,8 @@ def record_of(graph: tuple, ending: tuple, code: str, **changed: object) -> Comp
         "started": "2026-01-01T00:00:00+00:00",
         "commit": "",
         "dirty": False,
-        "log_sha256": "",
+        "neff": Neff(bytes=1, sha256="") if status == "ok" else None,
+        "log_sha256": sha256_file(log) if log else "",
     }
     return CompileRecord.model_validate(values | changed)
 

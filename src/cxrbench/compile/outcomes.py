@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from cxrbench.compile.reports import Outcome
+from cxrbench.compile.rules import Setting, facts_of
 from cxrbench.evidence.compiled import PARTS, CompileRecord
 from cxrbench.study.config import Compilation
 
@@ -81,3 +83,15 @@ def _state(graphs: pd.DataFrame) -> str:
         return COMPILES
     stopped = parts["failed"].isna() & (parts["status"] != NOT_RUN)
     return STOPPED if stopped.any() else NOT_RUN
+
+
+def scored(table: pd.DataFrame, audit: pd.DataFrame) -> list[Outcome]:
+    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``."""
+    audited = audit.rename(columns={"architecture": "network"})
+    known = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
+    found = known.to_dict("records")
+    settings = [Setting(*(row[name] for name in STEP[1:])) for row in found]
+    return [
+        Outcome(row["network"], setting, row["part"], row["failed"], facts_of(row))
+        for row, setting in zip(found, settings, strict=True)
+    ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from cxrbench.compile.audit import read_audit
-from cxrbench.compile.outcomes import NOT_RUN, STEP, outcomes
+from cxrbench.compile.outcomes import KEY, NOT_RUN, STEP, outcomes, scored
+from cxrbench.compile.reports import confusion
 from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, read_compiled
-from cxrbench.paper.fmt import Table, Values
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Row, Table, Values
 from cxrbench.paper.latex import escape
 from cxrbench.paper.results import Results
 
@@ -49,12 +53,19 @@ def _outcome(some: pd.DataFrame) -> str:
 
 
 def _rules(some: pd.DataFrame, audit: pd.DataFrame) -> str:
-    """Return the rules that the audit flags for any of these graphs; where it has none of them, that."""
-    found = some[STEP].drop_duplicates().merge(audit, "inner", STEP) if len(audit) else audit
+    """Return the rules by which the audit expects any of these graphs to fail; where it has none, that."""
+    found = some.merge(audit, "inner", KEY) if len(audit) else audit
     if found.empty:
         return "not audited"
-    flagged = {rule for rules in found["rules_broken"] for rule in rules.split()}
+    flagged = {rule for rules in found["predicts_failure"] for rule in rules.split()}
     return " ".join(sorted(flagged, key=lambda rule: int(rule[1:]))) or "none"
+
+
+@fmt.table("llrrrr")
+def rules_on_outcomes(read: Results) -> Iterator[Row]:
+    """How often each rule of the audit was flagged, beside what the compiler did with the same graph."""
+    for row in confusion(known) if (known := scored(graphs(read), read_audit(read.recorded))) else ():
+        yield {fmt.words(name).capitalize(): str(value) for name, value in row.items()}
 
 
 def numbers(read: Results) -> Values:
@@ -70,6 +81,7 @@ def numbers(read: Results) -> Values:
         "failed": failed.sum(),
         "stopped": (table["failed"].isna() & (table["status"] != NOT_RUN)).sum(),
         "not run": (table["status"] == NOT_RUN).sum(),
+        "scored": len(scored(table, read_audit(read.recorded))),
         "parts": len(PARTS),
         "compiler": planned.compiler if planned else "",
         "target": planned.target if planned else "",
