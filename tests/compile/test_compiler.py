@@ -57,6 +57,9 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
     twice = compile_here(*NETWORKS, "--record")  # the same outcomes
     assert twice.returncode == 0 and "recorded " not in twice.stderr
     shutil.rmtree(tmp_path / f"results/compile/{records[0].compiler}")
+    cloned = compile_here(*NETWORKS, "--record", mode="hang")  # what is recorded is not compiled again
+    assert cloned.returncode == 0 and "NCC_ITEN404" in cloned.stdout
+    compile_here(*NETWORKS)
     other = compile_here(*NETWORKS, "--record")
     assert other.returncode == 1 and "is of another compilation; --replace records this one" in other.stderr
     assert compile_here(*NETWORKS, "--record", "--replace").returncode == 0
@@ -84,7 +87,7 @@ def test_a_limit_is_an_outcome(compile_here, mode, limit, status):
 
 
 def test_what_a_limit_ended_is_compiled_again_with_a_larger_one(compile_here):
-    words = ("test_resnet", "--part", "forward", "--json")
+    words = ("test_resnet", "--part", "forward", "--json", "--record")
     for hours, mode, status in (
         (0.0005, "hang", "timed_out"),
         (0.0004, "", "timed_out"),  # kept

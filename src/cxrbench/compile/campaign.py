@@ -18,6 +18,7 @@ from pydantic import Field
 from cxrbench.compile.compiler import Compiler, Limits, NotEvidence, compile_graph
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (
+    FOLDER,
     PARTS,
     CompileRecord,
     GraphPart,
@@ -84,12 +85,12 @@ def dump_steps(
     from cxrbench.compile.audit import versions
 
     folder.mkdir(parents=True, exist_ok=True)
-    wanted, known = list(dict.fromkeys(steps)), read_manifest(folder).graphs
+    wanted, known, libraries = list(dict.fromkeys(steps)), read_manifest(folder).graphs, versions()
     kept = {file: known[file] for step in wanted for file in _files(step) if file in known}
     kept = {
         file: graph
         for file, graph in kept.items()
-        if graph.versions == versions() and _is(folder / file, graph)
+        if graph.versions == libraries and _is(folder / file, graph)
     }
     missing = [step for step in wanted if not kept.keys() >= {*_files(step)}]
     for (name, setting), found in zip(missing, _traced(missing, folder), strict=True):
@@ -170,8 +171,8 @@ class Campaign:
                         say(f"not recorded: {error}")
 
     def _outcome(self, file: str, graph: TracedGraph, say: Callable[[str], None]) -> CompileRecord:
-        place = self.out / self.compiler.version / graph.sha256 / f"{self.target}.json"
-        record = self._kept(place)
+        name = Path(self.compiler.version, graph.sha256, f"{self.target}.json")
+        place, record = self._kept(name)
         if record is None:
             record = self._compiled(file, graph, place)
             say(f"{graph.name}: {in_words(record)}")
@@ -180,14 +181,19 @@ class Campaign:
                 say(f"recorded {path}")
         return record
 
-    def _kept(self, place: Path) -> CompileRecord | None:
-        """Return the outcome at ``place``; None where there is none, or another limit may change it."""
-        record = read_model(place, CompileRecord) if place.exists() else None
-        if record and record.stopped == "hours" and self.limits.hours > record.limit_hours:
-            return None
-        if record and record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf):
-            return None
-        return record
+    def _kept(self, name: Path) -> tuple[Path, CompileRecord | None]:
+        """Return where an outcome is and the outcome; where it goes and None if it is to be made."""
+        recorded = [self.recorded / FOLDER / name] if self.recorded and not self.replace else []
+        for place in (self.out / name, *recorded):
+            if place.exists() and not self._reaches_further(record := read_model(place, CompileRecord)):
+                return place, record
+        return self.out / name, None
+
+    def _reaches_further(self, record: CompileRecord) -> bool:
+        """Return whether ``record`` was stopped at a limit that is larger now."""
+        if record.stopped == "hours":
+            return self.limits.hours > record.limit_hours
+        return record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf)
 
     def _compiled(self, file: str, graph: TracedGraph, place: Path) -> CompileRecord:
         """Compile a graph and keep its outcome, with its log, at ``place``."""

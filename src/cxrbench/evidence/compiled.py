@@ -136,27 +136,24 @@ def _problems(root: Path, path: Path, record: CompileRecord) -> Iterator[str]:
 def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, replace: bool) -> list[Path]:
     """Copy records, each with its log, below ``root``, and update SHA256SUMS; return the paths written.
 
-    What is recorded already stays. UserError, before anything is written, where it is of another compilation,
-    unless ``replace``.
+    What is recorded already stays. UserError, before anything is written, where it is of another compilation
+    that no limit stopped, unless ``replace``.
     """
-    new = [pair for pair in records if _recorded(pair[0], root) != pair[0]]
-    known = [root / record.where for record, _ in new if (root / record.where).exists()]
-    if known and not replace:
-        raise UserError(f"{known[0]} is of another compilation; --replace records this one in its place")
+    new = []
+    for record, log in records:
+        path = root / record.where
+        known = read_model(path, CompileRecord) if path.exists() else None
+        if known and known != record and not known.stopped and not replace:
+            raise UserError(f"{path} is of another compilation; --replace records this one in its place")
+        if known != record:
+            new.append((path, record, log))
     if not new:
         return []
     with updated_sums(root):
-        for record, log in new:
-            target = root / record.where
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with written_aside(target.with_suffix(".log")) as aside:
+        for path, record, log in new:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with written_aside(path.with_suffix(".log")) as aside:
                 aside.write_bytes(log.read_bytes())
-            with written_aside(target) as aside:
+            with written_aside(path) as aside:
                 aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return [root / record.where for record, _ in new]
-
-
-def _recorded(record: CompileRecord, root: Path) -> CompileRecord | None:
-    """Return what is recorded in the place of ``record``."""
-    path = root / record.where
-    return read_model(path, CompileRecord) if path.exists() else None
+    return [path for path, _, _ in new]
