@@ -130,7 +130,7 @@ def test_the_documented_commands_run(compile_here, tmp_path):
     words = subprocess.run(
         f"echo {install}", shell=True, cwd=ROOT, capture_output=True, text=True
     ).stdout.split()
-    assert words[:3] == ["pip", "install", "--no-deps"] and "--index-url" in words
+    assert words[:3] == ["pip", "install", "--no-deps"] and words[3].startswith("--index")
     assert words[-1] == f"neuronx-cc=={PLANNED.compiler}"
     (tmp_path / "config").mkdir()
     study_file(tmp_path).rename(tmp_path / "config/config.yaml")
