@@ -1,4 +1,4 @@
-"""Graphs that torch_xla makes here and now."""
+"""Graphs that torch_xla makes here and now, and a program that stands in for Neuron's compiler."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import os
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
+from conftest import ROOT, cxrbench
 from cxrbench import platforms
 from cxrbench.platforms.base import Platform
+
+NETWORKS = ("test_resnet", "test_convnext")
+SMALL = ("--pixels", "64", "--batch", "2")
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +34,30 @@ def hlo(platform: Platform) -> Callable[[list[torch.Tensor]], str]:
     import torch_xla
 
     return torch_xla._XLAC._get_xla_tensors_hlo
+
+
+@pytest.fixture(scope="session")
+def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The graphs of two small networks, dumped once."""
+    folder = tmp_path_factory.mktemp("graphs")
+    done = cxrbench("audit", *NETWORKS, "--pixels", "64", "--batch", "2", "--dump-hlo", folder, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def compile_here(dumped: Path, tmp_path: Path):
+    """Run ``cxrbench compile`` in a folder of its own, with the stand-in on PATH in the given mode."""
+    shutil.copytree(dumped, tmp_path / "results/compile/graphs")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/neuronx-cc"
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{ROOT}/tests/neuronx_cc.py' \"$@\"\n")
+    program.chmod(0o755)
+
+    def run(*words: object, mode: str = "", path: str | None = None, sizes: tuple[str, ...] = SMALL):
+        environment = os.environ | {"STANDIN": mode, "PATH": path or f"{tmp_path}/bin:{os.environ['PATH']}"}
+        environment |= {"PYTHONPATH": str(ROOT / "src")}
+        command = [sys.executable, "-m", "cxrbench", "compile", *map(str, words), *sizes]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    return run

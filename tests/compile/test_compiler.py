@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,36 +17,9 @@ from cxrbench.compile.rules import PARTS
 from cxrbench.evidence.compiled import read_compiled
 from training.trainers import wait_until
 
-NETWORKS = ("test_resnet", "test_convnext")
-SMALL = ("--pixels", "64", "--batch", "2")
+from .conftest import NETWORKS, SMALL
+
 MACHINE = "killed", "terminated", "full"
-
-
-@pytest.fixture(scope="session")
-def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The graphs of two small networks, dumped once."""
-    folder = tmp_path_factory.mktemp("graphs")
-    done = cxrbench("audit", *NETWORKS, "--pixels", "64", "--batch", "2", "--dump-hlo", folder, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture
-def compile_here(dumped: Path, tmp_path: Path):
-    """Run ``cxrbench compile`` in a folder of its own, with the stand-in on PATH in the given mode."""
-    shutil.copytree(dumped, tmp_path / "results/compile/graphs")
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin/neuronx-cc"
-    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{ROOT}/tests/neuronx_cc.py' \"$@\"\n")
-    program.chmod(0o755)
-
-    def run(*words: object, mode: str = "", path: str | None = None):
-        environment = os.environ | {"STANDIN": mode, "PATH": path or f"{tmp_path}/bin:{os.environ['PATH']}"}
-        environment |= {"PYTHONPATH": str(ROOT / "src")}
-        command = [sys.executable, "-m", "cxrbench", "compile", *map(str, words), *SMALL]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-
-    return run
 
 
 def test_a_dumped_graph_is_the_audited_one_with_a_manifest(dumped):
@@ -82,8 +54,16 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
     assert all((record.neff is None) == (record.failure is not None) for record in records)
     again = compile_here(*NETWORKS, mode="hang")  # nothing is left to compile
     assert again.returncode == 0 and "NCC_ITEN404" in again.stdout
-    twice = compile_here(*NETWORKS, "--record")
-    assert twice.returncode == 1 and "--replace" in twice.stderr
+    twice = compile_here(*NETWORKS, "--record")  # the same outcomes
+    assert twice.returncode == 0 and "recorded " not in twice.stderr
+    shutil.rmtree(tmp_path / f"results/compile/{records[0].compiler}")
+    cloned = compile_here(*NETWORKS, "--record", mode="hang")  # what is recorded is not compiled again
+    assert cloned.returncode == 0 and "NCC_ITEN404" in cloned.stdout
+    compile_here(*NETWORKS)
+    other = compile_here(*NETWORKS, "--record")
+    assert other.returncode == 1 and "is of another compilation; --replace records this one" in other.stderr
+    assert compile_here(*NETWORKS, "--record", "--replace").returncode == 0
+    assert read_compiled(tmp_path / "data/recorded")[0].started > records[0].started
     for log in (tmp_path / "data/recorded/compile").rglob("*.log"):
         assert str(tmp_path) not in log.read_text()  # a folder of this machine
     log.write_text("other")
@@ -104,6 +84,18 @@ def test_a_limit_is_an_outcome(compile_here, mode, limit, status):
     assert row["status"] == status and row["seconds"] > 0, done.stderr
     running = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
     assert ["sleep", "3600.125"] not in running  # what the compiler has started
+
+
+def test_what_a_limit_ended_is_compiled_again_with_a_larger_one(compile_here):
+    words = ("test_resnet", "--part", "forward", "--json", "--record")
+    for hours, mode, status in (
+        (0.0005, "hang", "timed_out"),
+        (0.0004, "", "timed_out"),  # kept
+        (0.1, "", "ok"),
+        (0.2, "nothing", "ok"),  # kept
+    ):
+        (row,) = json.loads(compile_here(*words, "--hours", hours, mode=mode).stdout)
+        assert row["status"] == status and row["failed"] is (None if status == "timed_out" else False)
 
 
 @pytest.mark.fault("Neuron's compiler is killed from outside, or its disk is full", "one message; no record")
@@ -152,7 +144,7 @@ def test_an_ending_without_a_known_code_is_a_failure(compile_here, mode, code):
         (("--container", "podmann"), "", None, "use docker or podman"),
         (("--container", "docker"), "", None, "--container needs --image"),
         (("--target", "inf1"), "", None, "--target: unknown value 'inf1'; use trn1 or trn2"),
-        (("--part", "backwards"), "", None, "use forward or backward or step"),
+        (("--part", "backwards"), "", None, "use step or backward or forward"),
     ],
 )
 def test_a_mistake_is_one_message(compile_here, words, mode, path, message):
@@ -160,29 +152,63 @@ def test_a_mistake_is_one_message(compile_here, words, mode, path, message):
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_container_gets_the_graph_the_limit_and_no_network(compile_here, tmp_path):
-    docker = tmp_path / "bin/docker"  # runs the image's command here, as docker would inside
-    docker.write_text(
-        "#!/bin/bash\n"
-        f'echo "$@" >> {tmp_path}/calls\n'
-        "folder=$(echo \"$@\" | grep -o '[^ ]*:/compile-here' | cut -d: -f1)\n"
-        'while [ "$1" != neuronx-cc ]; do shift; done\n'
-        'eval "${@//\\/compile-here/$folder}"\n'
-    )
+DOCKER = """#!/bin/bash
+echo "$@" >> calls
+case "$1" in
+  inspect) cat starved 2>/dev/null || echo false; exit ;;
+  rm) exit ;;
+esac
+folder=$(echo "$@" | grep -o '[^ ]*:/compile-here' | cut -d: -f1)
+[ -n "$folder" ] && [ -n "$REFUSED" ] && { echo "docker: Error: $REFUSED." >&2; exit 125; }
+while [ "$1" != neuronx-cc ]; do shift; done
+eval "${@//\\/compile-here/$folder}"
+code=$?
+[ "$STANDIN" = killed ] && [ -n "$folder" ] && exit 137
+exit $code
+"""
+
+
+@pytest.fixture
+def in_container(compile_here, tmp_path, monkeypatch):
+    """Compile one graph through a program that stands in for docker: it runs the image's command here."""
+    docker = tmp_path / "bin/docker"
+    docker.write_text(DOCKER.replace("calls", f"{tmp_path}/calls").replace("starved", f"{tmp_path}/starved"))
     docker.chmod(0o755)
-    done = compile_here(
-        "test_resnet",
-        "--part",
-        "forward",
-        "--container",
-        "docker",
-        "--image",
-        "i:1",
-        "--memory-gib",
-        4,
-        "--json",
-    )
+
+    def run(*words: object, mode: str = "", starved: bool = False, refused: str = ""):
+        (tmp_path / "starved").write_text(str(starved).lower())
+        monkeypatch.setenv("REFUSED", refused)
+        image = ("--container", "docker", "--image", "i:1")
+        return compile_here("test_resnet", "--part", "forward", *image, *words, "--json", mode=mode)
+
+    return run
+
+
+def test_a_container_gets_the_graph_the_limit_and_no_network_and_is_removed(in_container, tmp_path):
+    done = in_container("--memory-gib", 4)
     (row,) = json.loads(done.stdout)
     assert row["status"] == "ok" and row["peak_memory_mib"] is None, done.stderr
-    call = (tmp_path / "calls").read_text().splitlines()[-1]
-    assert "--network=none" in call and "--memory=4g" in call and "--target trn1" in call
+    asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
+    assert "--rm" in asked and "--rm" not in call
+    assert "--network=none" in call and "--memory=4g --memory-swap=4g" in call and "--target trn1" in call
+    assert inspected.split()[-1] == removed.split()[-1] and removed.startswith("rm --force cxrbench-")
+
+
+@pytest.mark.fault(
+    "the compiler's container exceeds its memory, is killed, or cannot start",
+    "out_of_memory where --memory-gib was given; else a message and no record",
+)
+def test_how_a_container_ended_is_asked_of_its_engine(in_container):
+    (row,) = json.loads(in_container("--memory-gib", 4, mode="killed", starved=True).stdout)
+    assert row["status"] == "out_of_memory" and row["failed"] is None
+    for words, ending, message in (
+        ((), {"mode": "killed", "starved": True}, "killed, for want of memory"),
+        (("--memory-gib", 8), {"mode": "killed"}, "killed, by SIGKILL"),
+        (
+            ("--memory-gib", 8),
+            {"refused": "no space in /var"},
+            "docker could not run the image (docker: Error",
+        ),
+    ):
+        done = in_container(*words, **ending)
+        assert json.loads(done.stdout) == [] and message in done.stderr, done.stderr

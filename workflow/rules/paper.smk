@@ -9,7 +9,7 @@ TABLES = [
     *rules.cost_report.output,
     *rules.data_tables.output,
 ]
-MEASURED = files(RECORDED, "bench/*/*.json", "audit/*.csv", "simulated/*.csv")
+MEASURED = files(RECORDED, "bench/*/*.json", "audit/*.csv", "simulated/*.csv", "compile/*/*/*.json")
 READ_BY_TABLES = ["data/reported.csv", "data/prices.csv", "data/claims.yaml", "data/criteria.csv"]
 # What LaTeX is given: all of these and nothing else.
 PAPER_SOURCES = files("paper", "*.tex", "*.bib", "sections/**/*")

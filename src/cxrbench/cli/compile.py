@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, say
+from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, say
+from cxrbench.compile.rules import Setting
+from cxrbench.study.errors import UserError
+
+if TYPE_CHECKING:
+    from cxrbench.study.config import Compilation
 
 
 def compile(
-    networks: Annotated[list[str], typer.Argument(help="timm names.")],
-    target: Annotated[str, typer.Option(help="trn1 or trn2.")] = "trn1",
+    networks: Annotated[list[str] | None, typer.Argument(help="timm names; with --study only these.")] = None,
+    study: Annotated[
+        bool, typer.Option("--study", help="The study's steps; options below then choose among them.")
+    ] = False,
+    target: Annotated[str | None, typer.Option(help="trn1 (default) or trn2.")] = None,
     pixels: Annotated[list[int] | None, typer.Option(help="Sides of the images; default 224.")] = None,
     batch: Annotated[list[int] | None, typer.Option(help="Images per step; default 1.")] = None,
     precision: Annotated[list[str] | None, typer.Option(help="fp32 (default) or bf16.")] = None,
-    part: Annotated[list[str] | None, typer.Option(help="forward, backward, step; default: all.")] = None,
-    hours: Annotated[float, typer.Option(min=0, help="Limit of one graph.")] = 2.0,
+    part: Annotated[list[str] | None, typer.Option(help="step, backward, forward; default: all.")] = None,
+    hours: Annotated[float | None, typer.Option(min=0, help="Limit of one graph; default 2.")] = None,
     memory_gib: Annotated[float | None, typer.Option(min=0, help="Limit of the compiler's memory.")] = None,
     container: Annotated[str | None, typer.Option(help="docker or podman, instead of PATH.")] = None,
     image: Annotated[str | None, typer.Option(help="The container's image, with its registry.")] = None,
     graphs: Annotated[Path, typer.Option(help="Folder of dumped graphs.")] = RESULTS / "compile/graphs",
     out: Annotated[Path, typer.Option(help="Folder of outcomes.")] = RESULTS / "compile",
-    record: Annotated[bool, typer.Option("--record", help="Keep the outcomes as recorded evidence.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Keep each outcome as recorded evidence.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace what is recorded already.")] = False,
+    config: Annotated[Path, typer.Option(help="The study of --study.")] = STUDY,
     recorded: RecordedOption = RECORDED,
     as_json: JsonOption = False,
 ) -> None:
@@ -34,40 +44,84 @@ def compile(
     No Neuron device is needed. Every outcome is kept with its log, and the same command goes on after an
     interruption.
     """
-    import json
     from typing import get_args
 
-    from cxrbench.compile.campaign import compile_all, dump, rows
+    from cxrbench.compile.campaign import Campaign
     from cxrbench.compile.compiler import Compiler, Limits
-    from cxrbench.compile.rules import Setting
-    from cxrbench.evidence.compiled import NOT_SHOWN, GraphPart, Target, keep_compiled
-    from cxrbench.study.errors import UserError
+    from cxrbench.compile.outcomes import is_version, rows
+    from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
+    from cxrbench.study.config import Precision, read_study
     from cxrbench.training.plan import must_be_architectures
 
-    parts, precisions = part or get_args(GraphPart), precision or ["fp32"]
     for option, given, known in (
-        ("--target", [target], get_args(Target)),
-        ("--precision", precisions, ("fp32", "bf16")),
-        ("--part", parts, get_args(GraphPart)),
+        ("--target", [target or "trn1"], get_args(Target)),
+        ("--precision", precision or [], get_args(Precision)),
+        ("--part", part or [], PARTS),
     ):
         if unknown := [value for value in given if value not in known]:
             raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(known)}")
-    must_be_architectures(networks, "name them as timm does")
+    planned = read_study(config).compilation if study else None
+    if study and planned is None:
+        raise UserError(f"{config}: the study has no 'compilation'; add it, or name networks")
+    if not study and not networks:
+        raise UserError("name networks as timm does, or --study for those of the study")
+    chosen = Chosen(networks or [], pixels or [], batch or [], precision or [])
+    steps = chosen.of(planned) if planned else chosen.each()
+    must_be_architectures((name for name, _ in steps), "name them as timm does")
     compiler = Compiler.find(container, image)
-    settings = [Setting(*each) for each in product(pixels or [224], batch or [1], precisions)]
-    traced = {
-        file: graph for file, graph in dump(networks, settings, graphs, say).items() if graph.part in parts
-    }
-    limits = Limits(hours, memory_gib)
-    done = compile_all(traced, graphs, compiler, target, limits, out, say)  # type: ignore[arg-type]
-    if record:
-        for path in keep_compiled(done, recorded, replace):
-            say(f"recorded {path}")
-    found = rows(record for record, _ in done)
+    if planned and not is_version(compiler.version, planned.compiler):
+        say(
+            f"neuronx-cc {compiler.version} is not the study's {planned.compiler}: its outcomes are recorded "
+            "under its own version, and are not in the paper's table"
+        )
+    limits = Limits(hours if hours is not None else planned.hours if planned else 2.0, memory_gib)
+    campaign = Campaign(
+        compiler=compiler,
+        target=target or (planned.target if planned else "trn1"),  # type: ignore[arg-type]
+        limits=limits,
+        graphs=graphs,
+        out=out,
+        recorded=recorded if record else None,
+        replace=replace,
+    )
+    _show(rows(campaign.run(steps, part or PARTS, say)), as_json)  # type: ignore[arg-type]
+    say(f"neuronx-cc {compiler.version}; {NOT_SHOWN}")
+
+
+class Chosen(NamedTuple):
+    """What the command line names of training steps; empty where it names nothing."""
+
+    networks: list[Any]
+    pixels: list[Any]
+    batch: list[Any]
+    precision: list[Any]
+
+    def each(self) -> list[tuple[str, Setting]]:
+        """Return every network in every setting; of what is not named, the default."""
+        settings = product(self.pixels or [224], self.batch or [1], self.precision or ["fp32"])
+        return [(name, Setting(*values)) for values in settings for name in self.networks]
+
+    def of(self, planned: Compilation) -> list[tuple[str, Setting]]:
+        """Return the steps of a study that are named, in its order; UserError where there are none."""
+        steps = [
+            (step[0], Setting(*step[1:]))
+            for step in planned.steps()
+            if all(not some or step[at] in some for at, some in enumerate(self))
+        ]
+        if not steps:
+            raise UserError(
+                "the study has no such training step; without --study it is compiled all the same"
+            )
+        return steps
+
+    def _has(self, step: tuple[Any, ...]) -> bool:
+        return all(not some or value in some for value, some in zip(step, self, strict=True))
+
+
+def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found, indent=1))
     elif found:
         import pandas as pd
 
         print(pd.DataFrame(found).drop(columns="graph_sha256").to_string(index=False, na_rep=""))
-    say(f"neuronx-cc {compiler.version}; {NOT_SHOWN}")

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
-from cxrbench.compile.compiler import LOG, Compiler, Limits, NotEvidence, compile_graph
+from cxrbench.compile.compiler import Compiler, Limits, NotEvidence, compile_graph
 from cxrbench.compile.rules import Setting
-from cxrbench.evidence.compiled import CompileRecord, Target, TracedGraph
+from cxrbench.evidence.compiled import (
+    FOLDER,
+    PARTS,
+    CompileRecord,
+    GraphPart,
+    Target,
+    TracedGraph,
+    graph_name,
+    keep_compiled,
+)
 from cxrbench.evidence.record import Part, read_model
 from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import Compiler as CompilerRecipe
@@ -23,6 +34,7 @@ from cxrbench.study.cores import cores
 from cxrbench.study.files import sha256_file, write_text
 
 MANIFEST = "manifest.json"
+TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
 DIFFERENCES = (  # between these graphs and those that torch_neuronx traces on a Neuron device
     {
         "what": "GELU, SiLU, softmax and their gradients are custom calls there (AwsNeuronGelu and others), "
@@ -58,7 +70,14 @@ def read_manifest(folder: Path) -> Manifest:
 def dump(
     names: Iterable[str], settings: Sequence[Setting], folder: Path, say: Callable[[str], None]
 ) -> dict[str, TracedGraph]:
-    """Write the graphs of each network in each setting into ``folder``; return them by file name.
+    """Write the graphs of each network in each setting into ``folder``: see :func:`dump_steps`."""
+    return dump_steps(product(names, settings), folder, say)
+
+
+def dump_steps(
+    steps: Iterable[tuple[str, Setting]], folder: Path, say: Callable[[str], None]
+) -> dict[str, TracedGraph]:
+    """Write the graphs of each training step into ``folder``; return them by file name, in order.
 
     Those that its manifest names, made with these versions and unchanged, are kept. A network that cannot be
     traced is a message.
@@ -66,30 +85,32 @@ def dump(
     from cxrbench.compile.audit import versions
 
     folder.mkdir(parents=True, exist_ok=True)
-    manifest, wanted = read_manifest(folder), [(name, setting) for name in names for setting in settings]
+    wanted, known, libraries = list(dict.fromkeys(steps)), read_manifest(folder).graphs, versions()
+    kept = {file: known[file] for step in wanted for file in _files(step) if file in known}
     kept = {
         file: graph
-        for file, graph in manifest.graphs.items()
-        if graph.versions == versions() and _is(folder / file, graph)
+        for file, graph in kept.items()
+        if graph.versions == libraries and _is(folder / file, graph)
     }
-    known = {(graph.network, _setting(graph)) for graph in kept.values()}
-    missing = [pair for pair in wanted if pair not in known]
+    missing = [step for step in wanted if not kept.keys() >= {*_files(step)}]
     for (name, setting), found in zip(missing, _traced(missing, folder), strict=True):
         if isinstance(found, str):
             say(f"{name}: {found}")
             continue
-        kept |= found
-        write_text(folder / MANIFEST, Manifest(graphs=kept).model_dump_json(indent=1) + "\n")
+        known, kept = known | found, kept | found
+        write_text(folder / MANIFEST, Manifest(graphs=known).model_dump_json(indent=1) + "\n")
         say(f"traced {name} at {setting.pixels} px, batch {setting.batch}, {setting.precision}")
-    return {file: graph for file, graph in kept.items() if (graph.network, _setting(graph)) in wanted}
+    return {file: kept[file] for step in wanted for file in _files(step) if file in kept}
+
+
+def _files(step: tuple[str, Setting]) -> list[str]:
+    """Return the names of the files of a training step's graphs."""
+    name, setting = step
+    return [f"{graph_name(name, **vars(setting), part=part)}.hlo.pb" for part in PARTS]
 
 
 def _is(file: Path, graph: TracedGraph) -> bool:
     return file.is_file() and sha256_file(file) == graph.sha256
-
-
-def _setting(graph: TracedGraph) -> Setting:
-    return Setting(graph.pixels, graph.batch, graph.precision)
 
 
 def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[str, TracedGraph] | str]:
@@ -118,40 +139,72 @@ def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] 
         return str(error)
 
 
-def compile_all(
-    graphs: dict[str, TracedGraph],
-    folder: Path,
-    compiler: Compiler,
-    target: Target,
-    limits: Limits,
-    out: Path,
-    say: Callable[[str], None],
-) -> list[tuple[CompileRecord, Path]]:
-    """Compile the graphs in ``folder`` one at a time into ``out``; return each record with its log.
+@dataclass(frozen=True)
+class Campaign:
+    """How graphs are compiled one at a time: with what, within which limits, and where outcomes are kept.
 
-    What ``out`` has of this compiler, graph and target is kept. The machine's trouble with one graph is a
-    message, and the rest goes on.
+    ``recorded``: the folder of recorded evidence into which each outcome is copied too; None: into none.
     """
-    done = []
-    for file, graph in graphs.items():
-        place = out / compiler.version / graph.sha256
-        kept = place / f"{target}.json"
-        if kept.exists():
-            done.append((read_model(kept, CompileRecord), kept.with_suffix(".log")))
-            continue
-        work, flags = place / f"{target}.work", graph_flags(graph.precision, CompilerRecipe())
+
+    compiler: Compiler
+    target: Target
+    limits: Limits
+    graphs: Path
+    out: Path
+    recorded: Path | None = None
+    replace: bool = False  # what is recorded already
+
+    def run(
+        self, steps: Sequence[tuple[str, Setting]], parts: Collection[GraphPart], say: Callable[[str], None]
+    ) -> Iterator[CompileRecord]:
+        """Trace and compile these parts of training steps in order; yield the outcomes.
+
+        Outcomes that are kept already are not made again. The machine's trouble with one graph is a message,
+        and the rest goes on.
+        """
+        for start in range(0, len(steps), TOGETHER):
+            for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():
+                if graph.part in parts:
+                    try:
+                        yield self._outcome(file, graph, say)
+                    except NotEvidence as error:
+                        say(f"not recorded: {error}")
+
+    def _outcome(self, file: str, graph: TracedGraph, say: Callable[[str], None]) -> CompileRecord:
+        name = Path(self.compiler.version, graph.sha256, f"{self.target}.json")
+        place, record = self._kept(name)
+        if record is None:
+            record = self._compiled(file, graph, place)
+            say(f"{graph.name}: {in_words(record)}")
+        if self.recorded:
+            for path in keep_compiled([(record, place.with_suffix(".log"))], self.recorded, self.replace):
+                say(f"recorded {path}")
+        return record
+
+    def _kept(self, name: Path) -> tuple[Path, CompileRecord | None]:
+        """Return where an outcome is and the outcome; where it goes and None if it is to be made."""
+        recorded = [self.recorded / FOLDER / name] if self.recorded and not self.replace else []
+        for place in (self.out / name, *recorded):
+            if place.exists() and not self._reaches_further(record := read_model(place, CompileRecord)):
+                return place, record
+        return self.out / name, None
+
+    def _reaches_further(self, record: CompileRecord) -> bool:
+        """Return whether ``record`` was stopped at a limit that is larger now."""
+        if record.stopped == "hours":
+            return self.limits.hours > record.limit_hours
+        return record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf)
+
+    def _compiled(self, file: str, graph: TracedGraph, place: Path) -> CompileRecord:
+        """Compile a graph and keep its outcome, with its log, at ``place``."""
+        work, flags = place.with_suffix(".work"), graph_flags(graph.precision, CompilerRecipe())
         shutil.rmtree(work, ignore_errors=True)
-        try:
-            record, _ = compile_graph(graph, folder / file, compiler, target, flags, limits, work)
-        except NotEvidence as error:
-            say(f"not recorded: {error}")
-            continue
-        shutil.move(work / LOG, kept.with_suffix(".log"))
-        write_text(kept, record.model_dump_json(indent=1) + "\n")
+        graph_file = self.graphs / file
+        record, log = compile_graph(graph, graph_file, self.compiler, self.target, flags, self.limits, work)
+        shutil.move(log, place.with_suffix(".log"))
+        write_text(place, record.model_dump_json(indent=1) + "\n")
         shutil.rmtree(work)
-        done.append((record, kept.with_suffix(".log")))
-        say(f"{graph.name}: {in_words(record)}")
-    return done
+        return record
 
 
 def in_words(record: CompileRecord) -> str:
@@ -160,21 +213,3 @@ def in_words(record: CompileRecord) -> str:
         why = f"{record.failure.kind} ({record.failure.fingerprint})"
         return f"{record.status} after {record.seconds:.0f} s: {why}"
     return f"compiles in {record.seconds:.0f} s"
-
-
-def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
-    """Return a row per record for tables: the graph, the compiler and the outcome."""
-    return [
-        {
-            **record.graph.model_dump(include={"network", "pixels", "batch", "precision", "part"}),
-            "target": record.target,
-            "compiler": record.compiler,
-            "status": record.status,
-            "code": record.failure.fingerprint if record.failure else "",
-            "seconds": record.seconds,
-            "peak_memory_mib": record.peak_memory_mib,
-            "neff_mib": round(record.neff.bytes / 2**20, 2) if record.neff else None,
-            "graph_sha256": record.graph.sha256,
-        }
-        for record in records
-    ]

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from cxrbench.evidence.compiled import CompileRecord, Neff, Outcome, Target, TracedGraph
+from cxrbench.evidence.compiled import CompileRecord, Limit, Neff, Outcome, Target, TracedGraph
 from cxrbench.evidence.record import Failure
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
@@ -33,6 +34,7 @@ IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # 
 LOG, NEFF = "compile.log", "graph.neff"
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
 _ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for --version, seconds between samples
+_NOT_STARTED = (125, 126, 127)  # exit codes of docker and podman themselves
 _INSIDE = "/compile-here"  # the graph's folder in a container
 
 
@@ -65,7 +67,7 @@ class Compiler:
                 raise UserError(f"--container: '{container}' is not known; use {' or '.join(CONTAINERS)}")
             if not image:
                 raise UserError(f"--container needs --image: {IMAGE} behind the registry's name")
-            words = (container, "run", "--rm", "--network=none", image, COMMAND)
+            words = (container, "run", "--network=none", image, COMMAND)
         if shutil.which(words[0]) is None:
             remedy = (
                 f"install {container}"
@@ -73,14 +75,15 @@ class Compiler:
                 else "install it as docs/neuron.md says, or name --container"
             )
             raise UserError(f"{words[0]} is not on PATH here; {remedy}")
-        return cls(words, _version(words), image if container else None)
+        asked = (*words[:2], "--rm", *words[2:]) if container else words
+        return cls(words, _version(asked), image if container else None)
 
     def call(self, graph: Path, target: Target, flags: Sequence[str], limits: Limits, name: str) -> list[str]:
         """Return the command line that compiles ``graph`` into ``NEFF`` beside it."""
         if not self.container:
             return [*self.words, *_arguments(graph, graph.with_name(NEFF), target, flags)]
         runner, run, *options, image, command = self.words
-        memory = [f"--memory={limits.gib:g}g"] if limits.gib else []
+        memory = [f"--memory={limits.gib:g}g", f"--memory-swap={limits.gib:g}g"] if limits.gib else []
         mounted = ["--name", name, "--volume", f"{graph.parent.absolute()}:{_INSIDE}"]
         inside = _arguments(Path(_INSIDE, graph.name), Path(_INSIDE, NEFF), target, flags)
         return [runner, run, *options, *memory, *mounted, image, command, *inside]
@@ -109,12 +112,17 @@ def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) ->
 
 @dataclass(frozen=True)
 class _Ending:
-    """How a compiler ended: its return code, seconds, the peak of its memory, and what ended it if we did."""
+    """How a compiler ended: its return code, seconds, the peak of its memory, and the limit that it exceeded.
+
+    ``starved``: the kernel killed a process for want of memory; ``container``: what ran it, if any.
+    """
 
     returncode: int
     seconds: float
     peak_mib: float | None
-    stopped: Outcome | None
+    stopped: Limit | None
+    starved: bool
+    container: str | None
 
 
 def compile_graph(
@@ -130,7 +138,7 @@ def compile_graph(
 
     Raises NotEvidence where the machine and not the graph decided how it ended.
     """
-    started, kills, work = host.now(), host.out_of_memory_kills(), work.absolute()
+    started, work = host.now(), work.absolute()
     try:
         work.mkdir(parents=True, exist_ok=True)
         copy = work / "graph.hlo.pb"
@@ -145,7 +153,7 @@ def compile_graph(
         neff = _neff(work / NEFF)
     except OSError as error:
         raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
-    status, failure = _judged(ending, log, neff, limits, host.out_of_memory_kills() > kills, graph.name)
+    status, failure = _judged(ending, log, neff, limits, graph.name)
     head, dirty = host.commit()
     record = CompileRecord(
         graph=graph,
@@ -154,6 +162,7 @@ def compile_graph(
         container=compiler.container,
         flags=list(flags),
         status=status,
+        stopped=ending.stopped,
         failure=failure,
         seconds=round(ending.seconds, 2),
         peak_memory_mib=ending.peak_mib,
@@ -177,8 +186,9 @@ def compile_graph(
 
 def _run(command: list[str], work: Path, limits: Limits, container: str | None) -> _Ending:
     """Run the compiler in ``work`` until it ends or exceeds a limit, and kill all that it started."""
-    began, peak = time.monotonic(), 0.0
-    stopped: Outcome | None = None
+    began, kills, peak = time.monotonic(), host.out_of_memory_kills(), 0.0
+    stopped: Limit | None = None
+    starved = False
     with (work / LOG).open("wb") as log, adopted() as kill:
         child = subprocess.Popen(
             command, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -191,15 +201,35 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
                 except subprocess.TimeoutExpired:
                     peak = max(peak, _resident_mib(child.pid))
                 if time.monotonic() - began > limits.hours * 3600:
-                    stopped = "timed_out"
+                    stopped = "hours"
                 elif not container and limits.gib and peak > limits.gib * 1024:
-                    stopped = "out_of_memory"
+                    stopped = "memory"
         finally:  # at Ctrl-C too: the compiler is in a session of its own
-            if container and child.poll() is None:
-                subprocess.run([command[0], "kill", container], capture_output=True)
+            if container:
+                starved = _removed(command[0], container)
             kill()
             child.wait()
-    return _Ending(child.returncode, time.monotonic() - began, None if container else round(peak, 1), stopped)
+    if starved and limits.gib and child.returncode and not stopped:
+        stopped = "memory"
+    return _Ending(
+        child.returncode,
+        time.monotonic() - began,
+        None if container else round(peak, 1),
+        stopped,
+        starved or host.out_of_memory_kills() > kills,
+        command[0] if container else None,
+    )
+
+
+def _removed(runner: str, container: str) -> bool:
+    """Kill and remove a container; return whether a process of it was killed for want of its memory."""
+    asked = [runner, "inspect", "--format", "{{.State.OOMKilled}}", container]
+    answers = []
+    for command in (asked, [runner, "rm", "--force", container]):
+        with suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_ANSWER)
+            answers.append(done.stdout.strip())
+    return answers[:1] == [b"true"]
 
 
 def _resident_mib(pid: int) -> float:
@@ -223,23 +253,21 @@ def _neff(path: Path) -> Neff | None:
 
 
 def _judged(
-    ending: _Ending, log: str, neff: Neff | None, limits: Limits, starved: bool, name: str
+    ending: _Ending, log: str, neff: Neff | None, limits: Limits, name: str
 ) -> tuple[Outcome, Failure | None]:
     """Return the outcome of a compilation and why it failed; NotEvidence for the machine's trouble."""
-    status: Outcome = ending.stopped or "compile_failed"
-    killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
-    if ending.stopped == "timed_out":
-        kind, fingerprint = f"stopped after {limits.hours:g} h", "time limit"
-    elif ending.stopped:
-        kind, fingerprint = "above the memory limit (host)", f"{limits.gib:g} GiB"
-    elif ending.returncode == 0 and neff:
+    if ending.returncode == 0 and neff and not ending.stopped:
         return "ok", None
-    elif starved or ending.returncode == 137 or (killed_by and killed_by not in OWN_SIGNALS):
-        cause = "for want of memory" if starved else f"by {killed_by or 'SIGKILL'}"
-        raise NotEvidence(f"{name}: the compiler was killed, {cause}; run this again, on a larger machine")
+    killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
+    status: Outcome = "compile_failed"
+    if ending.stopped == "hours":
+        status, kind, fingerprint = "timed_out", f"stopped after {limits.hours:g} h", "time limit"
+    elif ending.stopped:
+        status, kind = "out_of_memory", "above the memory limit (host)"
+        fingerprint = f"{limits.gib:g} GiB"
+    elif trouble := _trouble(ending, killed_by, log):
+        raise NotEvidence(f"{name}: {trouble}")
     elif known := classify(log):
-        if known.status is None:
-            raise NotEvidence(f"{name}: {known.kind}: {known.fingerprint}; {known.remedy}")
         kind, fingerprint = known.kind, known.fingerprint
         status = known.status if known.status in ("out_of_memory", "crashed") else status
     else:
@@ -252,3 +280,16 @@ def _judged(
         signal=killed_by,
         last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
     )
+
+
+def _trouble(ending: _Ending, killed_by: str | None, log: str) -> str | None:
+    """Return how the machine, and not the graph, ended the compiler; None where it did not."""
+    again = "run this again, on a larger machine"
+    if ending.starved:
+        return f"the compiler was killed, for want of memory; {again}"
+    if ending.returncode == 137 or (killed_by and killed_by not in OWN_SIGNALS):
+        return f"the compiler was killed, by {killed_by or 'SIGKILL'}; {again}"
+    if ending.container and ending.returncode in _NOT_STARTED:
+        return f"{ending.container} could not run the image ({normalise(error_line(log))}); run it by hand"
+    known = classify(log)
+    return f"{known.kind}: {known.fingerprint}; {known.remedy}" if known and known.status is None else None

@@ -41,7 +41,10 @@ def dump_network(architecture: str, setting: Setting, folder: Path) -> list[Dump
     dumped: list[Dumped] = []
 
     def keep(part: GraphPart, tensors: list[torch.Tensor]) -> None:
-        content: bytes = torch_xla._XLAC._get_xla_tensors_hlo_proto(tensors)
+        try:
+            content: bytes = torch_xla._XLAC._get_xla_tensors_hlo_proto(tensors)
+        except RuntimeError as error:
+            raise NotCaptured(f"its {part} graph cannot be written: {error}") from error
         if len(content) > LARGEST:
             raise NotCaptured(f"its {part} graph has {len(content):,} bytes, above protobuf's {LARGEST:,}")
         graph = TracedGraph(

@@ -18,12 +18,19 @@ from cxrbench.study.files import remedy, sha256_file, written_aside
 
 FOLDER = "compile"
 GraphPart = Literal["forward", "backward", "step"]  # backward: forward, loss and its gradients
+PARTS: tuple[GraphPart, ...] = ("step", "backward", "forward")  # a step's parts say where it fails
 Outcome = Literal["ok", "compile_failed", "out_of_memory", "timed_out", "crashed"]
+Limit = Literal["hours", "memory"]  # of ours
 Target = Literal["trn1", "trn2"]
 NOT_SHOWN = (
     "not shown by a compilation: that the graph loads, fits into the device's memory, how fast it runs, and "
     "what it computes; the graph was traced on a CPU and lacks what torch_neuronx rewrites"
 )
+
+
+def graph_name(network: str, pixels: int, batch: int, precision: str, part: GraphPart) -> str:
+    """Return a name for files: network, setting and part."""
+    return f"{network}-{pixels}px-batch{batch}-{precision}-{part}"
 
 
 class TracedGraph(Part):
@@ -40,8 +47,8 @@ class TracedGraph(Part):
 
     @property
     def name(self) -> str:
-        """Return a name for files: network, setting and part."""
-        return f"{self.network}-{self.pixels}px-batch{self.batch}-{self.precision}-{self.part}"
+        """Return :func:`graph_name`."""
+        return graph_name(self.network, self.pixels, self.batch, self.precision, self.part)
 
 
 class Neff(Part):
@@ -61,6 +68,7 @@ class CompileRecord(Part):
     container: str | None = Field(None, description="image that it ran in; none where it was on PATH")
     flags: list[str]
     status: Outcome
+    stopped: Limit | None = Field(None, description="limit at which it was stopped")
     failure: Failure | None = None
     seconds: float
     peak_memory_mib: float | None = Field(None, description="sampled, of the compiler's whole process family")
@@ -72,6 +80,11 @@ class CompileRecord(Part):
     commit: str
     dirty: bool
     log_sha256: str
+
+    @property
+    def failed(self) -> bool | None:
+        """Whether the compiler refused the graph; None where a limit of ours stopped it."""
+        return None if self.stopped else self.status != "ok"
 
     @property
     def where(self) -> Path:
@@ -123,18 +136,24 @@ def _problems(root: Path, path: Path, record: CompileRecord) -> Iterator[str]:
 def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, replace: bool) -> list[Path]:
     """Copy records, each with its log, below ``root``, and update SHA256SUMS; return the paths written.
 
-    UserError, before anything is written, for evidence that is there already, unless ``replace``.
+    What is recorded already stays. UserError, before anything is written, where it is of another compilation
+    that no limit stopped, unless ``replace``.
     """
-    records = list(records)
-    known = [root / record.where for record, _ in records if (root / record.where).exists()]
-    if known and not replace:
-        raise UserError(f"{known[0]} exists; --replace records this compilation in its place")
+    new = []
+    for record, log in records:
+        path = root / record.where
+        known = read_model(path, CompileRecord) if path.exists() else None
+        if known and known != record and not known.stopped and not replace:
+            raise UserError(f"{path} is of another compilation; --replace records this one in its place")
+        if known != record:
+            new.append((path, record, log))
+    if not new:
+        return []
     with updated_sums(root):
-        for record, log in records:
-            target = root / record.where
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with written_aside(target.with_suffix(".log")) as aside:
+        for path, record, log in new:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with written_aside(path.with_suffix(".log")) as aside:
                 aside.write_bytes(log.read_bytes())
-            with written_aside(target) as aside:
+            with written_aside(path) as aside:
                 aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return [root / record.where for record, _ in records]
+    return [path for path, _, _ in new]

@@ -14,7 +14,7 @@ from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
-from cxrbench.paper import artifact, data_card, measurements, power, provenance
+from cxrbench.paper import artifact, compilation, data_card, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, ends, listed, words
 from cxrbench.paper.latex import escape
@@ -33,7 +33,7 @@ def numbers(read: Results) -> Values:
     }
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _best_numbers, _parity_numbers, _claim_numbers)
     others = (cost_values, _literature_numbers)
-    parts = (artifact, data_card, measurements, power, provenance)
+    parts = (artifact, compilation, data_card, measurements, power, provenance)
     for some in (*own, *others, *(part.numbers for part in parts)):
         values |= some(read)
     return values

@@ -26,6 +26,7 @@ from cxrbench.study.recipe import Recipe as Recipe
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
+Precision = Literal["fp32", "bf16"]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
@@ -156,6 +157,37 @@ class Cluster(Strict):
     exclusive: bool = Field(True, description="a job has its node for itself, as a cell's cost assumes")
 
 
+class CompileBlock(Strict):
+    """A block of training steps: every network at every size, batch and precision."""
+
+    networks: list[Name] = Field(min_length=1)
+    pixels: list[Annotated[int, Field(ge=16, le=1024)]] = Field(min_length=1)
+    batch: list[Count] = Field(min_length=1, description="images per step")
+    precision: list[Precision] = Field(min_length=1)
+
+
+class Compilation(Strict):
+    """Which training steps Neuron's compiler is given (``cxrbench compile --study``), and which compiler."""
+
+    target: Literal["trn1", "trn2"] = "trn1"
+    compiler: Annotated[str, matching(r"\d+(\.\d+)+", "a version such as 2.26.6360.0")] = Field(
+        description="of neuronx-cc; outcomes of other versions are recorded apart"
+    )
+    hours: float = Field(2.0, gt=0, description="limit of one graph; more is status timed_out")
+    blocks: list[CompileBlock] = Field(min_length=1)
+
+    def steps(self) -> list[tuple[str, int, int, Precision]]:
+        """Return network, pixels, batch and precision of every training step, in order, each once."""
+        steps = (
+            (network, pixels, batch, precision)
+            for block in self.blocks
+            for pixels, batch, precision, network in product(
+                block.pixels, block.batch, block.precision, block.networks
+            )
+        )
+        return list(dict.fromkeys(steps))
+
+
 class Margins(Strict):
     """Differences small enough to call two platforms equivalent, declared before looking."""
 
@@ -178,6 +210,7 @@ class Study(Strict):
     cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
     prices: Pricing = Pricing()
     margins: Margins = Margins()
+    compilation: Compilation | None = Field(None, description="none: the study compiles nothing")
 
     @model_validator(mode="after")
     def _names_exist(self) -> Study:
@@ -265,7 +298,8 @@ def _explain(keys: list[str | int], error: Any) -> str:
 def _fields_at(location: tuple[Any, ...]) -> list[str]:
     """Return the keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
     named_by_user = location[:1] in (("recipes",), ("datasets",), ("cells",))
-    section = [str(part) for part in (location[2:] or location[:1] if named_by_user else location)]
+    parts = location[2:] or location[:1] if named_by_user else location
+    section = [part for part in parts if isinstance(part, str)]  # without the numbers of list entries
     return list(_SECTIONS.get(section[-1] if section else "", Study).model_fields)
 
 
@@ -283,4 +317,6 @@ _SECTIONS: dict[str, type[Strict]] = {
     "cluster": Cluster,
     "prices": Pricing,
     "margins": Margins,
+    "compilation": Compilation,
+    "blocks": CompileBlock,
 }

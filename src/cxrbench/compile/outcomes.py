@@ -1,0 +1,97 @@
+"""What is known of the graphs that a study plans to compile. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.compile.reports import Outcome
+from cxrbench.compile.rules import Setting, facts_of
+from cxrbench.evidence.compiled import PARTS, CompileRecord
+from cxrbench.study.config import Compilation
+
+STEP = ["network", "pixels", "batch", "precision"]
+KEY = [*STEP, "part"]
+NOT_RUN, COMPILES, STOPPED = "not run", "compiles", "stopped by a limit"
+STATES = (COMPILES, *(f"{part} fails" for part in reversed(PARTS)), STOPPED, NOT_RUN)  # of a training step
+
+
+def is_version(reported: str, version: str) -> bool:
+    """Return whether a compiler that reports ``2.26.6360.0+5d0b2a3f`` is of ``version`` 2.26.6360.0."""
+    return reported.partition("+")[0] == version
+
+
+def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
+    """Return a row per record for tables: the graph, the compiler and the outcome."""
+    return [
+        {
+            **record.graph.model_dump(include={*KEY}),
+            "target": record.target,
+            "compiler": record.compiler,
+            "status": record.status,
+            "failed": record.failed,
+            "code": record.failure.fingerprint if record.failure else "",
+            "seconds": record.seconds,
+            "peak_memory_mib": record.peak_memory_mib,
+            "neff_mib": round(record.neff.bytes / 2**20, 2) if record.neff else None,
+            "graph_sha256": record.graph.sha256,
+        }
+        for record in records
+    ]
+
+
+def outcomes(planned: Compilation | None, records: Iterable[CompileRecord]) -> pd.DataFrame:
+    """Return a row per planned graph in the study's order: :data:`KEY`, and what :func:`rows` has of it.
+
+    ``status`` is "not run", and ``failed`` missing, where nothing is recorded of the study's compiler and
+    target; ``failed`` is missing too where a limit ended the compiler. The newest record of a graph counts:
+    other versions of torch or timm give others of the same name.
+    """
+    steps = planned.steps() if planned else []
+    plan = pd.DataFrame([(*step, part) for step in steps for part in PARTS], columns=KEY)
+    some = [record for record in records if planned and _counts(record, planned)]
+    found = pd.DataFrame(rows(sorted(some, key=lambda record: record.started)), columns=_COLUMNS)
+    newest = found.drop_duplicates(KEY, keep="last").astype(plan.dtypes)
+    table = plan.merge(newest, "left", KEY, validate="one_to_one").astype({"failed": "boolean"})
+    return table.fillna({"status": NOT_RUN, "code": ""})
+
+
+_COLUMNS = [*KEY, "status", "failed", "code", "seconds", "graph_sha256"]
+
+
+def _counts(record: CompileRecord, planned: Compilation) -> bool:
+    return record.target == planned.target and is_version(record.compiler, planned.compiler)
+
+
+def states(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per training step of :func:`outcomes`, in its order, with one of :data:`STATES`.
+
+    A step fails where its first part fails: a backward graph contains its forward.
+    """
+    found = [(*step, _state(some)) for step, some in table.groupby(STEP, sort=False)]
+    return pd.DataFrame(found, columns=[*STEP, "state"])
+
+
+def _state(graphs: pd.DataFrame) -> str:
+    """Return the state of a training step from the outcomes of its parts."""
+    parts = graphs.set_index("part")
+    if failing := [part for part in reversed(PARTS) if parts["failed"].fillna(False)[part]]:
+        return f"{failing[0]} fails"
+    if parts["status"]["step"] == "ok":
+        return COMPILES
+    stopped = parts["failed"].isna() & (parts["status"] != NOT_RUN)
+    return STOPPED if stopped.any() else NOT_RUN
+
+
+def scored(table: pd.DataFrame, audit: pd.DataFrame) -> list[Outcome]:
+    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``."""
+    audited = audit.rename(columns={"architecture": "network"})
+    known = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
+    found = known.to_dict("records")
+    settings = [Setting(*(row[name] for name in STEP[1:])) for row in found]
+    return [
+        Outcome(row["network"], setting, row["part"], row["failed"], facts_of(row))
+        for row, setting in zip(found, settings, strict=True)
+    ]

@@ -1,0 +1,278 @@
+"""The study of compilation: its order, what is kept, and what the paper shows of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import neuronx_cc
+from conftest import ROOT, cxrbench
+from cxrbench.compile import dump
+from cxrbench.compile.capture import NotCaptured
+from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, is_version, outcomes, states
+from cxrbench.compile.rules import Setting
+from cxrbench.evidence.compiled import (
+    PARTS,
+    CompileRecord,
+    Neff,
+    TracedGraph,
+    keep_compiled,
+    read_compiled,
+)
+from cxrbench.evidence.record import Failure
+from cxrbench.paper import compilation, figures_platforms
+from cxrbench.study.config import Compilation, read_study
+from cxrbench.study.files import sha256_file
+from cxrbench.training.plan import must_be_architectures
+from paper.conftest import made_up
+
+from .conftest import NETWORKS
+
+VERSION = neuronx_cc.VERSION.partition("+")[0]
+PLANNED = read_study(ROOT / "config/config.yaml").compilation
+SMALL = Compilation.model_validate(
+    {
+        "compiler": VERSION,
+        "blocks": [
+            {"networks": ["test_convnext"], "pixels": [64], "batch": [2], "precision": ["fp32"]},
+            {"networks": [*NETWORKS], "pixels": [64], "batch": [2], "precision": ["fp32"]},
+            {"networks": ["test_vit"], "pixels": [56], "batch": [2, 1], "precision": ["fp32"]},
+        ],
+    }
+)
+
+
+def study_file(folder: Path, **changed: object) -> Path:
+    """Write the study with a small compilation."""
+    study = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    study["compilation"] = SMALL.model_dump() | changed
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    return folder / "study.yaml"
+
+
+def order(stderr: str) -> list[str]:
+    """The graphs in the order in which they were compiled."""
+    return re.findall(r"^(\S+-\S+px-\S+): ", stderr, flags=re.M)
+
+
+def test_the_study_asks_the_preprints_claim_first_and_names_what_can_be_built():
+    steps = PLANNED.steps()
+    assert len(steps) == len(set(steps)) == 23 * 2 * 4 * 2
+    assert [step[0] for step in steps[:2]] == ["convnext_pico", "convnext_tiny"]
+    assert {step[0] for step in steps[:16]} == {"convnext_pico", "convnext_tiny"}
+    assert [step[1] for step in steps] == sorted((step[1] for step in steps), reverse=True)
+    assert all(step[2] == 1 for step in steps[:4] + steps[16:58])
+    names = {step[0] for step in steps}
+    must_be_architectures(names)
+    sizes = {
+        name.removesuffix("_linear_mlp").removesuffix("_conv_mlp") for name in names if "convnext" in name
+    }
+    assert Counter(name.startswith("convnext") for name in names)[True] == 2 * len(sizes) == 14
+
+
+def test_the_studys_compiler_is_the_pinned_one():
+    pins = (ROOT / "requirements/neuron.txt").read_text()
+    assert f"neuronx-cc=={PLANNED.compiler}\n" in pins
+    assert is_version("2.26.6360.0+5d0b2a3f", "2.26.6360.0") and not is_version("2.26.6360.1", "2.26.6360.0")
+
+
+@pytest.mark.fault(
+    "a network of the study cannot be traced; another compiler than the study's",
+    "a message and the rest goes on; outcomes under their own version, in no table",
+)
+def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
+    config = study_file(tmp_path)
+    words = ("--study", "--config", config, "--record")
+    first = compile_here(*words, "--part", "step", sizes=())
+    assert first.returncode == 0 and "test_vit: cannot be trained at 56 px" in first.stderr
+    steps = [f"{network}-64px-batch2-fp32" for network in ("test_convnext", "test_resnet")]
+    assert order(first.stderr) == [f"{step}-step" for step in steps]
+    again = compile_here(*NETWORKS, *words, sizes=())
+    assert order(again.stderr) == [f"{step}-{part}" for step in steps for part in ("backward", "forward")]
+    none = compile_here(*NETWORKS, *words, "--pixels", 128, sizes=())
+    assert none.returncode == 1 and "no such training step" in none.stderr
+    assert not re.search("not the study's|Traceback", first.stderr + again.stderr + none.stderr)
+
+    records = read_compiled(tmp_path / "data/recorded")
+    assert Counter(record.failed for record in records) == {False: 4, True: 2}
+    read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
+    table = compilation.compiled(read)[0].set_index("Network")
+    assert list(table.index) == ["test_convnext", "test_resnet", "test_vit"]
+    assert table["64 px"]["test_resnet"] == "3 of 3 compile" and table["56 px"]["test_resnet"] == ""
+    assert table["64 px"]["test_vit"] == "" and table["56 px"]["test_vit"] == NOT_RUN
+    failing = "1 of 3 compile; step fails: NCC_ITEN404 (1); backward fails: NCC_ITEN404 (1)"
+    assert table["64 px"]["test_convnext"] == failing
+    values = compilation.numbers(read)
+    assert [values[f"compile/{what}"] for what in ("planned", "done", "failed")] == ["12", "6", "2"]
+    assert marks(read) == {"compiles": 1, "backward fails": 1}
+
+    study_file(tmp_path, compiler="1.2.3")
+    other = compile_here(*NETWORKS, "--study", "--config", config)
+    assert (
+        other.returncode == 0 and f"neuronx-cc {neuronx_cc.VERSION} is not the study's 1.2.3" in other.stderr
+    )
+    read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
+    assert set(compilation.compiled(read)[0]["64 px"]) == {NOT_RUN, ""}
+    assert marks(read) == {NOT_RUN: 2}
+
+
+def test_the_documented_commands_run(compile_here, tmp_path):
+    section = (ROOT / "docs/neuron.md").read_text().split("## Which networks compile")[1].split("\n## ")[0]
+    install, *commands = re.search(r"```sh\n(.*?)```", section, flags=re.S)[1].splitlines()
+    words = subprocess.run(
+        f"echo {install}", shell=True, cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    assert words[:3] == ["pip", "install", "--no-deps"] and words[3].startswith("--index")
+    assert words[-1] == f"neuronx-cc=={PLANNED.compiler}"
+    (tmp_path / "config").mkdir()
+    study_file(tmp_path).rename(tmp_path / "config/config.yaml")
+    for command in commands:
+        program, name, *options = command.split()
+        assert (program, name) == ("cxrbench", "compile")
+        done = compile_here(*options)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert len(read_compiled(tmp_path / "data/recorded")) == 6
+    assert len(PLANNED.steps()) == int(re.search(r"all (\d+) a month", section)[1])
+    assert f"of the config, {PLANNED.hours:g};" in section
+    checked = cxrbench("verify", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.fault("a graph above protobuf's two gigabytes", "a message; no file")
+def test_a_graph_too_large_for_its_file_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(dump, "LARGEST", 1000)  # two gigabytes take hours to trace
+    with pytest.raises(NotCaptured, match=r"its forward graph has .* bytes, above protobuf's 1,000"):
+        dump.dump_network("test_resnet", Setting(32, 2), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_path):
+    failed, compiled, stopped = ENDINGS[1], ENDINGS[0], ENDINGS[2]
+    ended = {
+        ("convnext_pico", 224, 32, "fp32", "step"): failed,  # by R3 and R12
+        ("convnext_tiny", 64, 32, "fp32", "step"): compiled,  # against R3, R11 and R12
+        ("resnet18", 224, 32, "fp32", "step"): failed,  # by none
+        ("resnet18", 224, 32, "fp32", "forward"): compiled,
+        ("resnet18", 224, 32, "fp32", "backward"): failed,  # not audited
+        ("resnet50", 224, 32, "fp32", "step"): stopped,  # says nothing
+    }
+    recorded, log = tmp_path / "recorded", tmp_path / "log"
+    shutil.copytree(ROOT / "data/recorded/audit", recorded / "audit")
+    log.write_text("a log")
+    for number, (graph, ending) in enumerate(ended.items()):
+        record = record_of(graph, ending, "NCC_A", number, compiler=PLANNED.compiler, log=log)
+        keep_compiled([(record, log)], recorded, replace=False)
+    other = record_of(("resnet18", 64, 32, "fp32", "step"), failed, "NCC_A", 9, compiler="1.2.3", log=log)
+    keep_compiled([(other, log)], recorded, replace=False)
+    read = made_up(study=read_study(ROOT / "config/config.yaml"), recorded=recorded)
+    assert compilation.numbers(read)["compile/scored"] == "4"
+    rules = compilation.rules_on_outcomes(read)[0].set_index("Rule").drop(columns="Predicts").astype(int)
+    assert (rules.sum(axis=1) == 4).all()
+    assert list(rules.loc["R12"]) == [1, 1, 1, 1] and list(rules.loc["R11"]) == [0, 1, 2, 1]
+    assert list(rules.columns) == [
+        *("Flagged failed", "Flagged compiled", "Not flagged failed", "Not flagged compiled")
+    ]
+
+
+def marks(read) -> dict[str, int]:
+    """How many training steps the figure shows in each state."""
+    (axes,) = figures_platforms.compiled(read).axes
+    return {str(line.get_label()): len(line.get_xdata()) for line in axes.lines}
+
+
+def test_where_nothing_is_recorded_everything_is_not_run_and_drawn_so():
+    read = made_up(study=read_study(ROOT / "config/config.yaml"), recorded=ROOT / "tests")
+    table, preamble = compilation.compiled(read)
+    assert len(table) == 23 and {*table["224 px"], *table["64 px"]} == {NOT_RUN}
+    assert {*table["Audit, 224 px"]} == {"not audited"} and preamble.count("p{") == 2
+    values = compilation.numbers(read)
+    assert values["compile/done"] == "0" and values["compile/planned"] == "1,104"
+    assert marks(read) == {NOT_RUN: 23 * 4 * 2}
+    study = read.study.model_copy(update={"compilation": None})
+    assert compilation.compiled(made_up(study=study, recorded=ROOT / "tests"))[0].empty
+
+
+# -- records and the plan are joined by their keys -------------------------------------------------
+
+GRAPHS = [(*step, part) for step in SMALL.steps() for part in PARTS]
+ENDINGS = (("ok", None), ("compile_failed", None), ("timed_out", "hours"), ("out_of_memory", "memory"))
+
+
+def record_of(
+    graph: tuple, ending: tuple, code: str, number: int = 0, log: Path | None = None, **changed: object
+) -> CompileRecord:
+    status, stopped = ending
+    traced = TracedGraph(
+        **dict(zip(KEY, graph, strict=True)),
+        sha256=f"{number:064}",
+        instructions=1,
+        versions={"torch": "2.9"},
+    )
+    failure = Failure(kind="", fingerprint=code, returncode=70, signal=None, last_lines=[])
+    values = {
+        "graph": traced,
+        "target": "trn1",
+        "compiler": neuronx_cc.VERSION,
+        "flags": [],
+        "status": status,
+        "stopped": stopped,
+        "failure": None if status == "ok" else failure,
+        "seconds": 1.0,
+        "limit_hours": 2.0,
+        "host": {},
+        "started": "2026-01-01T00:00:00+00:00",
+        "commit": "",
+        "dirty": False,
+        "neff": Neff(bytes=1, sha256="") if status == "ok" else None,
+        "log_sha256": sha256_file(log) if log else "",
+    }
+    return CompileRecord.model_validate(values | changed)
+
+
+@given(st.dictionaries(st.sampled_from(GRAPHS), st.sampled_from(ENDINGS)), st.randoms())
+def test_a_planned_graph_finds_its_record_whatever_the_order(endings, shuffled):
+    records = [record_of(graph, ending, f"code of {graph}") for graph, ending in endings.items()]
+    strangers = [
+        record_of(GRAPHS[0], ENDINGS[1], "older", started="2025-01-01T00:00:00+00:00"),
+        record_of(GRAPHS[1], ENDINGS[1], "another version", compiler="1.2.3"),
+        record_of(GRAPHS[2], ENDINGS[1], "another target", target="trn2"),
+        record_of(("resnet18", 64, 2, "fp32", "step"), ENDINGS[1], "not planned"),
+    ]
+    strangers = strangers if GRAPHS[0] in endings else strangers[1:]
+    shuffled.shuffle(everything := [*records, *strangers])
+    table = outcomes(SMALL, everything)
+    assert [*table[KEY].itertuples(index=False, name=None)] == GRAPHS
+    for row in table.itertuples():
+        graph = tuple(getattr(row, name) for name in KEY)
+        status, _ = endings.get(graph, (NOT_RUN, None))
+        assert row.status == status
+        assert row.code == (f"code of {graph}" if status not in ("ok", NOT_RUN) else "")
+    known = states(table)
+    assert list(zip(*(known[name] for name in KEY[:-1]), strict=True)) == SMALL.steps()
+    assert set(known["state"]) <= {*STATES}
+
+
+@pytest.mark.parametrize(
+    ("endings", "state"),
+    [
+        ({}, NOT_RUN),
+        ({"step": ENDINGS[0]}, "compiles"),
+        ({"step": ENDINGS[1]}, "step fails"),
+        ({"step": ENDINGS[1], "backward": ENDINGS[1], "forward": ENDINGS[0]}, "backward fails"),
+        ({"step": ENDINGS[2], "forward": ENDINGS[1]}, "forward fails"),
+        ({"step": ENDINGS[3], "forward": ENDINGS[0]}, "stopped by a limit"),
+        ({"forward": ENDINGS[0]}, NOT_RUN),
+    ],
+)
+def test_a_training_step_fails_where_its_first_part_fails(endings, state):
+    step = SMALL.steps()[0]
+    records = [record_of((*step, part), ending, "") for part, ending in endings.items()]
+    assert states(outcomes(SMALL, records))["state"][0] == state
