@@ -20,7 +20,13 @@ import pandas as pd
 from cxrbench.analysis.auroc import auroc, interval
 from cxrbench.analysis.controls import require_controls
 from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate_cell
-from cxrbench.analysis.measures import calibration_by_chance, patient_sums, per_label_measures, totals_of
+from cxrbench.analysis.measures import (
+    IMAGE_LEVEL,
+    calibration_by_chance,
+    patient_sums,
+    per_label_measures,
+    totals_of,
+)
 from cxrbench.analysis.sample import Sample, weight_blocks
 from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
 from cxrbench.evidence.predictions import load_predictions, read_predictions
@@ -156,11 +162,14 @@ def _join(*notes: str) -> str:
 
 
 def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
-    finding = sample.abnormal
+    finding = sample.abnormal[sample.complete]
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
+    labelled = np.broadcast_to(sample.counts, sample.labels.shape).sum(axis=0)
+    known = dict(zip(sample.names, labelled, strict=True))
     table["split"] = "test"
-    table["n_images"] = sample.n_images
+    whole = dict.fromkeys(("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL), sample.complete.sum())
+    table["n_images"] = table["label"].map(known).fillna(table["metric"].map(whole)).fillna(sample.n_images)
     table["n_patients"] = sample.n_clusters if sample.by_patient else pd.NA
     table["n_positive"] = table["label"].map(positive).fillna(table["metric"].map(by_metric))
     counts = ["n_images", "n_patients", "n_positive"]
@@ -187,4 +196,9 @@ def _notes(scope: Scope) -> list[str]:
                 f"validation {scope.unit}s with, or without, a finding"
             )
     reasons = ((name, scope.reason(k)) for k, name in enumerate(scope.names))
+    if scope.whole is not None:
+        notes.append(
+            f"some labels are missing: a finding is judged on the images that have its label (n_images), and "
+            f"what is said of whole images on the {scope.whole} with all labels"
+        )
     return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]

@@ -205,8 +205,9 @@ def roc_per_label(read: Results) -> Figure:
         test = _predictions(read, row.cell).query("split == 'test'")
         (key,) = last.plot([], [], dash, label=row.network)
         for finding, axes in zip(findings, drawn, strict=True):
-            if test[f"label_{finding}"].nunique() == 2:
-                curve = roc_curve(test[f"label_{finding}"], test[f"score_{finding}"])
+            known = test[[f"label_{finding}", f"score_{finding}"]].dropna()
+            if known.iloc[:, 0].nunique() == 2:
+                curve = roc_curve(*known.to_numpy().T)
                 axes.plot(*curve[:2], dash, color=key.get_color(), lw=0.9)
             else:
                 axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
