@@ -1,0 +1,151 @@
+"""DICOM radiographs are shown as their window says, or refused by name."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cxrbench.datasets.archives import Found
+from cxrbench.datasets.packed import pack, read_packed
+from cxrbench.study.errors import UserError
+from own_images import drawn, picture, written
+
+pydicom = pytest.importorskip("pydicom", reason="pydicom is in the lock: run `make setup`")
+from cxrbench.datasets.dicom import decode_dicom  # noqa: E402
+
+RAMP = np.linspace(0, 4095, 32 * 32).astype(np.uint16).reshape(32, 32)
+
+
+def dicom(pixels: np.ndarray = RAMP, **tags: object) -> bytes:
+    """The bytes of a DICOM file of these stored values; ``tags`` add to it or, if None, take away."""
+    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
+
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = DigitalXRayImageStorageForPresentation
+    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
+    file = pydicom.Dataset()
+    file.file_meta = meta
+    file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    file.Rows, file.Columns = pixels.shape[:2]
+    file.SamplesPerPixel = pixels.shape[2] if pixels.ndim == 3 else 1
+    file.PhotometricInterpretation = "MONOCHROME2"
+    file.BitsAllocated = 8 * pixels.itemsize
+    file.BitsStored, file.HighBit = file.BitsAllocated, file.BitsAllocated - 1
+    file.PixelRepresentation = int(pixels.dtype.kind == "i")
+    file.PixelData = pixels.tobytes()
+    for name, value in tags.items():
+        setattr(file, name, value)
+        if value is None:
+            delattr(file, name)
+    data = io.BytesIO()
+    pydicom.dcmwrite(data, file, enforce_file_format=True)
+    return data.getvalue()
+
+
+def shown(data: bytes, pixels: int = 32) -> np.ndarray:
+    return decode_dicom(Found("a", "here.dcm", data), pixels)[0].astype(float)
+
+
+def lut(first: int, values: np.ndarray) -> object:
+    table = pydicom.Dataset()
+    table.LUTDescriptor = [len(values), first, 16]
+    table.LUTData = values.astype(np.uint16).tobytes()
+    table["LUTData"].VR = "OW"
+    return pydicom.Sequence([table])
+
+
+def windowed(values: np.ndarray, centre: float, width: float) -> np.ndarray:
+    """DICOM PS3.3 C.11.2.1.2.1, written out."""
+    return np.clip((values - (centre - 0.5)) / (width - 1) + 0.5, 0, 1) * 255
+
+
+SIGNED = (RAMP.astype(np.int32) - 2048).astype(np.int16)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (dicom(), RAMP / 4095 * 255),
+        (dicom(WindowCenter=2000, WindowWidth=1000), windowed(RAMP, 2000, 1000)),
+        (dicom(WindowCenter=[2000, 9], WindowWidth=[1000, 9]), windowed(RAMP, 2000, 1000)),
+        (dicom(WindowCenter=2000, WindowWidth=1000, PhotometricInterpretation="MONOCHROME1"),
+         255 - windowed(RAMP, 2000, 1000)),
+        (dicom(SIGNED, RescaleSlope=2, RescaleIntercept=100, WindowCenter=500, WindowWidth=900),
+         windowed(2.0 * SIGNED + 100, 500, 900)),
+        (dicom(WindowCenter=2000, WindowWidth=800, VOILUTFunction="SIGMOID"),
+         255 / (1 + np.exp(-4 * (RAMP - 2000.0) / 800))),
+        (dicom(VOILUTSequence=lut(0, np.arange(4096) * 16)), RAMP * 16 / 65535 * 255),
+        (dicom((RAMP / 16).astype(np.uint8)), (RAMP / 16).astype(np.uint8)),
+        (dicom(np.full((32, 32), 7, np.uint16)), np.zeros((32, 32))),
+    ],
+    ids=["whole", "window", "first", "MONOCHROME1", "signed", "sigmoid", "LUT", "8-bit", "flat"],
+)  # fmt: skip
+def test_stored_values_are_shown_through_the_files_own_window(data: bytes, expected: np.ndarray) -> None:
+    assert np.abs(shown(data) - expected).max() <= 0.51
+
+
+@pytest.mark.fault("a DICOM file is empty, in colour, a film or damaged", "refused by name, with a remedy")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (dicom(PixelData=None), "here.dcm: an empty DICOM file, without an image; remove its row"),
+        (dicom(np.zeros((32, 32, 3), np.uint8), PhotometricInterpretation="RGB"), "a picture in RGB, not"),
+        (dicom(NumberOfFrames=4), "4 frames instead of one radiograph"),
+        (dicom(RAMP[:8, :8]), "8 x 8 px, less than the 32 px asked for"),
+        (dicom(RAMP.astype(np.uint32)), "more than 16 bits a pixel"),
+        (dicom()[:-900], "not a readable DICOM file"),
+        (b"", "not a readable DICOM file"),
+        (b"hello", "not a readable DICOM file"),
+    ],
+)
+def test_what_is_no_radiograph_is_refused_by_name(data: bytes, message: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UserError, match=message) as error:
+            shown(data)
+    assert "here.dcm" in str(error.value)
+
+
+WHOLE = dicom(WindowCenter=2000, WindowWidth=1000)
+
+
+@pytest.mark.fault("any bytes of a DICOM file are changed", "a message or an image, no traceback")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(places=st.lists(st.tuples(st.integers(128, 800), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_mutated_file_is_a_message_or_an_image(places) -> None:
+    data = bytearray(WHOLE)
+    for place, value in places:
+        data[place] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            assert shown(bytes(data), 16).shape == (16, 16)
+        except UserError as error:
+            assert "here.dcm" in str(error)
+
+
+def test_a_table_may_name_dicom_files_with_and_without_a_suffix(tmp_path: Path) -> None:
+    table = drawn()
+    suffix = np.where(np.arange(len(table)) % 2, ".dicom", "")
+    table["image"] = table["image"].str.removesuffix(".png") + suffix
+    source = written(tmp_path, table)
+    for row, name in enumerate(table["image"]):
+        data = dicom(picture(row), WindowCenter=128, WindowWidth=256)
+        (tmp_path / "images" / name).write_bytes(data)
+    pack("own", source, tmp_path / "packed")
+    packed = read_packed(tmp_path / "packed/own")
+    assert packed.manifest["source_modes"] == {"MONOCHROME2 8 bit": 60}
+    grey = tmp_path / "grey"
+    pack("own", written(grey, drawn()), grey)
+    by_name = dict(zip(packed.index["image"].str.partition(".")[0], packed.images, strict=True))
+    for name, pixels in zip(
+        *(lambda p: (p.index["image"], p.images))(read_packed(grey / "own")), strict=True
+    ):
+        np.testing.assert_array_equal(by_name[name.removesuffix(".png")], pixels)
