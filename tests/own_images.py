@@ -40,6 +40,34 @@ def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
     return data.getvalue()
 
 
+def dicom(pixels: np.ndarray, **tags: object) -> bytes:
+    """The bytes of a DICOM file of these stored values; ``tags`` add to it or, if None, take away."""
+    import pydicom
+    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
+
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = DigitalXRayImageStorageForPresentation
+    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
+    file = pydicom.Dataset()
+    file.file_meta = meta
+    file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    file.Rows, file.Columns = pixels.shape[:2]
+    file.SamplesPerPixel = pixels.shape[2] if pixels.ndim == 3 else 1
+    file.PhotometricInterpretation = "MONOCHROME2"
+    file.BitsAllocated = 8 * pixels.itemsize
+    file.BitsStored, file.HighBit = file.BitsAllocated, file.BitsAllocated - 1
+    file.PixelRepresentation = int(pixels.dtype.kind == "i")
+    file.PixelData = pixels.tobytes()
+    for name, value in tags.items():
+        setattr(file, name, value)
+        if value is None:
+            delattr(file, name)
+    data = io.BytesIO()
+    pydicom.dcmwrite(data, file, enforce_file_format=True)
+    return data.getvalue()
+
+
 def written(folder: Path, table: pd.DataFrame, **changes: Any) -> TableSource:
     """Write the images of a table, and the table as CSV; return the source, with ``changes``."""
     for row, name in enumerate(table["image"]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from pathlib import Path
 
@@ -14,39 +13,12 @@ from hypothesis import strategies as st
 from cxrbench.datasets.archives import Found
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.errors import UserError
-from own_images import drawn, picture, written
+from own_images import dicom, drawn, picture, written
 
 pydicom = pytest.importorskip("pydicom", reason="pydicom is in the lock: run `make setup`")
 from cxrbench.datasets.dicom import decode_dicom  # noqa: E402
 
 RAMP = np.linspace(0, 4095, 32 * 32).astype(np.uint16).reshape(32, 32)
-
-
-def dicom(pixels: np.ndarray = RAMP, **tags: object) -> bytes:
-    """The bytes of a DICOM file of these stored values; ``tags`` add to it or, if None, take away."""
-    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
-
-    meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = DigitalXRayImageStorageForPresentation
-    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
-    file = pydicom.Dataset()
-    file.file_meta = meta
-    file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    file.Rows, file.Columns = pixels.shape[:2]
-    file.SamplesPerPixel = pixels.shape[2] if pixels.ndim == 3 else 1
-    file.PhotometricInterpretation = "MONOCHROME2"
-    file.BitsAllocated = 8 * pixels.itemsize
-    file.BitsStored, file.HighBit = file.BitsAllocated, file.BitsAllocated - 1
-    file.PixelRepresentation = int(pixels.dtype.kind == "i")
-    file.PixelData = pixels.tobytes()
-    for name, value in tags.items():
-        setattr(file, name, value)
-        if value is None:
-            delattr(file, name)
-    data = io.BytesIO()
-    pydicom.dcmwrite(data, file, enforce_file_format=True)
-    return data.getvalue()
 
 
 def shown(data: bytes, pixels: int = 32) -> np.ndarray:
@@ -72,16 +44,16 @@ SIGNED = (RAMP.astype(np.int32) - 2048).astype(np.int16)
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (dicom(), RAMP / 4095 * 255),
-        (dicom(WindowCenter=2000, WindowWidth=1000), windowed(RAMP, 2000, 1000)),
-        (dicom(WindowCenter=[2000, 9], WindowWidth=[1000, 9]), windowed(RAMP, 2000, 1000)),
-        (dicom(WindowCenter=2000, WindowWidth=1000, PhotometricInterpretation="MONOCHROME1"),
+        (dicom(RAMP), RAMP / 4095 * 255),
+        (dicom(RAMP, WindowCenter=2000, WindowWidth=1000), windowed(RAMP, 2000, 1000)),
+        (dicom(RAMP, WindowCenter=[2000, 9], WindowWidth=[1000, 9]), windowed(RAMP, 2000, 1000)),
+        (dicom(RAMP, WindowCenter=2000, WindowWidth=1000, PhotometricInterpretation="MONOCHROME1"),
          255 - windowed(RAMP, 2000, 1000)),
         (dicom(SIGNED, RescaleSlope=2, RescaleIntercept=100, WindowCenter=500, WindowWidth=900),
          windowed(2.0 * SIGNED + 100, 500, 900)),
-        (dicom(WindowCenter=2000, WindowWidth=800, VOILUTFunction="SIGMOID"),
+        (dicom(RAMP, WindowCenter=2000, WindowWidth=800, VOILUTFunction="SIGMOID"),
          255 / (1 + np.exp(-4 * (RAMP - 2000.0) / 800))),
-        (dicom(VOILUTSequence=lut(0, np.arange(4096) * 16)), RAMP * 16 / 65535 * 255),
+        (dicom(RAMP, VOILUTSequence=lut(0, np.arange(4096) * 16)), RAMP * 16 / 65535 * 255),
         (dicom((RAMP / 16).astype(np.uint8)), (RAMP / 16).astype(np.uint8)),
         (dicom(np.full((32, 32), 7, np.uint16)), np.zeros((32, 32))),
     ],
@@ -95,12 +67,12 @@ def test_stored_values_are_shown_through_the_files_own_window(data: bytes, expec
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (dicom(PixelData=None), "here.dcm: an empty DICOM file, without an image; remove its row"),
+        (dicom(RAMP, PixelData=None), "here.dcm: an empty DICOM file, without an image; remove its row"),
         (dicom(np.zeros((32, 32, 3), np.uint8), PhotometricInterpretation="RGB"), "a picture in RGB, not"),
-        (dicom(NumberOfFrames=4), "4 frames instead of one radiograph"),
+        (dicom(RAMP, NumberOfFrames=4), "4 frames instead of one radiograph"),
         (dicom(RAMP[:8, :8]), "8 x 8 px, less than the 32 px asked for"),
         (dicom(RAMP.astype(np.uint32)), "more than 16 bits a pixel"),
-        (dicom()[:-900], "not a readable DICOM file"),
+        (dicom(RAMP)[:-900], "not a readable DICOM file"),
         (b"", "not a readable DICOM file"),
         (b"hello", "not a readable DICOM file"),
     ],
@@ -113,7 +85,7 @@ def test_what_is_no_radiograph_is_refused_by_name(data: bytes, message: str) -> 
     assert "here.dcm" in str(error.value)
 
 
-WHOLE = dicom(WindowCenter=2000, WindowWidth=1000)
+WHOLE = dicom(RAMP, WindowCenter=2000, WindowWidth=1000)
 
 
 @pytest.mark.fault("any bytes of a DICOM file are changed", "a message or an image, no traceback")
