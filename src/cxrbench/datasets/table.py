@@ -26,7 +26,7 @@ class Images(Files):
 
     @staticmethod
     def present(config: TableSource) -> bool:
-        return config.table.is_file() and config.folder.is_dir()
+        return config.table.is_file() and config.folder.exists()
 
     def chunks(self) -> Chunks:
         """Yield names and pixels; UserError for rows without an image, before decoding where it can be."""
@@ -44,11 +44,11 @@ class Images(Files):
     def files(self) -> Iterator[Found]:
         """Yield the files that the table names."""
         folder = self.config.folder
-        if not folder.is_dir():
+        if not folder.exists():
             raise UserError(f"{folder}: there is no such folder; name the one with the images under 'folder'")
         if unfinished := unfinished_in(folder):
             raise UserError(f"{unfinished[0]}: an unfinished download; continue it, or delete this file")
-        paths = found_in(folder, (*_PICTURES, *_DICOM))
+        paths = [folder] if folder.is_file() else found_in(folder, (*_PICTURES, *_DICOM))
         if not any(is_archive(path) for path in paths):
             self._must_be_there({self._named(path.as_posix()) for path in paths})
         for found in read_images(paths, self.say, self._name_of):

@@ -100,7 +100,9 @@ class TableSource(Strict):
     table: Path = Field(
         description="CSV or Parquet: image, patient, split (or none of it); view, sex, age; then the findings"
     )
-    folder: Path = Field(description="PNG, JPEG and DICOM files, tarballs and zip files, anywhere below")
+    folder: Path = Field(
+        description="PNG, JPEG and DICOM files, tarballs and zip files; or one of these archives"
+    )
     findings: list[str] | None = Field(
         None,
         min_length=1,
