@@ -197,7 +197,8 @@ def roc_per_label(read: Results) -> Figure:
     height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
     findings = findings_of(_predictions(read, networks["cell"].iloc[0]))
     rows = len(findings) // 5 + 1  # a panel each, and the last for the legend
-    figure, panels = plt.subplots(rows, 5, figsize=(WIDTH, height * rows / 3), sharex=True, sharey=True)
+    size = (WIDTH, max(height * rows / 3, 1.7))
+    figure, panels = plt.subplots(rows, 5, figsize=size, sharex=True, sharey=True, squeeze=False)
     drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]
     for axes in unused:
         axes.axis("off")
