@@ -25,7 +25,7 @@ class Batch:
 
     images: torch.Tensor  # B x 1 x H x W float32, normalised
     labels: torch.Tensor  # B x findings float32
-    label_weights: torch.Tensor | None  # the same shape: 0 for a missing label; none where no label is missing
+    label_weights: torch.Tensor | None  # B x findings, 0 where missing; none: all are known
     valid: int
 
 
