@@ -25,7 +25,7 @@ from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks.train import Report, paired_blocks, paired_ratios
 from cxrbench.datasets.archives import Found
-from cxrbench.datasets.nih import decode
+from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 from cxrbench.datasets.phantom import draw

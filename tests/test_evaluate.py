@@ -18,6 +18,7 @@ def test_a_readable_table_a_csv_and_json(tmp_path: Path) -> None:
     done = cxrbench("evaluate", RECORDED, *FEW)
     assert done.returncode == 0, done.stderr
     assert "macro" in done.stdout and " to " in done.stdout and "f1_micro" in done.stdout
+    assert "Left out here, and in --out FILE.csv or --json" in done.stdout
     done = cxrbench("evaluate", RECORDED, *FEW, "--json", "--out", tmp_path / "m.csv")
     rows = pd.DataFrame(json.loads(done.stdout))
     table = pd.read_csv(tmp_path / "m.csv")
@@ -30,6 +31,22 @@ def test_a_readable_table_a_csv_and_json(tmp_path: Path) -> None:
     ]
     assert 0.6 < macro["value"].item() < 0.8
     assert macro["ci_high"].item() - macro["ci_low"].item() > image["ci_high"].item() - image["ci_low"].item()
+
+
+def test_any_findings_fit_a_terminal_and_blank_labels_are_unknown(tmp_path: Path) -> None:
+    names = ["Support device, of any kind at all, and its leads", "Hühnerbrust"]
+    table = pd.read_parquet(RECORDED, columns=["image", "patient", "split"])
+    given = pd.read_parquet(RECORDED)
+    for theirs, name in zip(["Effusion", "Nodule"], names, strict=True):
+        table[f"label_{name}"], table[f"score_{name}"] = given[f"label_{theirs}"], given[f"score_{theirs}"]
+    table[f"label_{names[1]}"] = table[f"label_{names[1]}"].astype(float).mask(table.index % 3 == 0)
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    done = cxrbench("evaluate", tmp_path / "mine.csv", *FEW)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    first, second = (line for line in done.stdout.splitlines() if line.startswith(("Support", "Hühner")))
+    assert "1,985" in first and "1,985" not in second
+    assert "some labels are missing" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tarballs import GOOD, IMAGE, member, names, source, study, tar, write_tar
 
 from conftest import cxrbench
 from cxrbench.datasets.archives import Found, read_images
-from cxrbench.datasets.nih import decode
+from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.errors import UserError
 

@@ -52,7 +52,7 @@ def predictions(packed) -> pd.DataFrame:
     rng = np.random.default_rng(1)
     rows = np.concatenate([packed.rows("val"), packed.rows("test")])
     table = packed.index.iloc[rows][["image", "split"]].reset_index(drop=True)
-    table[LABELS] = packed.labels()[rows]
+    table[LABELS] = packed.labels()[rows].astype("uint8")
     table[SCORES] = np.clip(packed.labels()[rows] * 0.1 + rng.random((len(rows), 14)), 0, 1)
     return table
 

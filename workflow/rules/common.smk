@@ -79,9 +79,11 @@ def folder_of(wildcards, output):
     return Path(output[0]).parent
 
 
-def split_file(wildcards):
-    """The file that a split is read from, where the study names one."""
+def table_file(wildcards):
+    """The file that labels or a split are read from, where the study names one."""
     dataset = STUDY.dataset(wildcards.dataset)
+    if dataset.source == "table":
+        return [dataset.table]
     found = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
     return [found] if found else []
 

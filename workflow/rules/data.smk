@@ -4,7 +4,7 @@
 rule pack:
     """Decode, resize and split the images of a dataset in one pass."""
     input:
-        split_file,
+        table_file,
     output:
         "<packed>/{dataset}/manifest.json",
     log:
@@ -14,7 +14,7 @@ rule pack:
     threads: workflow.cores
     params:
         study=lambda wildcards, output: STUDY_FILE,  # its name is no reason to pack again: studies share images
-        given=lambda wildcards: content_of(*split_file(wildcards)),
+        given=lambda wildcards: content_of(*table_file(wildcards)),
         config=lambda wildcards: images_of(wildcards.dataset),
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"

@@ -107,16 +107,16 @@ def auroc(sample: Sample) -> Estimate:
 
 
 def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
-    positive = sample.labels[:, label]
+    positive, scores, of = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
         return np.nan, unknown, np.nan
-    place = placements(positive, sample.scores[:, label])
+    place = placements(positive, scores)
     value = float(place[positive].mean())
     parts, freedoms = np.zeros(sample.n_clusters), []
     variances = []
     for part in (positive, ~positive):
-        clusters = sample.clusters[part]
+        clusters = of[part]
         sums = np.bincount(clusters, (place[part] - value) / part.sum(), sample.n_clusters)
         share = np.bincount(clusters, minlength=sample.n_clusters) / part.sum()
         count = np.count_nonzero(share)
@@ -139,11 +139,11 @@ def average_precision(sample: Sample) -> Estimate:
 
 
 def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
-    positive = sample.labels[:, label]
+    positive, scores, clusters = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
         return np.nan, unknown
-    _, group = np.unique(-sample.scores[:, label], return_inverse=True)  # equal scores are one group
+    _, group = np.unique(-scores, return_inverse=True)  # equal scores are one group
     called = np.cumsum(np.bincount(group))
     new = np.bincount(group, positive)
     hits, share = np.cumsum(new), new / positive.sum()
@@ -152,11 +152,11 @@ def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
     gained, lost = (np.cumsum(part[::-1])[::-1] for part in (share / called, share * hits / called**2))
     own = (hits / called)[group] - value
     images = positive * (own / positive.sum() + gained[group]) - lost[group]
-    held = np.bincount(sample.clusters, positive, sample.n_clusters) / positive.sum()
+    held = np.bincount(clusters, positive, sample.n_clusters) / positive.sum()
     if (held == 1).any():
         return value, unknown
     weights = np.sqrt((sample.n_clusters - 1) / sample.n_clusters) / (1 - held)
-    return value, np.bincount(sample.clusters, images, sample.n_clusters) * weights
+    return value, np.bincount(clusters, images, sample.n_clusters) * weights
 
 
 def interval(

@@ -71,7 +71,7 @@ class CellEstimate:
         """Whether both scored the same images of the same patients against the same labels."""
         return all(
             np.array_equal(getattr(self.sample, part), getattr(other.sample, part))
-            for part in ("images", "clusters", "labels")
+            for part in ("images", "clusters", "labels", "unknown")
         )
 
 
@@ -138,7 +138,7 @@ def _freedom(sample: Sample, metric: str) -> np.ndarray:
     patients = np.full(sample.labels.shape[1] if metric in (*PLAIN, *TUNED) else 1, sample.n_clusters)
     if metric in TUNED:
         absent = metric == "specificity_at_that_threshold"
-        patients = sample.positive_clusters(~sample.labels if absent else sample.labels)
+        patients = sample.positive_clusters(sample.negative if absent else sample.labels)
     return np.maximum(patients - 1.0, 1.0)
 
 
@@ -157,6 +157,8 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
         notes = ["" if by_image else scope.mean_note(scope.tuned)]
     if metric not in (*RANKED, *PLAIN) and not np.isfinite(estimate.value[-1]):
         notes[-1] = f"undefined: no label has a threshold from validation {scope.unit}s"
+    if scope.whole is not None and metric in ("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL):
+        notes[-1] = "; ".join(filter(None, [f"of the {scope.whole} images with all labels", notes[-1]]))
     estimate = replace(estimate, influence=np.where(usable, estimate.influence, np.nan))
     lacking = np.isfinite(estimate.value) & ~np.isfinite(estimate.error)
     why = np.where(usable, f"it rests on one {scope.unit}", f"one class has a single {scope.unit}")

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from tabulate import tabulate
 
 from cxrbench.analysis.auroc import auroc, interval
 from cxrbench.analysis.controls import require_controls
 from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate_cell
-from cxrbench.analysis.measures import calibration_by_chance, patient_sums, per_label_measures, totals_of
+from cxrbench.analysis.measures import (
+    IMAGE_LEVEL,
+    calibration_by_chance,
+    patient_sums,
+    per_label_measures,
+    totals_of,
+)
 from cxrbench.analysis.sample import Sample, weight_blocks
 from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
 from cxrbench.evidence.predictions import load_predictions, read_predictions
@@ -32,6 +40,15 @@ COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
     *("n_images", "n_patients", "n_positive", "note"),
 ]
+_SHOWN = {
+    "average_precision": "AP",
+    "f1": "F1",
+    "sensitivity_at_specificity_90": "sens.",
+    "brier": "Brier",
+    "calibration_error": "calib.",
+}  # in a terminal, beside AUROC
+_WIDTH, _LONGEST = 100, 18  # letters of a line and of a finding there
+_ALIGNED = ("left", "right", "right", "left", *("right",) * len(_SHOWN))
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
 
 
@@ -100,14 +117,38 @@ def read_metrics(path: Path) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> str:
-    """Return the rows for a terminal: one line per label and metric, with interval."""
-    rows = []
-    for row in headline(table).to_dict("records"):
-        value = f"{row['value']:.3f}" if pd.notna(row["value"]) else "undefined"
-        ends = f"{row['ci_low']:.3f} to {row['ci_high']:.3f}" if pd.notna(row["ci_low"]) else ""
-        rows.append((row["label"], row["metric"], value, ends, row["n_positive"]))
-    shown = pd.DataFrame(rows, columns=["label", "metric", "value", "interval", "n_positive"])
-    return shown.to_string(index=False)
+    """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
+    rows = headline(table).replace({"metric": {"f1_macro": "f1"}})
+    found = rows.set_index(["label", "metric"])
+    names = list(dict.fromkeys(rows["label"][rows["metric"] == "auroc"]))
+    columns = {name: short for name, short in _SHOWN.items() if (rows["metric"] == name).any()}
+    lines: list[tuple[str, ...]] = []
+    for name in names:
+        area = found.loc[(name, "auroc")]
+        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}"
+        others = (_number(found.loc[(name, metric), "value"]) for metric in columns)
+        label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+        lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))
+    head = ["finding", "positive", "images", "AUROC (95 %)", *columns.values()]
+    parts = [
+        tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=_ALIGNED[: len(head)])
+    ]
+    pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
+    if pooled:
+        parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))
+    left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != "all")])
+    also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
+    parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))
+    return "\n\n".join(parts)
+
+
+def _number(value: float) -> str:
+    return "-" if pd.isna(value) else f"{value:.3f}"
+
+
+def _with_interval(row: pd.Series) -> str:
+    ends = f" ({row['ci_low']:.3f} to {row['ci_high']:.3f})" if pd.notna(row["ci_low"]) else ""
+    return _number(row["value"]) + ends
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:
@@ -156,11 +197,14 @@ def _join(*notes: str) -> str:
 
 
 def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
-    finding = sample.abnormal
+    finding = sample.abnormal[sample.complete]
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
+    labelled = np.broadcast_to(sample.counts, sample.labels.shape).sum(axis=0)
+    known = dict(zip(sample.names, labelled, strict=True))
     table["split"] = "test"
-    table["n_images"] = sample.n_images
+    whole = dict.fromkeys(("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL), sample.complete.sum())
+    table["n_images"] = table["label"].map(known).fillna(table["metric"].map(whole)).fillna(sample.n_images)
     table["n_patients"] = sample.n_clusters if sample.by_patient else pd.NA
     table["n_positive"] = table["label"].map(positive).fillna(table["metric"].map(by_metric))
     counts = ["n_images", "n_patients", "n_positive"]
@@ -187,4 +231,9 @@ def _notes(scope: Scope) -> list[str]:
                 f"validation {scope.unit}s with, or without, a finding"
             )
     reasons = ((name, scope.reason(k)) for k, name in enumerate(scope.names))
+    if scope.whole is not None:
+        notes.append(
+            f"some labels are missing: a finding is judged on the images that have its label (n_images), and "
+            f"what is said of whole images on the {scope.whole} with all labels"
+        )
     return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]

@@ -78,18 +78,23 @@ def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[
 def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> Curves:
     """Return every definition, (T,), at ``thresholds`` (T,), each the same for all labels."""
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
-    total = np.full(len(thresholds), sample.n_images)
-    hits, called = _calls_at(truth, scores, thresholds), _calls_at(np.ones_like(truth), scores, thresholds)
-    values = multilabel_f1(hits, called, np.broadcast_to(truth.sum(axis=0), hits.shape), total)
-    per_image = [samples_f1(truth, scores >= threshold) for threshold in thresholds]
-    values["f1_samples"] = np.array([value.mean() for value, _ in per_image])
-    values["f1_samples_empty_is_1"] = np.array([(value + empty).mean() for value, empty in per_image])
-    abnormal, highest = sample.abnormal[:, None], sample.scores.max(axis=1)[:, None]
+    known = truth | sample.negative[:, counted]
+    hits, called = _calls_at(truth, scores, thresholds), _calls_at(known, scores, thresholds)
+    values = multilabel_f1(hits, called, np.broadcast_to(truth.sum(axis=0), hits.shape), known.sum(axis=0))
+    whole = sample.complete
+    per_image = [samples_f1(truth[whole], scores[whole] >= threshold) for threshold in thresholds]
+    values["f1_samples"] = np.array([_mean(value) for value, _ in per_image])
+    values["f1_samples_empty_is_1"] = np.array([_mean(value + empty) for value, empty in per_image])
+    abnormal, highest = sample.abnormal[whole, None], sample.scores[whole].max(axis=1)[:, None]
     found, flagged = (_calls_at(which, highest, thresholds)[:, 0] for which in (abnormal, abnormal | True))
-    clear = sample.n_images - abnormal.sum()
+    clear = len(abnormal) - abnormal.sum()
     values["f1_any_finding"] = f1(found, flagged, abnormal.sum())
-    values["f1_no_finding"] = f1(clear - (flagged - found), total - flagged, clear)
+    values["f1_no_finding"] = f1(clear - (flagged - found), len(abnormal) - flagged, clear)
     return values
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else np.nan
 
 
 def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dict[str, tuple[float, float]]:
@@ -105,18 +110,20 @@ def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dic
 
 def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, float]:
     """Return which prevalence matters to a definition, and what it is among these images."""
-    abnormal = float(sample.abnormal.mean())
+    abnormal = _mean(sample.abnormal[sample.complete])
     if name == "f1_no_finding":
         return "images without a finding", 1 - abnormal
     if name in ("f1_any_finding", "f1_samples", "f1_samples_empty_is_1"):
         return "images with a finding", abnormal
-    return "each label, on average", float(sample.labels[:, counted].mean())
+    known = np.broadcast_to(sample.counts, sample.labels.shape)[:, counted]
+    return "each label, on average", float(sample.labels[:, counted].sum() / known.sum())
 
 
 def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
     """Return each definition at ``PREVALENCES``, at thresholds chosen for it."""
-    abnormal, highest = sample.abnormal, sample.scores.max(axis=1)
-    parts = [_parts(sample.labels[:, k], sample.scores[:, k]) for k in np.flatnonzero(counted)]
+    whole = sample.complete
+    abnormal, highest = sample.abnormal[whole], sample.scores[whole].max(axis=1)
+    parts = [_parts(*sample.of_label(k)[:2]) for k in np.flatnonzero(counted)]
     by_f1 = [_pick(part, f1(*part[:3])) for part in parts]
     by_mean = [_pick(part, np.mean(both_classes(*part), axis=0)) for part in parts]
     by_weight = [_pick(part, _weighted(part)) for part in parts]
@@ -138,7 +145,7 @@ def _parts(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     The thresholds are spread over both classes; NaN if one is empty.
     """
-    tried = np.unique(np.quantile(scores, np.linspace(0, 1, STEPS)))
+    tried = np.unique(np.quantile(scores, np.linspace(0, 1, STEPS))) if len(scores) else np.array([0.5])
     if positive.any():
         tried = np.unique(np.append(tried, np.quantile(scores[positive], np.linspace(0, 1, STEPS))))
     found, alarms = (_calls_at(which[:, None], scores[:, None], tried) for which in (positive, ~positive))
@@ -175,9 +182,10 @@ def _highest_pooled(parts: list[np.ndarray]) -> np.ndarray:
 
 def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
     """Return the two samples definitions: a mixture of the means over images with and without a finding."""
-    truth, scores, abnormal = sample.labels[:, counted], sample.scores[:, counted], sample.abnormal
-    means = []  # per threshold, kind of image and definition
-    for threshold in np.unique(np.quantile(scores, np.linspace(0, 1, STEPS))):
+    whole = sample.complete
+    truth, scores = sample.labels[:, counted][whole], sample.scores[:, counted][whole]
+    abnormal, means = sample.abnormal[whole], []  # per threshold, kind of image and definition
+    for threshold in np.unique(np.quantile(sample.scores[:, counted], np.linspace(0, 1, STEPS))):
         value, empty = samples_f1(truth, scores >= threshold)
         pair = np.array([value, value + empty])
         kinds = (abnormal, ~abnormal)
@@ -198,6 +206,8 @@ def crossing(prevalences: np.ndarray, values: np.ndarray, target: float, observe
         return 0.0 if above.all() else np.nan
     share = (target - values[steps]) / (values[steps + 1] - values[steps])
     odds = np.log(prevalences / (1 - prevalences))
+    if np.isnan(observed):
+        return np.nan
     met = odds[steps] + share * (odds[steps + 1] - odds[steps])
     start = np.log(observed / (1 - observed))
     return float(1 / (1 + np.exp(-met[np.argmin(np.abs(met - start))])))

@@ -9,6 +9,8 @@ come from the same few lines, applied to other totals. Arrays have any leading s
 - of both classes, present and absent: ``f1_both_class_weighted`` by their sizes, then the mean over labels,
   ``f1_both_class_macro`` the mean of the two over all decisions;
 - per image, an abnormal film against a clear one: ``f1_any_finding``, ``f1_no_finding``.
+
+A label that is not known counts in no sum; what is said of whole images is said of those with all labels.
 """
 
 from __future__ import annotations
@@ -46,12 +48,11 @@ def both_classes(
 def multilabel_f1(
     hits: np.ndarray, called: np.ndarray, positive: np.ndarray, total: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the definitions that need only counts per label (..., L) and the ``total`` of images (...)."""
-    total = np.asarray(total)[..., None]
+    """Return the definitions that need only counts per label (..., L); ``total`` (..., L or 1) decisions."""
     per_label, absent = both_classes(hits, called, positive, total)
     weighted = (positive * per_label + (total - positive) * absent) / total
     all_hits, all_called, all_positive = (part.sum(axis=-1) for part in (hits, called, positive))
-    decisions = total[..., 0] * hits.shape[-1]
+    decisions = np.broadcast_to(total, hits.shape).sum(axis=-1)
     return {
         "f1_macro": per_label.mean(axis=-1),
         "f1_micro": f1(all_hits, all_called, all_positive),
@@ -72,7 +73,7 @@ def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndar
 
     Without ``thresholds`` only what needs none.
     """
-    images = {"total": np.ones((sample.n_images, 1)), "squares": (sample.scores - sample.labels) ** 2}
+    images = {"total": sample.counts, "squares": (sample.scores - sample.labels) ** 2 * sample.counts}
     if thresholds is not None:
         images |= _called(sample, thresholds, counted & thresholds.tuned)
     sums = {name: _by_cluster(sample, values) for name, values in images.items()}
@@ -88,29 +89,35 @@ def _by_cluster(sample: Sample, images: np.ndarray) -> np.ndarray:
 
 def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
     """Return sums (clusters, BINS) of label minus score; the bins are those of the whole sample."""
-    scores = sample.scores[:, label]
+    positive, scores, clusters = sample.of_label(label)
+    if not len(scores):
+        return np.zeros((sample.n_clusters, BINS), dtype=np.float32)
     edges = np.quantile(scores, np.arange(1, BINS) / BINS)
-    cells = sample.clusters.astype(np.int64) * BINS + np.searchsorted(edges, scores, side="right")
-    gaps = np.bincount(cells, sample.labels[:, label] - scores, sample.n_clusters * BINS)
+    cells = clusters.astype(np.int64) * BINS + np.searchsorted(edges, scores, side="right")
+    gaps = np.bincount(cells, positive - scores, sample.n_clusters * BINS)
     return gaps.reshape(sample.n_clusters, BINS).astype(np.float32)
 
 
 def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict[str, np.ndarray]:
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
-    calls = scores >= thresholds.f1[counted]
-    strict = scores >= thresholds.specificity[counted]
+    known = sample.counts if sample.unknown is None else sample.counts[:, counted]
+    calls = (scores >= thresholds.f1[counted]) & (known > 0)
+    strict = (scores >= thresholds.specificity[counted]) & (known > 0)
+    whole = sample.complete[:, None]
     per_image, empty = samples_f1(truth, calls)
     finding, highest = sample.abnormal, sample.scores.max(axis=1)
     abnormal, clear = highest >= thresholds.any_finding, highest < thresholds.no_finding
     return {
+        "decisions": known,
+        "whole": whole,
         "positive": truth,
         "called": calls,
         "hits": truth & calls,
         "strict_hits": truth & strict,
         "strict_called": strict,
-        "samples": np.column_stack([per_image, empty]),
-        "any_finding": np.column_stack([finding & abnormal, abnormal, finding]),
-        "no_finding": np.column_stack([~finding & clear, clear, ~finding]),
+        "samples": np.column_stack([per_image, empty]) * whole,
+        "any_finding": np.column_stack([finding & abnormal, abnormal, finding]) & whole,
+        "no_finding": np.column_stack([~finding & clear, clear, ~finding]) & whole,
     }
 
 
@@ -146,14 +153,14 @@ def calibration_by_chance(whole: Sums, replicates: Sums) -> np.ndarray:
 
 
 def _gaps(sums: Sums) -> np.ndarray:
-    """Return label minus score per bin (..., L, BINS), as shares of all images."""
+    """Return label minus score per bin (..., L, BINS), as shares of all labelled images."""
     total = sums["total"]
     return sums["gaps"].reshape(*total.shape[:-1], -1, BINS) / total[..., None]
 
 
 def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:
     """Return metrics (..., counted labels) that need a threshold per label."""
-    positive, negative = sums["positive"], sums["total"] - sums["positive"]
+    positive, negative = sums["positive"], sums["decisions"] - sums["positive"]
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
             "f1": f1(sums["hits"], sums["called"], positive),
@@ -164,12 +171,12 @@ def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:
 
 def f1_measures(sums: Sums) -> dict[str, np.ndarray]:
     """Return F1 over all counted labels in every definition, each (...)."""
-    total = sums["total"][..., 0]
     measures = {}
     if sums["positive"].shape[-1]:
-        measures = multilabel_f1(sums["hits"], sums["called"], sums["positive"], total)
-        measures["f1_samples"] = sums["samples"][..., 0] / total
-        measures["f1_samples_empty_is_1"] = sums["samples"].sum(axis=-1) / total
+        measures = multilabel_f1(sums["hits"], sums["called"], sums["positive"], sums["decisions"])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            measures["f1_samples"] = sums["samples"][..., 0] / sums["whole"][..., 0]
+            measures["f1_samples_empty_is_1"] = sums["samples"].sum(axis=-1) / sums["whole"][..., 0]
     for name in ("any_finding", "no_finding"):
         measures[f"f1_{name}"] = f1(*np.moveaxis(sums[name], -1, 0))
     return measures

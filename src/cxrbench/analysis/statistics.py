@@ -23,7 +23,7 @@ from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import NihSource, Study, read_study
+from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.cores import cores
 from cxrbench.study.files import write_csv
 
@@ -39,18 +39,23 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         Cell.parse(cell): read_predictions(results / "cells" / cell / PREDICTIONS) for cell in ok["cell"]
     }
     estimates = {cell: estimate_cell(table) for cell, table in predictions.items()}
-    with_patients = {cell: table for cell, table in predictions.items() if "patient" in table}
-    spreads = pd.concat([spread(estimates), *_spread_of_subgroups(with_patients)], ignore_index=True)
+    of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
+    spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
     tables = {
         "parity": _parity(estimates, ok, study),
         "spread": spreads,
         "power": power_table(spreads, study.margins),
         "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
-        "subgroups": _per_cell(with_patients, _by_sex_and_view, SUBGROUP_COLUMNS),
+        "subgroups": _per_cell(of_nih, _by_sex_and_view, SUBGROUP_COLUMNS),
         "literature": _literature(ok, results, study, baselines),
     }
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
+
+
+def _named_as_nih(study: Study, dataset: str) -> bool:
+    """Return whether the images of a data set are rows of NIH's table, which has their sex and view."""
+    return isinstance(study.dataset(dataset), NihSource | PhantomSource)
 
 
 def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:

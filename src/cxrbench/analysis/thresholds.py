@@ -53,20 +53,22 @@ def refitted(val: Sample) -> list[Thresholds]:
 def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
     """Return thresholds for each row of ``weights`` (R, clusters), how often each patient is drawn."""
     patients = val.positive_clusters(val.labels)
-    enough = (patients >= MIN_PATIENTS) & (val.positive_clusters(~val.labels) >= MIN_PATIENTS)
-    drawn = weights[:, val.clusters]
+    enough = (patients >= MIN_PATIENTS) & (val.positive_clusters(val.negative) >= MIN_PATIENTS)
     f1, specificity = np.full((2, len(weights), len(enough)), np.nan)
     for k in np.flatnonzero(enough):
-        positive, scores = val.labels[:, k], val.scores[:, k]
+        positive, scores, clusters = val.of_label(k)
+        drawn = weights[:, clusters]
         f1[:, k] = best_f1_thresholds(positive, scores, drawn)
         specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
-    rows = zip(f1, specificity, *_image_thresholds(val, drawn).tolist(), strict=True)
+    rows = zip(f1, specificity, *_image_thresholds(val, weights).tolist(), strict=True)
     return [Thresholds(best, strict, some, none, patients) for best, strict, some, none in rows]
 
 
-def _image_thresholds(val: Sample, drawn: np.ndarray) -> np.ndarray:
-    finding, score = val.abnormal, val.scores.max(axis=1)
-    both = np.column_stack([finding, ~finding])
+def _image_thresholds(val: Sample, weights: np.ndarray) -> np.ndarray:
+    whole = val.complete
+    drawn = weights[:, val.clusters[whole]]
+    finding, score = val.abnormal[whole], val.scores[whole].max(axis=1)
+    both = np.column_stack([val.abnormal & whole, ~val.abnormal & whole])
     if (val.positive_clusters(both) < MIN_PATIENTS).any():
         return np.full((2, len(drawn)), np.nan)
     # "no finding" is called below its threshold: the same search upside down, then one step up
@@ -103,7 +105,8 @@ def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> 
 @dataclass(frozen=True)
 class Scope:
     """Masks over labels (L,): ``counted`` have both classes, ``estimable`` at least two clusters of each
-    class, ``tuned`` are counted and have a threshold. ``unit`` is what is drawn: patient or image."""
+    class, ``tuned`` are counted and have a threshold. ``unit`` is what is drawn: patient or image. ``whole``
+    says how many images have all their labels, where some have not."""
 
     counted: np.ndarray
     estimable: np.ndarray
@@ -111,6 +114,7 @@ class Scope:
     unit: str
     names: tuple[str, ...]
     thresholds: Thresholds | None
+    whole: int | None = None
 
     def reason(self, label: int) -> str:
         """Return why a label (by number) has no value or no threshold; empty if it has both."""
@@ -138,9 +142,9 @@ class Scope:
 
 def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:
     """Return the scope of ``sample`` when scored with ``thresholds``."""
-    positive = sample.labels.sum(axis=0)
-    counted = (positive > 0) & (positive < sample.n_images)
-    fewest = np.minimum(sample.positive_clusters(sample.labels), sample.positive_clusters(~sample.labels))
+    positive, negative = sample.labels, sample.negative
+    counted = np.asarray(positive.any(axis=0) & negative.any(axis=0))
+    fewest = np.minimum(sample.positive_clusters(positive), sample.positive_clusters(negative))
     return Scope(
         counted=counted,
         estimable=counted & (fewest > 1),
@@ -148,4 +152,5 @@ def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:
         unit="patient" if sample.by_patient else "image",
         names=sample.names,
         thresholds=thresholds,
+        whole=None if sample.unknown is None else int(sample.complete.sum()),
     )

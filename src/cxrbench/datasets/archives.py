@@ -1,4 +1,4 @@
-"""PNG files below a folder, loose or in tarballs, streamed in a fixed order; nothing is unpacked to disk.
+"""Images below a folder, loose, in tarballs or in zip files, in a fixed order; nothing is unpacked to disk.
 
 tarfile's stream mode stops silently at a damaged header and reads headers of any size into memory, so the end
 of a tarball and the bytes between its members are checked here. gzip checks its own checksum and length.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import posixpath
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,23 +25,35 @@ _BLOCK = 1 << 16  # tarfile copies the rest of a block at every read: large bloc
 _REPORT_EVERY = 1 << 30  # bytes
 _END = bytes(1024)  # of every tarball
 _DAMAGED = (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zlib.error)
+_DAMAGED_ZIP = (zipfile.BadZipFile, NotImplementedError, RuntimeError, *_DAMAGED)
+_TARBALLS, _ZIP = (".tar", ".tgz", ".gz"), ".zip"
 _AGAIN = "fetch it again and compare its md5 (data/README.md)"
-_FOREIGN = f"not one of NIH's tarballs; {_AGAIN}, or take it out of the folder (nothing of it was unpacked)"
+_FOREIGN = f"no archive of radiographs; {_AGAIN}, or take it out of the folder (nothing of it was unpacked)"
+
+Naming = Callable[[str], str | None]
 
 
 class Found(NamedTuple):
-    """A PNG: its name in lower case (NIH's spelling), its place as printed in messages, and its bytes."""
+    """An image: its name in the data set, its place as printed in messages, and its bytes."""
 
     name: str
     where: str
     data: bytes
 
 
-def found_in(folder: Path) -> list[Path]:
-    """Return tarballs, then loose PNG files below ``folder``, each sorted by path, without hidden ones."""
+def found_in(folder: Path, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
+    """Return archives, then loose files with these ``suffixes`` below ``folder``, each sorted by path.
+
+    Hidden ones are left out.
+    """
     shown = [path for path in _files(folder) if not path.name.startswith(".")]
-    images = [path for path in shown if path.suffix.lower() == ".png"]
-    return [path for path in shown if path.suffix.lower() in (".tar", ".tgz", ".gz")] + images
+    images = [path for path in shown if path.suffix.lower() in suffixes]
+    return [path for path in shown if is_archive(path)] + images
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file's name is that of a tarball or a zip file."""
+    return path.suffix.lower() in (*_TARBALLS, _ZIP)
 
 
 def unfinished_in(folder: Path) -> list[Path]:
@@ -61,14 +75,23 @@ def _files(folder: Path) -> list[Path]:
     return paths
 
 
-def read_images(paths: list[Path], say: Callable[[str], None] = lambda text: None) -> Iterator[Found]:
-    """Yield every PNG of ``paths`` in order; report each gigabyte read from a tarball to ``say``.
+def nih_name(path: str) -> str | None:
+    """Return the name of a PNG without its folder, in lower case as NIH spells it; None for other files."""
+    name = path.rsplit("/", 1)[-1].lower()
+    return name if name.endswith(".png") else None
 
+
+def read_images(
+    paths: list[Path], say: Callable[[str], None] = lambda text: None, name_of: Naming = nih_name
+) -> Iterator[Found]:
+    """Yield the images of ``paths`` in order; report each gigabyte read from a tarball to ``say``.
+
+    ``name_of`` gives the name of the image at a path, of a file or in an archive, or None to leave it out.
     Raises UserError with file and member for damaged or hostile content and for repeated names.
     """
     seen: dict[str, str] = {}
     for path in paths:
-        for found in _loose(path) if path.suffix.lower() == ".png" else _members(path, say):
+        for found in _found(path, say, name_of):
             if found.name in seen:
                 what = f"image {printable(found.name)} was already read from {seen[found.name]}"
                 raise UserError(f"{found.where}: {what}; keep one of them")
@@ -76,14 +99,36 @@ def read_images(paths: list[Path], say: Callable[[str], None] = lambda text: Non
             yield found
 
 
-def _loose(path: Path) -> Iterator[Found]:
-    if (size := path.stat().st_size) > _LARGEST:
-        raise UserError(f"{path}: {size:,} bytes are too many for a radiograph; remove it")
-    yield Found(path.name.lower(), printable(path), path.read_bytes())
+def _found(path: Path, say: Callable[[str], None], name_of: Naming) -> Iterator[Found]:
+    if path.suffix.lower() == _ZIP:
+        yield from _zipped(path, name_of)
+    elif is_archive(path):
+        yield from _members(path, say, name_of)
+    elif name := name_of(path.as_posix()):
+        if (size := path.stat().st_size) > _LARGEST:
+            raise UserError(f"{path}: {size:,} bytes are too many for a radiograph; remove it")
+        yield Found(name, printable(path), path.read_bytes())
 
 
-def _members(path: Path, say: Callable[[str], None]) -> Iterator[Found]:
-    """Yield the PNG members of a tarball; UserError when the tarball is damaged, cut short or hostile."""
+def _zipped(path: Path, name_of: Naming) -> Iterator[Found]:
+    """Yield the images in a zip file; UserError when it is damaged, encrypted or hostile."""
+    where = printable(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            if sum(member.file_size for member in members) > _RATIO * path.stat().st_size + _LARGEST:
+                raise UserError(f"{where}: unpacks to over {_RATIO} times its size: {_FOREIGN}")
+            for member in members:
+                if reason := _leads_out(member.filename) or _too_large(member.file_size):
+                    raise UserError(f"{where}: member '{printable(member.filename)}' {reason}: {_FOREIGN}")
+                if name := name_of(posixpath.normpath(member.filename)):
+                    yield Found(name, f"{where}:{printable(member.filename)}", archive.read(member))
+    except _DAMAGED_ZIP as error:
+        raise UserError(f"{where}: damaged or locked zip file ({error}); {_AGAIN}") from None
+
+
+def _members(path: Path, say: Callable[[str], None], name_of: Naming) -> Iterator[Found]:
+    """Yield the images in a tarball; UserError when the tarball is damaged, cut short or hostile."""
     where = printable(path)
     try:
         with open(path, "rb") as raw:
@@ -93,10 +138,10 @@ def _members(path: Path, say: Callable[[str], None]) -> Iterator[Found]:
                     if reason := _hostile(member):
                         raise UserError(f"{where}: member '{printable(member.name)}' {reason}: {_FOREIGN}")
                     tape.allowed = tape.position + member.size + _HEADERS
-                    if member.isfile() and member.name.lower().endswith(".png"):
+                    name = name_of(posixpath.normpath(member.name)) if member.isfile() else None
+                    if name:
                         file = archive.extractfile(member)
                         assert file is not None  # regular members always have content
-                        name = member.name.rsplit("/", 1)[-1].lower()
                         yield Found(name, f"{where}:{printable(member.name)}", file.read())
                 while block := archive.fileobj.read(_BLOCK):
                     if any(block):
@@ -136,15 +181,21 @@ class _Tape:
 
 def _hostile(member: tarfile.TarInfo) -> str | None:
     """Return what no tarball of radiographs has: paths that lead out, links, devices, giants."""
-    parts = member.name.replace("\\", "/").split("/")
-    if parts[0] == "" or parts[0].endswith(":"):
-        return "has an absolute path"
-    if ".." in parts:
-        return "leads out of its folder"
+    if reason := _leads_out(member.name):
+        return reason
     if member.issym() or member.islnk():
         return f"is a link to '{printable(member.linkname)}'"
     if not member.isfile() and not member.isdir():
         return "is a device or another special file"
-    if not 0 <= member.size <= _LARGEST:
-        return f"has {member.size:,} bytes, not the size of a radiograph"
-    return None
+    return _too_large(member.size)
+
+
+def _leads_out(name: str) -> str | None:
+    parts = name.replace("\\", "/").split("/")
+    if parts[0] == "" or parts[0].endswith(":"):
+        return "has an absolute path"
+    return "leads out of its folder" if ".." in parts else None
+
+
+def _too_large(size: int) -> str | None:
+    return None if 0 <= size <= _LARGEST else f"has {size:,} bytes, not the size of a radiograph"

@@ -1,7 +1,8 @@
 """Packed datasets: one uint8 array and its index, made by the project's only packer.
 
 ``data/packed/<dataset>/``: images.npy (N x H x W uint8), index.parquet (image, patient, split, view, sex,
-age, findings), manifest.json (source, counts, sha256 of both, how pixels were made).
+age, findings, empty where a label is missing), manifest.json (source, counts, sha256 of both, how pixels
+were made).
 """
 
 from __future__ import annotations
@@ -169,8 +170,8 @@ class Packed:
         return tuple(self.manifest["positive_images"])
 
     def labels(self) -> np.ndarray:
-        """Return N x findings uint8."""
-        return self.index[list(self.findings)].to_numpy(dtype=np.uint8)
+        """Return N x findings float32: 0, 1, or NaN for a missing label."""
+        return self.index[list(self.findings)].to_numpy(dtype=np.float32, na_value=np.nan)
 
 
 def read_packed(folder: Path | str) -> Packed:
@@ -204,7 +205,7 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
     if not (folder / MANIFEST).exists():
         return  # reading it reports that
     manifest = read_packed(folder).manifest
-    for key in ("source", "pixels", "seed", "split"):
+    for key in ("source", "pixels", "seed", "split", "uncertain", "blank"):
         wanted = getattr(config, key, None)
         if wanted is not None and manifest.get(key) != wanted:
             raise UserError(

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
+from cxrbench.datasets.decoding import FILTER
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih import FILTER
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import draw
 from cxrbench.study.files import written_aside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ Chunks = Iterator[tuple[list[str], np.ndarray]]
 class Source(ABC):
     """Images in a fixed order; the class of source NAME is ``cxrbench.datasets.NAME.Images``."""
 
-    findings: ClassVar[tuple[str, ...]]
+    findings: tuple[str, ...]
 
     def __init__(
         self, config: Any, workers: int | None = None, say: Callable[[str], None] = lambda text: None

@@ -20,7 +20,7 @@ from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
-_BOUNDS = (0.7, 0.7 + 0.1)  # of a seeded split: shares of patients in train, and in train and val
+_TRAIN, _VAL = 0.7, 0.1  # of a seeded split: shares of patients
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 
 
@@ -38,8 +38,7 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
             parts = parts.mask((parts == "train_val") & (drawn < _VAL_OF_OFFICIAL), "val")
             parts = parts.replace("train_val", "train")
     elif match := _SEEDED.fullmatch(split):
-        drawn = table["patient"].map(lambda patient: _uniform(f"seeded-{int(match[1])}-{patient}"))
-        parts = pd.cut(drawn, (0, *_BOUNDS, 2), right=False, labels=SPLITS).astype(object)
+        parts = draw_split(table["patient"], int(match[1]), _TRAIN, _VAL)
     else:
         parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
     if parts.isna().any():
@@ -50,6 +49,16 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
         )
     check_disjoint(table.assign(split=parts), f"split '{split}'")
     return parts
+
+
+def draw_split(patients: pd.Series, seed: int, train: float, val: float) -> pd.Series:
+    """Return the part of each row: of the ``patients``, shares ``train`` and ``val``, the rest for test.
+
+    A patient's part depends on ``seed`` and its own name, not on which other patients there are.
+    """
+    drawn = {patient: _uniform(f"seeded-{seed}-{patient}") for patient in patients.unique()}
+    bounds = (0, train, train + val, 2)
+    return pd.cut(patients.map(drawn), bounds, right=False, labels=SPLITS).astype(object)
 
 
 def check_disjoint(table: pd.DataFrame, where: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
@@ -117,12 +118,14 @@ def score_problems(record: Record, predictions: pd.DataFrame) -> Iterator[str]:
     """Check that the validation scores have the macro AUROC of the last epoch: the same weights gave both."""
     recorded = record.history[-1].val_auroc if record.history else None
     part = predictions[predictions["split"] == "val"]
-    positive, ranks = labels_of(part).astype(bool), pd.DataFrame(scores_of(part)).rank().to_numpy()
-    pairs = positive.sum(axis=0) * (~positive).sum(axis=0)
+    labels = labels_of(part)
+    positive, ranked = labels == 1, pd.DataFrame(scores_of(part)).where(~np.isnan(labels)).rank()
+    pairs = positive.sum(axis=0) * (labels == 0).sum(axis=0)
     if recorded is None or not pairs.any():
         if recorded is not None or pairs.any():
             yield f"macro AUROC of the validation part is {recorded} in history, against its labels"
         return
+    ranks = ranked.fillna(0).to_numpy()
     above = (ranks * positive).sum(axis=0) - positive.sum(axis=0) * (positive.sum(axis=0) + 1) / 2
     auroc = float((above[pairs > 0] / pairs[pairs > 0]).mean())
     if abs(auroc - recorded) > AUROC_TOLERANCE:

@@ -1,6 +1,7 @@
 """Per-image predictions, of a cell or from anywhere: written, read and checked.
 
-The findings are those that the table's columns ``label_<finding>`` and ``score_<finding>`` name.
+The findings are those that the table's columns ``label_<finding>`` and ``score_<finding>`` name. An empty
+label is one that is not known.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from cxrbench.study.files import remedy, written_aside
 LABEL, SCORE = "label_", "score_"
 IDENTITY = ("image", "patient", "split")
 SHOWN = 3  # bad rows named in a message
-_RULES = {LABEL: "labels are 0 or 1", SCORE: "scores are probabilities between 0 and 1"}
+_RULES = {
+    LABEL: "labels are 0 or 1, or empty where unknown",
+    SCORE: "scores are probabilities between 0 and 1",
+}
 _PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
 
 
@@ -29,8 +33,9 @@ def findings_of(table: pd.DataFrame) -> list[str]:
 
 
 def labels_of(table: pd.DataFrame) -> np.ndarray:
-    """Return the labels (n, L) of a predictions table."""
-    return table[[LABEL + finding for finding in findings_of(table)]].to_numpy()
+    """Return the labels (n, L) of a predictions table, float32, NaN where one is not known."""
+    columns = table[[LABEL + finding for finding in findings_of(table)]]
+    return columns.to_numpy(dtype=np.float32, na_value=np.nan)
 
 
 def scores_of(table: pd.DataFrame) -> np.ndarray:
@@ -41,12 +46,15 @@ def scores_of(table: pd.DataFrame) -> np.ndarray:
 def predictions_table(
     identity: pd.DataFrame, findings: Sequence[str], labels: np.ndarray, scores: np.ndarray
 ) -> pd.DataFrame:
-    """Return a predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``."""
-    parts = [
-        pd.DataFrame(values, columns=[prefix + finding for finding in findings])
-        for prefix, values in ((LABEL, labels.astype("uint8")), (SCORE, scores.astype("float32")))
-    ]
-    return pd.concat([identity.reset_index(drop=True), *parts], axis=1)
+    """Return a predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``.
+
+    A label that is NaN is not known: its column is nullable.
+    """
+    missing = np.isnan(labels).any(axis=0)
+    truth = pd.DataFrame(labels, columns=[LABEL + finding for finding in findings])
+    truth = truth.astype(dict(zip(truth, np.where(missing, "UInt8", "uint8").tolist(), strict=True)))
+    guessed = pd.DataFrame(scores.astype("float32"), columns=[SCORE + finding for finding in findings])
+    return pd.concat([identity.reset_index(drop=True), truth, guessed], axis=1)
 
 
 def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
@@ -64,16 +72,19 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
     for complaint in _complaints(table):
         raise UserError(f"{path}: {complaint}{todo}")
     for name in table:
-        kind = "string" if name in ("image", "split") else "floating" if name.startswith(SCORE) else "integer"
-        if (found := pd.api.types.infer_dtype(table[name], skipna=False)) != kind:
-            raise UserError(f"{path}: {name} must hold {kind} values only, not {found}{todo}")
+        kinds = {"image": ["string"], "split": ["string"], "patient": ["integer", "string"]}.get(name)
+        kinds = kinds or ["floating" if name.startswith(SCORE) else "integer"]
+        if name.startswith(LABEL) and table[name].isna().any():
+            kinds.append("floating")  # as pandas has integers with gaps
+        if (found := pd.api.types.infer_dtype(table[name], skipna=False)) not in kinds:
+            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {found}{todo}")
     return table
 
 
 def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     """Return checked predictions from anywhere, and notes on what is missing but not needed.
 
-    Needed, in Parquet or CSV: ``image``, and for each finding ``label_<finding>`` (0 or 1) and
+    Needed, in Parquet or CSV: ``image``, and for each finding ``label_<finding>`` (0, 1 or empty) and
     ``score_<finding>`` (0 to 1). Without ``split`` all rows are ``test``; without ``patient`` each image is
     its own cluster (the metrics say so); ``train`` rows are left out. Raises UserError naming column and
     first bad rows for anything that is wrong.
@@ -87,7 +98,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
         notes.append("no split column: all rows count as test")
     for complaint in _complaints(table):
         raise UserError(f"{path}: {complaint}")
-    types = {name: "uint8" for name in table.columns if name.startswith(LABEL)}
+    types = {name: "float32" for name in table.columns if name.startswith(LABEL)}
     types |= {name: "float64" for name in table.columns if name.startswith(SCORE)}
     for name, kind in types.items():  # numbers may have come as text
         table[name] = pd.to_numeric(table[name]).astype(kind)
@@ -170,7 +181,10 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield f"image occurs more than once in {_rows(table, bad)}; keep one row per image"
     for name in needed[2:]:
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        good = np.isin(values, (0, 1)) if name.startswith(LABEL) else (values >= 0) & (values <= 1)
+        if name.startswith(LABEL):
+            good = np.isin(values, (0, 1)) | table[name].isna().to_numpy()
+        else:
+            good = (values >= 0) & (values <= 1)
         if not good.all():
             yield f"{name} is {_rows(table, ~good, name)}; {_RULES[name.partition('_')[0] + '_']}"
     if "patient" in table:

@@ -215,7 +215,7 @@ def _count_problems(rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[st
         found[f"images.{split}"] = len(part)
         if "patient" in part:
             found[f"patients.{split}"] = part["patient"].nunique()
-        sums = dict(zip(findings_of(part), labels_of(part).sum(axis=0), strict=True))
+        sums = dict(zip(findings_of(part), np.nansum(labels_of(part), axis=0), strict=True))
         found |= {f"positive_images.{finding}.{split}": int(count) for finding, count in sums.items()}
     scored = tuple(f".{split}" for split in rows["split"].unique())
     named = (name for name in counts if name.startswith("positive_images.") and name.endswith(scored))

@@ -197,7 +197,8 @@ def roc_per_label(read: Results) -> Figure:
     height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
     findings = findings_of(_predictions(read, networks["cell"].iloc[0]))
     rows = len(findings) // 5 + 1  # a panel each, and the last for the legend
-    figure, panels = plt.subplots(rows, 5, figsize=(WIDTH, height * rows / 3), sharex=True, sharey=True)
+    size = (WIDTH, max(height * rows / 3, 1.7))
+    figure, panels = plt.subplots(rows, 5, figsize=size, sharex=True, sharey=True, squeeze=False)
     drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]
     for axes in unused:
         axes.axis("off")
@@ -205,8 +206,9 @@ def roc_per_label(read: Results) -> Figure:
         test = _predictions(read, row.cell).query("split == 'test'")
         (key,) = last.plot([], [], dash, label=row.network)
         for finding, axes in zip(findings, drawn, strict=True):
-            if test[f"label_{finding}"].nunique() == 2:
-                curve = roc_curve(test[f"label_{finding}"], test[f"score_{finding}"])
+            known = test[[f"label_{finding}", f"score_{finding}"]].dropna()
+            if known.iloc[:, 0].nunique() == 2:
+                curve = roc_curve(*known.to_numpy().T)
                 axes.plot(*curve[:2], dash, color=key.get_color(), lw=0.9)
             else:
                 axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)

@@ -18,6 +18,7 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
+_LAST_LETTER = "\u017f"  # of Latin Extended-A
 _ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _CHOICE = re.compile(rf"\\if(any|many)\{{([^{{}}]*)\}}{_ARGUMENT}{_ARGUMENT}")
 _WIDE = 8  # columns from which a table is made narrower
@@ -28,7 +29,8 @@ HEAD = "% Generated from evidence; do not edit.\n"
 def escape(text: object, longest: int = 200) -> str:
     """Return ``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
     line = "".join(c if c.isprintable() else " " for c in str(text))[:longest]
-    return "".join(_SPECIAL.get(character, character) for character in line)
+    # A letter that the paper's fonts lack would end LaTeX; findings of one's own may have any.
+    return "".join(_SPECIAL.get(c, "?" if c.isalpha() and c > _LAST_LETTER else c) for c in line)
 
 
 def macros(values: dict[str, str]) -> str:

@@ -31,6 +31,8 @@ def numbers(read: Results) -> Values:
         "price/region": escape(read.study.prices.region),
         "price/basis": escape(words(read.study.prices.basis)),
     }
+    if read.study.paper.title:
+        values["paper/title"] = escape(read.study.paper.title)
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _best_numbers, _parity_numbers, _claim_numbers)
     others = (cost_values, _literature_numbers)
     parts = (artifact, compilation, data_card, measurements, power, provenance)

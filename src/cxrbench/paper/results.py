@@ -103,8 +103,9 @@ class Results:
 
     def interval_of(self, group: Group) -> str:
         """Return what the intervals of a group's means speak of: one network, or the recipe."""
-        seeds = len(self.of(group, "auroc", "macro"))
-        return {1: "one network", 2: "none: two seeds"}.get(seeds, f"recipe, {seeds} seeds")
+        rows = self.of(group, "auroc", "macro")
+        what = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
+        return what if rows["n_patients"].notna().any() else f"{what}; images as patients"
 
     def processors(self, group: Group) -> str:
         """Return the processors of a group's scored cells; accuracy is pooled over machines."""

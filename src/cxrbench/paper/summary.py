@@ -26,7 +26,9 @@ def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
     ]
     lines = ["", "Cells (seeds per state)"]
     lines += [indent(tabulate(rows, tablefmt="plain", disable_numparse=True), "  ")]
-    lines += ["", "Test AUROC, mean over 14 findings", *(scores or ["  no cell has scores"])]
+    findings = read.metrics.query("metric == 'auroc' and label != 'macro'").groupby("cell")["label"].nunique()
+    count = f"{findings.iloc[0]} " if findings.nunique() == 1 else ""
+    lines += ["", f"Test AUROC, mean over {count}findings", *(scores or ["  no cell has scores"])]
     lines += ["", f"Paper: {paper}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
     return "\n".join(lines)
 

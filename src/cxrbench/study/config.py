@@ -89,7 +89,45 @@ class ChestMnistSource(Strict):
     )
 
 
-AnySource = PhantomSource | NihSource | ChestMnistSource
+Meaning = Literal["mask", "positive", "negative"]
+
+
+class TableSource(Strict):
+    """Anybody's radiographs: a table with a row per image, and a folder or archives of the images."""
+
+    source: Literal["table"]
+    pixels: int = Field(ge=16, le=1024)
+    recipe: str
+    table: Path = Field(
+        description="CSV or Parquet: image, patient, split (or none of it); view, sex, age; then the findings"
+    )
+    folder: Path = Field(
+        description="PNG, JPEG and DICOM files, tarballs and zip files; or one of these archives"
+    )
+    findings: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="columns of labels; none: all that are not known to be something else",
+    )
+    patient: Literal["none"] | None = Field(
+        None, description="none: it is not known whose image is whose, and each counts as a patient"
+    )
+    uncertain: Meaning | None = Field(None, description="what a label of -1 means; mask: it is left out")
+    blank: Meaning | None = Field(None, description="what an empty label means; mask: it is left out")
+    seed: Seed = Field(0, description="of the split by patient, where the table has no column split")
+    fractions: dict[Literal["train", "val", "test"], float] = Field(
+        {"train": 0.7, "val": 0.1, "test": 0.2}, description="of the patients, where the table has no split"
+    )
+
+    @model_validator(mode="after")
+    def _fractions_are_of_all(self) -> TableSource:
+        shares = self.fractions.values()
+        if len(shares) != 3 or min(shares) <= 0 or not math.isclose(sum(shares), 1):
+            raise ValueError("fractions of train, val and test must be above 0 and sum to 1; correct them")
+        return self
+
+
+AnySource = PhantomSource | NihSource | ChestMnistSource | TableSource
 Dataset = Annotated[AnySource, Field(discriminator="source")]
 
 
@@ -196,6 +234,18 @@ class Margins(Strict):
     f1: float = Field(0.01, gt=0)
 
 
+class Paper(Strict):
+    """What the paper says besides what was measured."""
+
+    title: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00-\x1f]+$",
+        description="none: that of our own study",
+    )
+
+
 class Study(Strict):
     """One study: what is asked, with what, and what of it runs on this machine."""
 
@@ -211,6 +261,7 @@ class Study(Strict):
     prices: Pricing = Pricing()
     margins: Margins = Margins()
     compilation: Compilation | None = Field(None, description="none: the study compiles nothing")
+    paper: Paper = Paper()
 
     @model_validator(mode="after")
     def _names_exist(self) -> Study:
@@ -312,6 +363,7 @@ _SECTIONS: dict[str, type[Strict]] = {
     "phantom": PhantomSource,
     "nih": NihSource,
     "chestmnist": ChestMnistSource,
+    "table": TableSource,
     "cells": CellBlock,
     "limits": Limits,
     "cluster": Cluster,
@@ -319,4 +371,5 @@ _SECTIONS: dict[str, type[Strict]] = {
     "margins": Margins,
     "compilation": Compilation,
     "blocks": CompileBlock,
+    "paper": Paper,
 }

@@ -24,7 +24,8 @@ class Batch:
     """A batch on the device, always of full size; only its first ``valid`` images count."""
 
     images: torch.Tensor  # B x 1 x H x W float32, normalised
-    labels: torch.Tensor  # B x 14 float32
+    labels: torch.Tensor  # B x findings float32
+    label_weights: torch.Tensor | None  # B x findings, 0 where missing; none: all are known
     valid: int
 
 
@@ -36,7 +37,12 @@ class Batches:
     ) -> None:
         self._packed, self._platform = packed, platform
         self._mean, self._std = weights.mean, weights.std
-        self._labels = torch.from_numpy(packed.labels().astype(np.float32))
+        labels = packed.labels()
+        known = ~np.isnan(labels)
+        self._labels = torch.from_numpy(np.nan_to_num(labels))
+        # By the share of all labels, not of a batch's: a known label counts the same in every batch.
+        counts = (known / known.mean()).astype(np.float32)
+        self._label_weights = None if known.all() else torch.from_numpy(counts)
         self.resident = platform.keeps_input and packed.images.nbytes <= resident_bytes
         if self.resident:
             self._images = platform.to_device(torch.from_numpy(np.array(packed.images)))
@@ -63,7 +69,9 @@ class Batches:
                 images = augment.apply(images, self._platform.to_device(drawn))
             images = (images / 255 - self._mean) / self._std
             labels = self._platform.to_device(self._labels[picked])
-            yield Batch(self._platform.layout(images.unsqueeze(1)), labels, valid)
+            counts = self._label_weights
+            counts = None if counts is None else self._platform.to_device(counts[picked])
+            yield Batch(self._platform.layout(images.unsqueeze(1)), labels, counts, valid)
 
 
 def _read_ahead(make: Callable[[int], Any], starts: Iterable[int]) -> Iterator[Any]:

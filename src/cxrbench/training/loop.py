@@ -51,7 +51,7 @@ class Trainer:
         self._check_sizes()
         self.steps_per_epoch = len(self.rows["train"]) // self.recipe.batch
         platform.seed(job.seed)
-        priors = packed.labels()[self.rows["train"]].mean(axis=0)
+        priors = np.asarray(np.nanmean(packed.labels()[self.rows["train"]], axis=0, dtype=np.float64))
         network = build_network(job.architecture, packed.manifest["pixels"], self.recipe, priors)
         self.parameters = sum(p.numel() for p in network.parameters())
         self.network = platform.network(network)
@@ -153,7 +153,8 @@ class Trainer:
         for _ in range(parts):
             batch = next(micro_batches)
             with self.platform.autocast():
-                loss = binary_cross_entropy_with_logits(self.network(batch.images), batch.labels) / parts
+                logits = self.network(batch.images)
+                loss = binary_cross_entropy_with_logits(logits, batch.labels, batch.label_weights) / parts
             loss.backward()
             self.loss_sum += loss.detach()
             if parts > 1:
@@ -243,7 +244,8 @@ class Trainer:
         logits = self._logits("val")
         labels = self.packed.labels()[self.rows["val"]]
         wide = logits.astype(np.float64)
-        val_loss = float(np.mean(np.logaddexp(0, wide) - labels * wide))
+        losses, known = np.logaddexp(0, wide) - labels * wide, ~np.isnan(labels)
+        val_loss = float(np.mean(losses if known.all() else losses[known]))
         seconds = self.platform.clock() - started
         if not np.isfinite(val_loss):
             raise Diverged(f"validation loss is {val_loss} after epoch {progress.epoch + 1}")
@@ -390,5 +392,7 @@ def _macro_auroc(labels: np.ndarray, logits: np.ndarray) -> float | None:
     """Return the mean AUROC of the labels that have both classes, for the learning curve only."""
     from sklearn.metrics import roc_auc_score
 
-    both = [k for k in range(labels.shape[1]) if 0 < labels[:, k].sum() < len(labels)]
-    return float(np.mean([roc_auc_score(labels[:, k], logits[:, k]) for k in both])) if both else None
+    known = [~np.isnan(column) for column in labels.T]
+    parts = [(labels[rows, k], logits[rows, k]) for k, rows in enumerate(known)]
+    both = [part for part in parts if 0 < part[0].sum() < len(part[0])]
+    return float(np.mean([roc_auc_score(*part) for part in both])) if both else None

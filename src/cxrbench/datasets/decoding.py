@@ -1,0 +1,125 @@
+"""Images of any common format, decoded and reduced on threads in the order of their files."""
+
+from __future__ import annotations
+
+import io
+import struct
+from abc import abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+
+import numpy as np
+from PIL import Image
+
+from cxrbench.datasets.archives import Found
+from cxrbench.datasets.sources import Chunks, Source
+from cxrbench.study.errors import UserError
+
+RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
+FILTER = Image.Resampling.BILINEAR
+_CHUNK = 8  # files that a thread decodes at a time: handing small images over singly takes most of the time
+_AHEAD = 4  # chunks in flight per worker: this bounds memory
+_MOST_PIXELS = 64 << 20  # of an image; NIH's originals have up to 12 million
+_UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
+_TINT, _TINTED = 24, 0.01  # of 255, between channels; share of pixels: a burnt-in mark may be coloured
+
+Decoded = tuple[np.ndarray, str, str]  # (pixels, pixels) uint8; mode; size, such as 1024x1024
+
+
+class Files(Source):
+    """Images in files: a subclass gives the files and decodes one."""
+
+    @abstractmethod
+    def files(self) -> Iterator[Found]:
+        """Yield the files in the order to be packed."""
+
+    @abstractmethod
+    def decode(self, found: Found) -> Decoded:
+        """Return one image; UserError naming the file when it cannot be read."""
+
+    def chunks(self) -> Chunks:
+        """Yield names and pixels; the bytes do not depend on the number of workers."""
+        self._formats: list[tuple[str, str]] = []  # mode and size of each image, in no order
+        waiting: deque[Future[tuple[list[str], np.ndarray]]] = deque()
+        files = self.files()
+        # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
+        with ThreadPoolExecutor(max_workers=self.workers) as pool:
+            try:
+                while group := list(islice(files, _CHUNK)):
+                    waiting.append(pool.submit(self._decode_all, group))
+                    if len(waiting) == _AHEAD * self.workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _decode_all(self, files: list[Found]) -> tuple[list[str], np.ndarray]:
+        decoded = [self.decode(found) for found in files]
+        self._formats += [(mode, size) for _, mode, size in decoded]
+        return [found.name for found in files], np.stack([pixels for pixels, _, _ in decoded])
+
+    def formats(self) -> dict[str, object]:
+        """Return how many images had each size and mode, for the manifest."""
+        modes, sizes = (Counter(values) for values in zip(*self._formats, strict=True))
+        return {"source_sizes": dict(sorted(sizes.items())), "source_modes": dict(sorted(modes.items()))}
+
+
+def decode(found: Found, pixels: int, formats: tuple[str, ...] = ("PNG",), colour: bool = True) -> Decoded:
+    """Return an image in one of Pillow's ``formats``, reduced; UserError when it cannot be.
+
+    ``colour``: take the luminance of a colour image instead of refusing it.
+    """
+    try:
+        with Image.open(io.BytesIO(found.data), formats=formats) as image:
+            check_size(image.size, pixels, found.where)
+            grey = to_grey(image)
+            if not colour and _tinted(image):
+                raise UserError(
+                    f"{found.where}: a colour picture, not a radiograph; remove its row, or save it in grey"
+                )
+            return reduced(grey, pixels), image.mode, f"{image.width}x{image.height}"
+    except _UNREADABLE as error:
+        kinds = " or ".join(formats)
+        what = f"not a readable {kinds} ({error}); fetch it again or remove it"
+        raise UserError(f"{found.where}: {what}") from None
+
+
+def check_size(size: tuple[int, int], pixels: int, where: str) -> None:
+    """Raise UserError for an image smaller than ``pixels`` a side, or too large for a radiograph."""
+    width, height = size
+    if min(size) < pixels:
+        raise UserError(
+            f"{where}: {width} x {height} px, less than the {pixels} px asked for; "
+            "choose a smaller 'pixels' in the config"
+        )
+    if width * height > _MOST_PIXELS:
+        raise UserError(f"{where}: {width} x {height} px are too many for a radiograph; remove it")
+
+
+def reduced(grey: Image.Image, pixels: int) -> np.ndarray:
+    """Return an 8-bit grey image as (pixels, pixels) uint8."""
+    size = (pixels, pixels)
+    return np.asarray(grey if grey.size == size else grey.resize(size, FILTER))
+
+
+def to_grey(image: Image.Image) -> Image.Image:
+    """Return 8-bit grey: 16-bit is scaled, not clipped; colour is luminance; alpha is dropped."""
+    image.load()
+    if image.mode == "L":
+        return image
+    if image.mode.startswith("I"):
+        wide = np.asarray(image, dtype=np.float64)
+        return Image.fromarray(np.rint(wide / 257).astype(np.uint8))  # 65535 / 257 = 255
+    return image.convert("RGB").convert("L")
+
+
+def _tinted(image: Image.Image) -> bool:
+    """Return whether the channels differ in more of the image than a burnt-in mark covers."""
+    if image.mode in ("1", "L", "LA", "F") or image.mode.startswith("I"):
+        return False
+    channels = np.asarray(image.convert("RGB"))
+    apart = channels.max(axis=2) - channels.min(axis=2) > _TINT
+    return bool(apart.mean() > _TINTED)

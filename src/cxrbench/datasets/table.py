@@ -1,0 +1,106 @@
+"""Anybody's radiographs: PNG, JPEG and DICOM files named by a table of any findings."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+import pandas as pd
+
+from cxrbench.datasets.archives import Found, found_in, is_archive, read_images, unfinished_in
+from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
+from cxrbench.datasets.sources import Chunks
+from cxrbench.datasets.table_rows import ABOUT, one_class, read_table
+from cxrbench.study.config import TableSource
+from cxrbench.study.errors import UserError, printable
+from cxrbench.study.files import sha256_file
+
+_PICTURES = (".png", ".jpg", ".jpeg")
+_DICOM = (".dcm", ".dicom", "")  # some archives of hospitals name their files without a suffix
+
+
+class Images(Files):
+    """The radiographs of a :class:`TableSource`, in the order of their files."""
+
+    config: TableSource
+
+    @staticmethod
+    def present(config: TableSource) -> bool:
+        return config.table.is_file() and config.folder.exists()
+
+    def chunks(self) -> Chunks:
+        """Yield names and pixels; UserError for rows without an image, before decoding where it can be."""
+        self._table = read_table(self.config)
+        about = [name for name in ABOUT if name in self._table]
+        self.findings = tuple(self._table.columns.drop(["image", "patient", "split", *about]))
+        self._wanted, self._seen, self._left_out = set(self._table["image"]), set[str](), 0
+        yield from super().chunks()
+        self._must_be_there(self._seen)
+        if self._left_out:
+            self.say(f"{self._left_out:,} images of {self.config.folder} have no row in {self.config.table}")
+        for text in one_class(self._table, self.findings):
+            self.say(text)
+
+    def files(self) -> Iterator[Found]:
+        """Yield the files that the table names."""
+        folder = self.config.folder
+        if not folder.exists():
+            raise UserError(f"{folder}: there is no such folder; name the one with the images under 'folder'")
+        if unfinished := unfinished_in(folder):
+            raise UserError(f"{unfinished[0]}: an unfinished download; continue it, or delete this file")
+        paths = [folder] if folder.is_file() else found_in(folder, (*_PICTURES, *_DICOM))
+        if not any(is_archive(path) for path in paths):
+            self._must_be_there({self._named(path.as_posix()) for path in paths})
+        for found in read_images(paths, self.say, self._name_of):
+            self._seen.add(found.name)
+            yield found
+
+    def _name_of(self, path: str) -> str | None:
+        """Return the row of an image at a path; None, and count it, where no row names it."""
+        name = self._named(path)
+        self._left_out += name is None and posixpath.splitext(path)[1].lower() in (*_PICTURES, ".dcm")
+        return name
+
+    def _named(self, path: str) -> str | None:
+        """Return the image's name in the table: its path below the folder or from it on, or its last part."""
+        folder = self.config.folder
+        path = path.removeprefix(f"{folder.as_posix()}/")
+        names = (path, f"{folder.name}/{path}", posixpath.basename(path))
+        return next((name for name in names if name in self._wanted), None)
+
+    def _must_be_there(self, present: set[str | None] | set[str]) -> None:
+        missing = self._table["image"][~self._table["image"].isin(present)]
+        if len(missing):
+            raise UserError(
+                f"{self.config.table}: row {missing.index[0] + 1}: image {printable(missing.iloc[0])} and "
+                f"{len(missing) - 1:,} more are not among the PNG, JPEG and DICOM files and archives in "
+                f"{self.config.folder}; put them there, or remove their rows"
+            )
+
+    def decode(self, found: Found) -> Decoded:
+        """Return one radiograph; UserError for a colour picture or what cannot be read."""
+        if found.data[128:132] == b"DICM" or posixpath.splitext(found.name)[1].lower() in _DICOM:
+            from cxrbench.datasets.dicom import decode_dicom  # imported here: few data sets need it
+
+            return decode_dicom(found, self.config.pixels)
+        return decode(found, self.config.pixels, ("PNG", "JPEG"), colour=False)
+
+    def index(self, names: list[str]) -> pd.DataFrame:
+        """Return the rows of the table for ``names``, in that order."""
+        return self._table.set_index("image").loc[names].reset_index()
+
+    def describe(self) -> dict[str, object]:
+        config, labels = self.config, self._table[list(self.findings)]
+        return {
+            "table": str(config.table),
+            "table_sha256": sha256_file(config.table),
+            "folder": str(config.folder),
+            "seed": config.seed,
+            "fractions": config.fractions,
+            "uncertain": config.uncertain,
+            "blank": config.blank,
+            "patients_known": config.patient is None,
+            "missing_labels": {name: int(count) for name, count in labels.isna().sum().items()},
+            "resized": RESIZE,
+            **self.formats(),
+        }

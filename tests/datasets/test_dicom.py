@@ -1,0 +1,136 @@
+"""DICOM radiographs are shown as their window says, or refused by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cxrbench.datasets.archives import Found
+from cxrbench.datasets.dicom import decode_dicom
+from cxrbench.datasets.packed import pack, read_packed
+from cxrbench.study.errors import UserError
+from own_images import dicom, drawn, picture, written
+
+pytestmark = pytest.mark.skipif(
+    find_spec("pydicom") is None, reason="pydicom is in the lock: run `make setup`"
+)
+
+Make = Callable[[], bytes]
+RAMP = np.linspace(0, 4095, 32 * 32).astype(np.uint16).reshape(32, 32)
+
+
+def shown(data: bytes, pixels: int = 32) -> np.ndarray:
+    return decode_dicom(Found("a", "here.dcm", data), pixels)[0].astype(float)
+
+
+COLOUR = np.zeros((32, 32, 3), np.uint8)
+
+
+def lut(first: int, values: np.ndarray) -> object:
+    import pydicom
+
+    table = pydicom.Dataset()
+    table.LUTDescriptor = [len(values), first, 16]
+    table.LUTData = values.astype(np.uint16).tobytes()
+    table["LUTData"].VR = "OW"
+    return pydicom.Sequence([table])
+
+
+def windowed(values: np.ndarray, centre: float, width: float) -> np.ndarray:
+    """DICOM PS3.3 C.11.2.1.2.1, written out."""
+    return np.clip((values - (centre - 0.5)) / (width - 1) + 0.5, 0, 1) * 255
+
+
+SIGNED = (RAMP.astype(np.int32) - 2048).astype(np.int16)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: dicom(RAMP), RAMP / 4095 * 255),
+        (lambda: dicom(RAMP, WindowCenter=2000, WindowWidth=1000), windowed(RAMP, 2000, 1000)),
+        (lambda: dicom(RAMP, WindowCenter=[2000, 9], WindowWidth=[1000, 9]), windowed(RAMP, 2000, 1000)),
+        (lambda: dicom(RAMP, WindowCenter=2000, WindowWidth=1000, PhotometricInterpretation="MONOCHROME1"),
+         255 - windowed(RAMP, 2000, 1000)),
+        (lambda: dicom(SIGNED, RescaleSlope=2, RescaleIntercept=100, WindowCenter=500, WindowWidth=900),
+         windowed(2.0 * SIGNED + 100, 500, 900)),
+        (lambda: dicom(RAMP, WindowCenter=2000, WindowWidth=800, VOILUTFunction="SIGMOID"),
+         255 / (1 + np.exp(-4 * (RAMP - 2000.0) / 800))),
+        (lambda: dicom(RAMP, VOILUTSequence=lut(0, np.arange(4096) * 16)), RAMP * 16 / 65535 * 255),
+        (lambda: dicom((RAMP / 16).astype(np.uint8)), (RAMP / 16).astype(np.uint8)),
+        (lambda: dicom(np.full((32, 32), 7, np.uint16)), np.zeros((32, 32))),
+    ],
+    ids=["whole", "window", "first", "MONOCHROME1", "signed", "sigmoid", "LUT", "8-bit", "flat"],
+)  # fmt: skip
+def test_stored_values_are_shown_through_the_files_own_window(make: Make, expected: np.ndarray) -> None:
+    assert np.abs(shown(make()) - expected).max() <= 0.51
+
+
+@pytest.mark.fault("a DICOM file is empty, in colour, a film or damaged", "refused by name, with a remedy")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: dicom(RAMP, PixelData=None),
+            "here.dcm: an empty DICOM file, without an image; remove",
+        ),
+        (
+            lambda: dicom(np.zeros((32, 32, 3), np.uint8), PhotometricInterpretation="RGB"),
+            "a picture in RGB, not",
+        ),
+        (lambda: dicom(RAMP, NumberOfFrames=4), "4 frames instead of one radiograph"),
+        (lambda: dicom(RAMP[:8, :8]), "8 x 8 px, less than the 32 px asked for"),
+        (lambda: dicom(RAMP.astype(np.uint32)), "more than 16 bits a pixel"),
+        (lambda: dicom(RAMP)[:-900], "not a readable DICOM file"),
+        (lambda: b"", "not a readable DICOM file"),
+        (lambda: b"hello", "not a readable DICOM file"),
+    ],
+)
+def test_what_is_no_radiograph_is_refused_by_name(make: Make, message: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UserError, match=message) as error:
+            shown(make())
+    assert "here.dcm" in str(error.value)
+
+
+@pytest.mark.fault("any bytes of a DICOM file are changed", "a message or an image, no traceback")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(places=st.lists(st.tuples(st.integers(128, 800), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_mutated_file_is_a_message_or_an_image(places) -> None:
+    data = bytearray(dicom(RAMP, WindowCenter=2000, WindowWidth=1000))
+    for place, value in places:
+        data[place] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            assert shown(bytes(data), 16).shape == (16, 16)
+        except UserError as error:
+            assert "here.dcm" in str(error)
+
+
+def test_a_table_may_name_dicom_files_with_and_without_a_suffix(tmp_path: Path) -> None:
+    table = drawn()
+    suffix = np.where(np.arange(len(table)) % 2, ".dicom", "")
+    table["image"] = table["image"].str.removesuffix(".png") + suffix
+    source = written(tmp_path, table)
+    for row, name in enumerate(table["image"]):
+        data = dicom(picture(row), WindowCenter=128, WindowWidth=256)
+        (tmp_path / "images" / name).write_bytes(data)
+    pack("own", source, tmp_path / "packed")
+    packed = read_packed(tmp_path / "packed/own")
+    assert packed.manifest["source_modes"] == {"MONOCHROME2 8 bit": 60}
+    grey = tmp_path / "grey"
+    pack("own", written(grey, drawn()), grey)
+    by_name = dict(zip(packed.index["image"].str.partition(".")[0], packed.images, strict=True))
+    for name, pixels in zip(
+        *(lambda p: (p.index["image"], p.images))(read_packed(grey / "own")), strict=True
+    ):
+        np.testing.assert_array_equal(by_name[name.removesuffix(".png")], pixels)

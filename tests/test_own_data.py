@@ -1,0 +1,128 @@
+"""docs/own-data.md, done to the letter on drawn images, and on to the tables that a build makes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from conftest import ROOT, TINY, cxrbench
+from cxrbench.datasets.packed import read_packed
+from own_images import ODD, dicom, drawn, encoded, picture
+
+PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
+CELL = f"mine/{TINY}/cpu/seed0"
+RNG = np.random.default_rng(0)
+
+
+def blocks(heading: str, language: str) -> list[str]:
+    """The fenced blocks of ``language`` in the part of the page under '## ``heading``'."""
+    part = re.search(rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", PAGE, flags=re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```", part[1], flags=re.M | re.S)
+
+
+def run(folder: Path, *words: object) -> str:
+    """Run a command in ``folder``; return what it printed."""
+    done = cxrbench(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
+    table = drawn(160).astype(dict.fromkeys(ODD, "Int64"))
+    table.loc[::7, ODD[1]] = pd.NA
+    for row, name in enumerate(table["image"]):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(picture(row, 64)))
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    (study,) = blocks("3. A study", "yaml")
+    (tmp_path / "mine.yaml").write_text(study.replace("resnet18", TINY))
+    commands = [*blocks("4. Packing", "sh"), *blocks("5. Training and scores", "sh")]
+    said = ""
+    for line in "".join(commands).replace("resnet18", TINY).splitlines():
+        said += run(tmp_path, *shlex.split(line.removeprefix("cxrbench ")))
+    assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
+    results = tmp_path / "results"
+    tables, record, metrics = results / "tables", results / "cells" / CELL / "record.json", results / "m.csv"
+    shown = [*("report", "statistics", "--results", results, "--study", "mine.yaml")]
+    run(tmp_path, "adopt", CELL, "run/record.json", record)
+    run(tmp_path, "evaluate", record, "--out", metrics)
+    run(tmp_path, "report", "metrics", metrics, "--out", tables / "metrics.csv")
+    run(tmp_path, "report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv")
+    run(tmp_path, *shown, "--baselines", ROOT / "data/baselines.csv")
+    found = pd.read_csv(tables / "metrics.csv")
+    assert set(found["label"]) == {*ODD, "macro", "all"}
+    counted = found[found["metric"] == "auroc"].set_index("label")["n_images"].groupby("label").first()
+    assert counted[ODD[1]] < counted[ODD[0]] == counted["macro"]
+    assert pd.read_csv(tables / "cells.csv", keep_default_na=False)["status"].tolist() == ["ok"]
+    assert set(pd.read_csv(tables / "spread.csv")["label"]) == {*ODD, "macro", "all"}
+    assert pd.read_csv(tables / "subgroups.csv").empty
+
+
+def packed_as_documented(folder: Path, heading: str) -> Any:
+    """Run the page's script for a release in ``folder``, then pack what its config says."""
+    (script,), (config,) = blocks(heading, "python"), blocks(heading, "yaml")
+    subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)
+    (name, source), *_ = yaml.safe_load(config).items()
+    study = {"datasets": {name: source}, "recipes": {"short": {"epochs": 1, "batch": 8}}, "cells": []}
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    run(folder, "data", "pack", name, "--study", "study.yaml", "--out", f"packed/{name}/manifest.json")
+    return read_packed(folder / "packed" / name)
+
+
+def test_chexperts_layout(tmp_path: Path) -> None:
+    findings = ["No Finding", "Lung Opacity", "Pleural Effusion"]
+    rows = []
+    for k in range(80):
+        view, side = ("Frontal", "AP") if k % 4 else ("Lateral", "")
+        path = f"CheXpert-v1.0-small/train/patient{k // 2:05}/study1/view{k % 2 + 1}_{view.lower()}.jpg"
+        rows.append([path, "Male", 60, view, side, *RNG.choice(["1.0", "0.0", "-1.0", ""], 3)])
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(encoded(picture(k, 70), "JPEG"))
+    columns = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *findings]
+    release = pd.DataFrame(rows, columns=columns)
+    release.to_csv(tmp_path / "CheXpert-v1.0-small/train.csv", index=False)
+    packed = packed_as_documented(tmp_path, "CheXpert")
+    frontal = release[release["Frontal/Lateral"] == "Frontal"].set_index("Path").loc[packed.index["image"]]
+    assert packed.findings == ("Lung Opacity", "Pleural Effusion") and len(packed.index) == 60
+    given = frontal["Lung Opacity"].map({"1.0": 1.0, "0.0": 0.0, "": 0.0, "-1.0": np.nan})
+    np.testing.assert_array_equal(packed.labels()[:, 0], given)
+    assert packed.index["patient"].str.fullmatch(r"patient\d{5}").all()
+    assert packed.index.groupby("patient")["split"].nunique().max() == 1
+
+
+def test_vindrs_layout(tmp_path: Path) -> None:
+    pytest.importorskip("pydicom", reason="pydicom is in the lock: run `make setup`")
+    places = [(f"{k * 0x9E3779B9 % 2**32:08x}{k:024x}", "train" if k < 60 else "test") for k in range(75)]
+    rows: dict[str, list[list[object]]] = {"train": [], "test": []}
+    for k, (name, part) in enumerate(places):
+        path = tmp_path / "vindr-cxr" / part / f"{name}.dicom"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(dicom(picture(k, 70), WindowCenter=128, WindowWidth=256))
+        for reader in ("R1", "R2", "R3") if part == "train" else ("",):
+            labels = (RNG.random(3) < 0.5).astype(int).tolist()
+            rows[part].append([name, *([reader] if reader else []), *labels])
+    findings = ["Aortic enlargement", "Other diseases", "No finding"]
+    (tmp_path / "vindr-cxr/annotations").mkdir()
+    places_of = tmp_path / "vindr-cxr/annotations"
+    train = pd.DataFrame(rows["train"], columns=["image_id", "rad_id", *findings])
+    train.to_csv(places_of / "image_labels_train.csv", index=False)
+    test = pd.DataFrame(rows["test"], columns=["image_id", *findings])
+    test = test.rename(columns={"Other diseases": "Other disease"})
+    test.to_csv(places_of / "image_labels_test.csv", index=False)
+    packed = packed_as_documented(tmp_path, "VinDr-CXR")
+    assert packed.findings == ("Aortic enlargement", "Other diseases")
+    assert packed.manifest["images"]["test"] == 15 and packed.manifest["images"]["val"] > 0
+    assert packed.index["patient"].isna().all()
+    votes = train.groupby("image_id")["Aortic enlargement"].sum()
+    row = packed.index[packed.index["split"] == "train"].iloc[0]
+    assert row["Aortic enlargement"] == (votes[Path(row["image"]).stem] >= 2)
