@@ -29,7 +29,7 @@ class Watched(XlaPlatform):
     def end_step(self) -> None:
         trainer = self.steps and self.steps._trainer
         if trainer:
-            live = _results(trainer.network, trainer.optimizer, trainer.averaged, trainer.loss_sum)
+            live = _results(trainer.network, trainer.optimizer, trainer.averaged, trainer.update.loss_sum)
             self.graph = _graph(live)
         super().end_step()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -73,6 +74,14 @@ class Platform:
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of forward and loss: bf16 autocast, or nothing for fp32."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+    def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """``work`` (tensors or None in, tensors or None out), as this device repeats it fastest.
+
+        It reads no tensor on the host, its inputs keep their shapes, and what it gives holds until its next
+        call.
+        """
+        return work
 
     def end_step(self) -> None:
         """Where a training or evaluation step ends (lazy devices cut their graph here)."""

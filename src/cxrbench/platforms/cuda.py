@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,9 +13,11 @@ import torch
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 
+_WARM_UP = 3  # calls before work is recorded: libraries choose kernels, the optimizer makes its state
+
 
 class CudaPlatform(Platform):
-    """One GPU per process; deterministic kernels and no TF32."""
+    """One GPU per process; deterministic kernels, no TF32, a step recorded once and replayed."""
 
     name = "cuda"
     device = torch.device("cuda")
@@ -37,7 +40,25 @@ class CudaPlatform(Platform):
         torch.backends.cuda.matmul.allow_tf32 = False
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self._recorded: list[Recorded] = []
         self._joules_at_start = self._joules()
+
+    def optimizer(
+        self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
+    ) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            groups, lr=learning_rate, weight_decay=weight_decay, fused=True, capturable=True
+        )
+
+    def number(self, value: float) -> float | torch.Tensor:
+        return self.to_device(torch.tensor(value))  # a recorded step reads it from memory
+
+    def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        if self.size > 1:  # gradients travel between processes inside the step
+            return work
+        self._recorded.append(recorded := Recorded(work))
+        return recorded
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
@@ -69,7 +90,12 @@ class CudaPlatform(Platform):
     def report(self) -> dict[str, Any]:
         # This process is among them; in a container the library may see none.
         running = _asked("nvmlDeviceGetComputeRunningProcesses")
-        return {"other_processes": len(running) - 1 if running else None}
+        of_step = [recorded.why_not for recorded in self._recorded] or ["several processes"]
+        return {
+            "other_processes": len(running) - 1 if running else None,
+            "graphs": sum(recorded.graph is not None for recorded in self._recorded),
+            "not_recorded": next(filter(None, of_step), None),
+        }
 
     def describe(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(0)
@@ -80,6 +106,55 @@ class CudaPlatform(Platform):
             "driver": _driver_version(),
             "sdk": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
         }
+
+
+class Recorded:
+    """Work that is recorded as a CUDA graph after a few calls, and replayed from then on.
+
+    One launch takes the place of hundreds (PyTorch, notes/cuda: CUDA graphs). Where the work cannot be
+    recorded it runs as it is, and :attr:`why_not` says so.
+    """
+
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.why_not: str | None = None
+        self._work, self._calls, self._stream = work, 0, torch.cuda.Stream()
+        self._inputs: list[torch.Tensor | None] = []
+        self._outputs: Any = None
+
+    def __call__(self, *inputs: torch.Tensor | None) -> Any:
+        if self.why_not:
+            return self._work(*inputs)
+        if self.graph is None and self._calls < _WARM_UP:
+            self._calls += 1
+            return self._beside(inputs)
+        if self.graph is None:
+            try:
+                self._record(inputs)
+            except Exception as error:  # whatever it is, the step itself may still run
+                self.why_not = " ".join(str(error).split())[:200] or type(error).__name__
+                return self._work(*inputs)
+        for mine, given in zip(self._inputs, inputs, strict=True):
+            if mine is not None:
+                mine.copy_(given, non_blocking=True)  # type: ignore[arg-type]
+        self.graph.replay()  # type: ignore[union-attr]
+        return self._outputs
+
+    def _beside(self, inputs: tuple[torch.Tensor | None, ...]) -> Any:
+        """Run as it is, on the stream of the recording: autograd remembers where it met a weight first."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            outputs = self._work(*inputs)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return outputs
+
+    def _record(self, inputs: tuple[torch.Tensor | None, ...]) -> None:
+        """Record the work on inputs of its own: nothing is computed yet."""
+        self._inputs = [None if value is None else value.clone() for value in inputs]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream):
+            self._outputs = self._work(*self._inputs)
+        self.graph = graph
 
 
 def _why_not() -> str | None:

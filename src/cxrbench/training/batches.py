@@ -46,6 +46,7 @@ class Batches:
         self.resident = platform.keeps_input and packed.images.nbytes <= resident_bytes
         if self.resident:
             self._images = platform.to_device(torch.from_numpy(np.array(packed.images)))
+        self._augmented = platform.captured(self._images_of)
 
     def over(self, rows: np.ndarray, size: int, parameters: np.ndarray | None = None) -> Iterator[Batch]:
         """Batches of ``size`` over ``rows`` in order, augmented with ``parameters`` (len(rows) x 4) if given.
@@ -63,15 +64,22 @@ class Batches:
         parts = map(host_part, starts) if self.resident else _read_ahead(host_part, starts)
         for start, (picked, wanted, valid) in zip(starts, parts, strict=True):
             moved = self._platform.to_device(wanted)
-            images = (self._images.index_select(0, moved) if self.resident else moved).float()
-            if parameters is not None:
+            if parameters is None:
+                images = self._images_of(moved)
+            else:
                 drawn = torch.from_numpy(parameters[start : start + size])
-                images = augment.apply(images, self._platform.to_device(drawn))
-            images = (images / 255 - self._mean) / self._std
+                images = self._augmented(moved, self._platform.to_device(drawn))
             labels = self._platform.to_device(self._labels[picked])
             counts = self._label_weights
             counts = None if counts is None else self._platform.to_device(counts[picked])
-            yield Batch(self._platform.layout(images.unsqueeze(1)), labels, counts, valid)
+            yield Batch(images, labels, counts, valid)
+
+    def _images_of(self, moved: torch.Tensor, drawn: torch.Tensor | None = None) -> torch.Tensor:
+        """Return B x 1 x H x W images of rows on the device (or of pixels that came instead), augmented."""
+        images = (self._images.index_select(0, moved) if self.resident else moved).float()
+        if drawn is not None:
+            images = augment.apply(images, drawn)
+        return self._platform.layout(((images / 255 - self._mean) / self._std).unsqueeze(1))
 
 
 def _read_ahead(make: Callable[[int], Any], starts: Iterable[int]) -> Iterator[Any]:

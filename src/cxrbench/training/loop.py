@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._pytree import tree_map_only
 
 from cxrbench.datasets.packed import Packed
@@ -22,6 +21,7 @@ from cxrbench.training.checkpoint import Progress
 from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
 from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
+from cxrbench.training.update import Update
 from cxrbench.training.weights import used_weights
 
 _WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
@@ -60,13 +60,12 @@ class Trainer:
             self.recipe.learning_rate,
             self.recipe.weight_decay,
         )
-        self.scales = dict.fromkeys(group["lr_scale"] for group in self.optimizer.param_groups)
         self.averaged = Averaged(self.network, self.recipe.averaging)
         self.weights = used_weights(self.network, self.recipe, packed.manifest)
         self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30, self.weights)
         self.progress = Progress()
-        # One element, no scalar (platforms/xla.py, 5), and one tensor for life: another is another graph.
-        self.loss_sum = platform.to_device(torch.zeros(1))
+        parts = self.recipe.batch // job.micro_batch // platform.size
+        self.update = Update(self.network, self.optimizer, self.averaged, platform, parts)
         self.saved_at = time.monotonic()
         self.resumed = False
         if platform.size > 1:
@@ -143,26 +142,9 @@ class Trainer:
 
     def step(self, micro_batches: Iterator[Batch]) -> None:
         """One optimizer step: gradients summed over the micro-batches, no host read."""
-        parts = self.recipe.batch // self.job.micro_batch // self.platform.size
-        now, number = self.progress.step, self.platform.number
+        now = self.progress.step
         rate = learning_rate(self.recipe, now, self.recipe.epochs * self.steps_per_epoch)
-        rates = {scale: number(rate * scale) for scale in self.scales}  # one number for each, not per group
-        for group in self.optimizer.param_groups:
-            group["lr"] = rates[group["lr_scale"]]
-        self.optimizer.zero_grad(set_to_none=True)
-        for _ in range(parts):
-            batch = next(micro_batches)
-            with self.platform.autocast():
-                logits = self.network(batch.images)
-                loss = binary_cross_entropy_with_logits(logits, batch.labels, batch.label_weights) / parts
-            loss.backward()
-            self.loss_sum += loss.detach()
-            if parts > 1:
-                self.platform.end_step()  # a graph of one micro-batch, not of all
-        self.platform.mean([p.grad for p in self.network.parameters() if p.grad is not None])
-        self.optimizer.step()
-        self.averaged.update(self.network, number(self.averaged.weight(now)))
-        self.platform.end_step()
+        self.update.take(micro_batches, rate, self.averaged.weight(now))
 
     def _after_step(self) -> None:
         """Report, save or stop between steps. Processes vote, because saving and stopping involve all."""
@@ -186,7 +168,7 @@ class Trainer:
 
     def losses(self) -> float:
         """Return the sum of all losses so far, read from the device."""
-        return float(self.loss_sum.cpu())
+        return float(self.update.loss_sum.cpu())
 
     def _report_progress(self) -> float:
         """Return the mean loss of this epoch so far, and report it; raise Diverged when it is not finite."""
@@ -321,7 +303,7 @@ class Trainer:
             "network": self._buffers(dict(self.network.named_buffers())),
             "averaged": self._buffers(self.averaged.state),
             "generators": self.platform.generator_state(),
-            "loss_sum": self.loss_sum.cpu(),
+            "loss_sum": self.update.loss_sum.cpu(),
             "progress": {"loss_before": self.progress.loss_before},
         }
         of_each = self.platform.gather(own)
@@ -345,7 +327,7 @@ class Trainer:
         own = state["of_each_process"][self.platform.rank]
         self.platform.restore_network(self.network, state["network"] | own["network"])
         self.platform.restore(self.averaged.state, state["averaged"] | own["averaged"])
-        self.platform.restore({"sum": self.loss_sum}, {"sum": own["loss_sum"]})
+        self.platform.restore({"sum": self.update.loss_sum}, {"sum": own["loss_sum"]})
         self.platform.restore_optimizer(self.optimizer, state["optimizer"])
         self.platform.restore_generator(own["generators"])
         self.progress = Progress(**state["progress"] | own.get("progress", {}))

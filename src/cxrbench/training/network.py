@@ -124,4 +124,11 @@ class Averaged:
                 theirs.append(value)
             else:
                 self.state[name].copy_(value)
-        torch._foreach_lerp_(mine, theirs, [weight] * len(mine) if torch.is_tensor(weight) else weight)
+        if not torch.is_tensor(weight):
+            torch._foreach_lerp_(mine, theirs, weight)
+        elif weight.dim():  # one update per tensor, as XLA fuses them
+            torch._foreach_lerp_(mine, theirs, [weight] * len(mine))
+        else:
+            steps = torch._foreach_sub(theirs, mine)
+            torch._foreach_mul_(steps, weight)
+            torch._foreach_add_(mine, steps)

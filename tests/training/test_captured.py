@@ -1,0 +1,120 @@
+"""A step that is recorded once and replayed computes what an eager step computes, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cxrbench.datasets.packed import read_packed
+from cxrbench.platforms.cpu import CpuPlatform
+from cxrbench.study.config import Recipe
+from cxrbench.training.steps import Steps
+
+RECIPE = Recipe(epochs=2, batch=16, learning_rate=1e-2, drop_path=0.0)
+
+
+class _Recorder(TorchDispatchMode):
+    """Keep every operation with the tensors that it read and made, as a CUDA graph keeps kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.kept.append((func, args, kwargs or {}, made))
+        return made
+
+    def replay(self) -> None:
+        """Do it again on the same memory: Python's own numbers are those of the recording."""
+        for func, args, kwargs, before in self.kept:
+            now = func(*args, **kwargs)
+            pairs = zip(_tensors(before), _tensors(now), strict=True)
+            for old, new in pairs:
+                if old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                    old.copy_(new)
+
+
+def _tensors(made: Any) -> list[torch.Tensor]:
+    several = made if isinstance(made, (tuple, list)) else [made]
+    return [value for value in several if isinstance(value, torch.Tensor)]
+
+
+class _Recorded:
+    """Stands for platforms/cuda.py's: its third call is recorded, later ones are replayed."""
+
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self._work, self.calls = work, 0
+
+    def __call__(self, *inputs: torch.Tensor | None) -> Any:
+        self.calls += 1
+        if self.calls < 3:
+            return self._work(*inputs)
+        if self.calls == 3:
+            self._inputs = [value.clone() if torch.is_tensor(value) else value for value in inputs]
+            with _Recorder() as self._recorder:
+                self._outputs = self._work(*self._inputs)
+            return self._outputs
+        for mine, given in zip(self._inputs, inputs, strict=True):
+            if torch.is_tensor(mine):
+                mine.copy_(given)
+        with torch.no_grad():
+            self._recorder.replay()
+        return self._outputs
+
+
+class _Numbers(CpuPlatform):
+    """The CPU with the numbers of the update in memory, as a recorded step needs them."""
+
+    def number(self, value: float) -> torch.Tensor:
+        return torch.tensor(value)
+
+
+class _Recording(_Numbers):
+    def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        return _Recorded(work)
+
+
+def _state(platform: CpuPlatform, architecture: str, packed: Path) -> dict[str, torch.Tensor]:
+    steps = Steps(architecture, platform, RECIPE, read_packed(packed))
+    steps.take(steps.batches(), 8)
+    trainer = steps._trainer
+    averaged = {f"averaged {name}": value for name, value in trainer.averaged.state.items()}
+    return trainer.network.state_dict() | averaged | {"loss": trainer.update.loss_sum}
+
+
+@pytest.mark.parametrize("architecture", ["test_resnet", "test_convnext"])
+def test_a_replayed_step_is_an_eager_step(architecture: str, packed: Path) -> None:
+    eager = _state(_Numbers(1, "fp32"), architecture, packed)
+    replayed = _state(_Recording(1, "fp32"), architecture, packed)
+    assert all(torch.equal(eager[name], replayed[name]) for name in eager)
+
+
+def test_a_number_outside_of_memory_would_be_noticed(packed: Path) -> None:
+    class Forgetful(_Recording):
+        def number(self, value: float) -> float:  # type: ignore[override]
+            return value
+
+    right, wrong = (_state(of(1, "fp32"), "test_resnet", packed) for of in (CpuPlatform, Forgetful))
+    assert any(not torch.equal(right[name], wrong[name]) for name in right)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+@pytest.mark.parametrize("architecture", ["test_resnet", "test_convnext"])
+def test_a_cuda_graph_is_an_eager_step(architecture: str, packed: Path) -> None:
+    from cxrbench.platforms.cuda import CudaPlatform
+
+    class Eager(CudaPlatform):
+        def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+            return work
+
+    eager = _state(Eager(1, "fp32"), architecture, packed)
+    platform = CudaPlatform(1, "fp32")
+    replayed = _state(platform, architecture, packed)
+    assert platform.report()["graphs"] == 2 and platform.report()["not_recorded"] is None
+    assert all(torch.equal(eager[name], replayed[name]) for name in eager)
