@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 
 class Platform:
@@ -88,6 +89,15 @@ class Platform:
 
     def synchronise(self) -> None:
         """Wait for the device, and change nothing: called before every reading of a clock."""
+
+    def parallel(self, network: nn.Module) -> nn.Module:
+        """``network`` as training calls it: its backward averages gradients over processes as it goes.
+
+        The network itself where there is one process, or the platform averages them with :meth:`mean`.
+        """
+        if self.size == 1:
+            return network
+        return DistributedDataParallel(network, broadcast_buffers=False, static_graph=True)
 
     def mean(self, tensors: list[torch.Tensor]) -> None:
         """Replace float tensors by their mean over all processes, in one message."""

@@ -50,6 +50,9 @@ class TorchNeuronPlatform(Monitored, Platform):
         network.compile(backend=self.compiler, dynamic=False, fullgraph=True)
         return network
 
+    def parallel(self, network: nn.Module) -> nn.Module:
+        return network  # DDP around a compiled network has not been tried there
+
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device)  # asynchronous copies are not documented
 

@@ -71,6 +71,9 @@ class XlaPlatform(Platform):
     def layout(self, images: torch.Tensor) -> torch.Tensor:
         return images  # XLA lays tensors out itself
 
+    def parallel(self, network: nn.Module) -> nn.Module:
+        return network  # DDP's hooks would cut the graph
+
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
