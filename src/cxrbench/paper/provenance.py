@@ -154,7 +154,7 @@ def reports(read: Results) -> Table:
     table["compiled"] = [_compiled(row) for row in table.itertuples()]
     shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
     table = table[[*shown, "words"]]
-    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "lllp{2cm}rp{4cm}lp{5.2cm}"
+    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "lllp{2cm}rp{4.4cm}lp{5cm}"
 
 
 def _compiled(row: Any) -> str:
