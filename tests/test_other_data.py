@@ -1,4 +1,4 @@
-"""Another folder of NIH images, at another size: a few lines of config, and the whole graph follows."""
+"""The whole study (config/full.yaml) on a few images at another size: a few lines of config laid over it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from test_graph import copy_of_the_repository, graph
 
 STUDY = f"""
 datasets:
-  other-48px: {{source: nih, pixels: 48, recipe: fast, folder: data/raw/other, split: data/raw/other.csv}}
+  nih-224px: {{pixels: 48, folder: data/raw/other, split: data/raw/other.csv, expect_images: null}}
 recipes:
-  fast: {{epochs: 1, batch: 64, averaging: 0.9, threads: 2}}
+  finetune-224px-bf16: {{epochs: 1, averaging: 0.9, threads: 2, weights: scratch}}
 cells:
-  - {{dataset: other-48px, architectures: [{TINY}], platforms: [cpu], seeds: [0]}}
-run: ["other-48px/*/cpu/*"]
+  - {{dataset: nih-224px, architectures: [{TINY}], platforms: [cpu], seeds: [0]}}
+run: ["nih-224px/*/cpu/*"]
 """
 
 
 @pytest.mark.slow
-def test_another_folder_of_images_is_a_dataset(packed: Path, tmp_path: Path) -> None:
+def test_the_whole_study_runs_on_a_few_images(packed: Path, tmp_path: Path) -> None:
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
     clone = copy_of_the_repository(tmp_path / "clone")
@@ -38,17 +38,18 @@ def test_another_folder_of_images_is_a_dataset(packed: Path, tmp_path: Path) -> 
     split = pd.DataFrame({"image": names, "split": phantoms.index["split"]})
     split.to_csv(clone / "data/raw/other.csv", index=False)
     (clone / "overlay.yaml").write_text(STUDY)
-    done = graph(clone)
+    whole = ("--configfile", "config/full.yaml", "overlay.yaml")
+    done = graph(clone, *whole, overlay=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
-    assert cells[["dataset", "status", "origin"]].values.tolist() == [["other-48px", "ok", "fresh"]]
-    assert read_packed(clone / "data/packed/other-48px").images.shape == (1920, 48, 48)
-    assert (clone / "paper/paper.pdf").stat().st_size > 50_000
-    assert "other-48px" in (clone / "results/tables/table_dataset.csv").read_text()
-    again = graph(clone, "-n", "--config", "pathvars={results: elsewhere}")
+    cells = pd.read_csv(clone / "results/full/tables/cells.csv", keep_default_na=False)
+    assert cells[["dataset", "status", "origin"]].values.tolist() == [["nih-224px", "ok", "fresh"]]
+    assert read_packed(clone / "data/packed/nih-224px").images.shape == (1920, 48, 48)
+    assert (clone / "results/full/paper.pdf").stat().st_size > 50_000
+    assert "nih-224px" in (clone / "results/full/tables/table_dataset.csv").read_text()
+    again = graph(clone, "-n", *whole, "--config", "pathvars={results: elsewhere}", overlay=False)
     assert again.returncode == 0 and "rule pack" not in again.stdout + again.stderr, (
         "another study, same images"
     )
     split.iloc[::-1].to_csv(clone / "data/raw/other.csv", index=False)
-    again = graph(clone, "-n")
+    again = graph(clone, "-n", *whole, overlay=False)
     assert again.returncode == 0 and "rule pack" in again.stdout + again.stderr

@@ -76,7 +76,19 @@ def test_the_summary_counts_every_cell_once():
     added = summary(table)
     assert added["cells"].sum() == len(STUDY.all_cells())
     neuron = added.query("platform == 'neuron'").iloc[0]
-    assert neuron["unknown"] == 18 and neuron["hours_low"] > 0
+    assert neuron["unknown"] == 18 and 0 < neuron["hours_least"] < neuron["hours_high"]
+    peak = table.query("platform == 'neuron' and hours_low.isna()")["hours_at_peak"].sum()
+    known = table.query("platform == 'neuron'")["hours_low"].sum()
+    assert neuron["hours_least"] == pytest.approx(peak + known)
+
+
+def test_the_whole_study_has_a_plan_here():
+    found = rows(read_study(ROOT / "config/full.yaml"))
+    assert {platform for _, _, platform in found} == {"cuda", "neuron", "torchneuron"}
+    pico = found["nih-224px", "convnext_pico", "cuda"]
+    images = 75488 * 10 + (11036 * 11 + 25596) / 3
+    assert pico["cells"] == 16 and pico["packed_gib"] == pytest.approx(112120 * 224**2 / 2**30)
+    assert pico["hours_at_peak"] == pytest.approx(16 * images * 1.37 * 6e9 / 70e12 / 3600, rel=0.02)
 
 
 def test_the_plan_is_printed_before_anything_starts():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
 _SHOWN = 4  # names in a message
 _FORECAST_NOTE = (
-    "Hours and USD are of the cells to run whose speed is known, 10/28 where 10 of 28 are; packing, "
-    "compiling and downloads are not in them. 'peak h': at the documented peak of the device, so no run "
-    "is faster. 'disk': GiB of the packed images. 'step GiB': weights, moments, gradients and activations "
-    "of the largest step, by the recorded audit."
+    "Hours and USD are of the cells to run; packing, compiling and downloads are not in them. 'over': of "
+    "some cells no speed is known, and those count at the documented peak of their device, so it takes "
+    "longer. 'disk': GiB of the packed images. 'step GiB': weights, moments, gradients and activations of "
+    "the largest step, by the recorded audit."
 )
 PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
 
@@ -193,6 +193,13 @@ def plan(
     print(wrapped(_FORECAST_NOTE))
 
 
+def _expected(row: dict[str, Any], unit: str) -> str:
+    """Return hours or USD as a range, or how much it is at least."""
+    least = row[f"{unit}_least"]
+    over = row["unknown"] and least == least
+    return f"over {digits(least, 2)}" if over else span(least, row[f"{unit}_high"])
+
+
 def _forecast_in_columns(rows: pd.DataFrame) -> str:
     """Return the rows of :func:`~cxrbench.cost.forecast.summary` in 100 columns."""
     import pandas as pd
@@ -202,10 +209,9 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
             "data set": row["dataset"],
             "platform": row["platform"],
             "cells": row["cells"],
-            "peak h": digits(row["hours_at_peak"], 2),
-            "hours": span(row["hours_low"], row["hours_high"]),
-            "USD": span(row["usd_low"], row["usd_high"]),
-            "to run": f"{row['to_run'] - row['unknown']}/{row['to_run']}",
+            "to run": row["to_run"],
+            "hours": _expected(row, "hours"),
+            "USD": _expected(row, "usd"),
             "kind": row["kind"] or "-",
             "disk": digits(row["packed_gib"], 2),
             "step GiB": digits(row["device_gib"], 2),

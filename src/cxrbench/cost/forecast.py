@@ -30,8 +30,8 @@ from cxrbench.training.plan import Plan
 
 FORECAST_COLUMNS = [
     "dataset", "architecture", "platform", "cells", "recorded", "to_run", "instance", "hours_at_peak",
-    "hours_low", "hours_high", "usd_low", "usd_high", "kind", "rests_on", "why_not", "packed_gib",
-    "device_gib", "not_here",
+    "hours_low", "hours_high", "usd_at_peak", "usd_low", "usd_high", "kind", "rests_on", "why_not",
+    "packed_gib", "device_gib", "not_here",
 ]  # fmt: skip
 _NOT_NAMED = "no pattern under 'run' in the config names them"
 _EVALUATION = 1 / 3  # of a training image: forward alone
@@ -148,11 +148,7 @@ class _Outlook:
 
 
 def _usd(hours: dict[str, float], usd_per_hour: float) -> dict[str, float]:
-    return {
-        name.replace("hours", "usd"): value * usd_per_hour
-        for name, value in hours.items()
-        if name != "hours_at_peak"
-    }
+    return {name.replace("hours", "usd"): value * usd_per_hour for name, value in hours.items()}
 
 
 def _counts(dataset: AnySource) -> dict[str, int]:
@@ -167,13 +163,20 @@ def _on_processor(speed: Speed, cell: Cell, work: Work, precision: str) -> bool:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of :func:`forecast` added up per data set and platform; NaN hours are of cells without
-    any, which ``unknown`` counts."""
-    table = table.assign(unknown=table["to_run"].where(table["hours_low"].isna(), 0))
-    counts = ["cells", "recorded", "to_run", "unknown"]
-    amounts = [name for name in table if name.startswith(("hours_", "usd_l", "usd_h"))]
+    """Return the rows of :func:`forecast` added up per data set and platform.
+
+    ``hours_least`` and ``usd_least``: those at the peak of the device stand for cells of unknown speed, which
+    ``unknown`` counts; cells without either are left out.
+    """
+    table = table.assign(
+        unknown=table["to_run"].where(table["hours_low"].isna(), 0),
+        hours_least=table["hours_low"].fillna(table["hours_at_peak"]),
+        usd_least=table["usd_low"].fillna(table["usd_at_peak"]),
+    )
+    amounts = ["hours_least", "hours_high", "usd_least", "usd_high"]
     groups = table.groupby(["dataset", "platform"], sort=False)
-    rows = groups[counts + amounts].sum(min_count=1).join(groups[["packed_gib", "device_gib"]].max())
+    rows = groups[["cells", "recorded", "to_run", "unknown", *amounts]].sum(min_count=1)
+    rows = rows.join(groups[["packed_gib", "device_gib"]].max())
     words = {
         "instance": groups["instance"].first(),
         "kind": groups["kind"].agg(lambda some: " and ".join(some.dropna().unique())),
