@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, say
-from cxrbench.compile.rules import Setting
 from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
+    from cxrbench.compile.rules import Setting
     from cxrbench.study.config import Compilation
 
 
@@ -98,16 +98,16 @@ class Chosen(NamedTuple):
 
     def each(self) -> list[tuple[str, Setting]]:
         """Return every network in every setting; of what is not named, the default."""
+        from cxrbench.compile.rules import Setting
+
         settings = product(self.pixels or [224], self.batch or [1], self.precision or ["fp32"])
         return [(name, Setting(*values)) for values in settings for name in self.networks]
 
     def of(self, planned: Compilation) -> list[tuple[str, Setting]]:
         """Return the steps of a study that are named, in its order; UserError where there are none."""
-        steps = [
-            (step[0], Setting(*step[1:]))
-            for step in planned.steps()
-            if all(not some or step[at] in some for at, some in enumerate(self))
-        ]
+        from cxrbench.compile.rules import Setting
+
+        steps = [(step[0], Setting(*step[1:])) for step in planned.steps() if self._has(step)]
         if not steps:
             raise UserError(
                 "the study has no such training step; without --study it is compiled all the same"
