@@ -420,7 +420,7 @@ def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_o
 
 def checked(prices, cost):
     """The shipped claims against rows of cost.csv of one data set, recorded."""
-    common = {"dataset": "nih128-64px", "architecture": "convnext_tiny", "platform": "neuron", "seed": 0}
+    common = {"dataset": "nih128-64px-bf16", "architecture": "convnext_tiny", "platform": "neuron", "seed": 0}
     common |= {"instance": "trn1.2xlarge", "kind": "measured", "cell": "c", "status": "ok"}
     rows = pd.DataFrame([common | {"headline": True, "cost_to_usable": 1.0} | row for row in cost])
     return check_claims(read_claims(CLAIMS), Context(prices, cost=rows)).set_index("id")

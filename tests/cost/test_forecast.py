@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench
+from cxrbench.compile.audit import read_audit
 from cxrbench.cost.forecast import forecast, summary
 from cxrbench.cost.prices import read_prices
 from cxrbench.evidence.store import EvidenceStore
@@ -71,14 +72,25 @@ def test_what_is_not_known_has_a_reason_and_no_hours():
     assert "the images of mnist are not on this machine" in row["not_here"]
 
 
+def test_memory_of_a_step_is_that_of_the_audit_at_its_batch():
+    audit = read_audit(RECORDED).query("pixels == 64 and batch == 64 and part == 'step'")
+    audit = audit.set_index(["architecture", "precision"])["step_gib"]
+    for dataset, precision in (("nih128-64px", "fp32"), ("nih128-64px-bf16", "bf16")):
+        (row,) = rows(changed(cells=[block(dataset, "resnet50", "cuda", 0)])).values()
+        assert row["device_gib"] == pytest.approx(
+            audit["resnet50", precision], abs=0.005
+        )  # two digits are kept
+
+
 def test_the_summary_counts_every_cell_once():
     table = forecast(Plan(STUDY, EvidenceStore(RECORDED)), read_prices(ROOT / "data/prices.csv"))
     added = summary(table)
     assert added["cells"].sum() == len(STUDY.all_cells())
-    neuron = added.query("platform == 'neuron'").iloc[0]
+    (neuron,) = added.query("platform == 'neuron' and dataset == 'nih128-64px'").to_dict("records")
+    table = table.query("platform == 'neuron' and dataset == 'nih128-64px'")
     assert neuron["unknown"] == 18 and 0 < neuron["hours_least"] < neuron["hours_high"]
-    peak = table.query("platform == 'neuron' and hours_low.isna()")["hours_at_peak"].sum()
-    known = table.query("platform == 'neuron'")["hours_low"].sum()
+    peak = table.query("hours_low.isna()")["hours_at_peak"].sum()
+    known = table["hours_low"].sum()
     assert neuron["hours_least"] == pytest.approx(peak + known)
 
 

@@ -6,6 +6,9 @@ import sys
 import pytest
 import torch
 
+from cxrbench import platforms
+from cxrbench.study.errors import UserError
+
 _LOAD = "from cxrbench.platforms.cuda import CudaPlatform; CudaPlatform(1, 'fp32')"
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
@@ -22,6 +25,20 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on 
 def test_why_no_gpu_can_be_used_is_said(before: str, message: str) -> None:
     done = subprocess.run([sys.executable, "-c", before + _LOAD], capture_output=True, text=True, check=False)
     assert "UserError: platform cuda cannot run here: " in done.stderr and message in done.stderr
+
+
+def test_a_precision_that_a_platform_does_not_offer_is_refused() -> None:
+    with pytest.raises(UserError, match="platform cpu has no precision tf32; use fp32, bf16"):
+        platforms.load("cpu", 1, "tf32")
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_only_tf32_rounds_the_factors_of_a_product(precision: str) -> None:
+    platform = platforms.load("cuda", 1, precision)
+    factor = platform.to_device(torch.full((256, 256), 1 + 2**-12))  # TF32 rounds it to 1
+    product = (factor @ torch.eye(256, device=platform.device)).cpu()
+    assert bool((product == 1).all()) == (precision == "tf32")
 
 
 @needs_gpu

@@ -59,6 +59,11 @@ PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "smoke-fp32"}
         ("cells/0/architectures", ["timm/a"], "'timm/a' does not have the form of a name"),
         ("cells/0/platforms", ["gpu"], "cells.0.platforms.0: unknown value 'gpu'; did you mean 'cpu'"),
         ("cells/0/seed", [1], "unknown key 'cells.0.seed'; did you mean 'seeds'"),
+        (
+            "cells/0/dataset",
+            "nih128-64px-tf32",
+            "cells.0: the recipe of nih128-64px-tf32 is in tf32, which cpu",
+        ),
         ("compilation/blocks/0/pixel", [64], "key 'compilation.blocks.0.pixel'; did you mean 'pixels'"),
         ("compilation/compiler", "latest", "'latest' does not have the form of a version"),
         ("pathvars/recorded", "x", "pathvars.recorded: unknown value 'recorded'; use one of 'results'"),
@@ -123,8 +128,9 @@ def test_every_recorded_recipe_reproduces_its_hash_and_no_default_changes() -> N
 def test_the_hash_of_a_recipe_changes_with_every_value() -> None:
     base, flip, optlevel = {"epochs": 2, "batch": 64}, {"flip": 0.0}, {"optlevel": 1}
     changes = ({}, {"epochs": 3}, {"threads": 1}, {"augmentation": flip}, {"compiler": optlevel})
+    changes += ({"precision": "tf32"}, {"deterministic": False})
     hashes = [Recipe.model_validate(base | change).hash() for change in changes]
-    assert len(set(hashes)) == 5 and Recipe(batch=64, epochs=2).hash() == hashes[0]
+    assert len(set(hashes)) == 7 and Recipe(batch=64, epochs=2).hash() == hashes[0]
 
 
 def test_a_study_has_each_cell_once_and_patterns_choose_those_that_run() -> None:

@@ -50,12 +50,12 @@ def compile(
     from cxrbench.compile.compiler import Compiler, Limits
     from cxrbench.compile.outcomes import is_version, rows
     from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
-    from cxrbench.study.config import Precision, read_study
+    from cxrbench.study.config import AuditedPrecision, read_study
     from cxrbench.training.plan import must_be_architectures
 
     for option, given, known in (
         ("--target", [target or "trn1"], get_args(Target)),
-        ("--precision", precision or [], get_args(Precision)),
+        ("--precision", precision or [], get_args(AuditedPrecision)),
         ("--part", part or [], PARTS),
     ):
         if unknown := [value for value in given if value not in known]:

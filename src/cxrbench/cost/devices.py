@@ -25,7 +25,7 @@ class Device:
 
     def peak(self, precision: str) -> float | None:
         """Return the TFLOP/s of one core in ``precision``; None where no document gives it."""
-        return self.tflops_fp32 if precision == "fp32" else self.tflops
+        return {"fp32": self.tflops_fp32, "bf16": self.tflops}.get(precision)
 
 
 _TITAN = "NVIDIA's data sheet, as quoted in pytorch/torchtitan torchtitan/tools/utils.py @02581674"

@@ -139,12 +139,15 @@ class _Outlook:
             (self.audit["architecture"] == cell.architecture)
             & (self.audit["pixels"] == pixels)
             & (self.audit["precision"] == recipe.precision)
+            & (self.audit["part"] == "step")
             & (self.audit["problem"] == "")
         ]
         if rows.empty:
             return math.nan
-        share = self.study.limits.micro_batch or recipe.batch / self.study.limits.processes
-        return facts_of(rows.iloc[0].to_dict()).step_gib(math.ceil(share))
+        share = math.ceil(self.study.limits.micro_batch or recipe.batch / self.study.limits.processes)
+        # In bf16 a step also keeps its copies of the weights, which an audit divides by the batch.
+        nearest = rows.loc[(rows["batch"] - share).abs().idxmin()]
+        return facts_of(nearest.to_dict()).step_gib(share)
 
 
 def _usd(hours: dict[str, float], usd_per_hour: float) -> dict[str, float]:

@@ -292,7 +292,8 @@ def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str)
     Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
     """
     steps = {name: of_setting(audit, Setting(pixels, AUDITED_BATCH, name)) for name in ("fp32", "bf16")}
-    counted = pd.concat([steps[precision], *steps.values()])  # the wanted precision first
+    # The wanted precision first; a step in tf32 is the graph of fp32.
+    counted = pd.concat([steps.get(precision, steps["fp32"]), *steps.values()])
     rows = counted[counted["architecture"] == architecture].to_dict("records")
     if not rows:
         raise NotProjected(f"no audit of this network at {pixels} px")

@@ -62,6 +62,8 @@ def load(name: str, threads: int, precision: str, compiler: Compiler | None = No
     """
     if reason := unavailable(name):
         raise UserError(f"platform {name} cannot run here: {reason}")
+    if precision not in (offered := ENTRIES[name].precisions):
+        raise UserError(f"platform {name} has no precision {precision}; use {', '.join(offered)}")
     if settings := _settings(name):
         os.environ.update(settings.environment(precision, compiler or Compiler(), os.environ))
     module = importlib.import_module(f"cxrbench.platforms.{ENTRIES[name].module}")

@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 class Platform:
     """Ordinary PyTorch on one device. Subclasses change only what their device needs.
 
-    ``threads`` and ``precision`` ("fp32" or "bf16") come from the recipe. What must be known of a platform
-    before torch is imported is in cxrbench/study/platform_names.py.
+    ``threads`` and ``precision`` (of those that its entry offers) come from the recipe. What must be known of
+    a platform before torch is imported, that entry, is in cxrbench/study/platform_names.py.
     """
 
     name: str
@@ -35,6 +35,9 @@ class Platform:
         self.rank, self.size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         if self.size > 1:
             distributed.init_process_group(self.backend)
+
+    def allow_fastest_kernels(self) -> None:
+        """Let libraries choose the fastest kernels, whether or not those repeat to the bit."""
 
     def network(self, network: nn.Module) -> nn.Module:
         """The network on the device, in the memory layout that its convolutions like."""

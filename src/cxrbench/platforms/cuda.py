@@ -17,7 +17,7 @@ _WARM_UP = 3  # calls before work is recorded: libraries choose kernels, the opt
 
 
 class CudaPlatform(Platform):
-    """One GPU per process; deterministic kernels, no TF32, a step recorded once and replayed."""
+    """One GPU per process; kernels that repeat unless the recipe frees them, a step recorded and replayed."""
 
     name = "cuda"
     device = torch.device("cuda")
@@ -36,13 +36,17 @@ class CudaPlatform(Platform):
                 "would be of either; choose equal ones with CUDA_VISIBLE_DEVICES"
             )
         # cuDNN uses TF32 for fp32 convolutions by default: fp32 here means fp32.
-        torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self._recorded: list[Recorded] = []
         self._joules_at_start = self._joules()
+
+    def allow_fastest_kernels(self) -> None:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = True
 
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float

@@ -26,7 +26,7 @@ from cxrbench.study.recipe import Recipe as Recipe
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
-Precision = Literal["fp32", "bf16"]
+AuditedPrecision = Literal["fp32", "bf16"]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
@@ -201,7 +201,7 @@ class CompileBlock(Strict):
     networks: list[Name] = Field(min_length=1)
     pixels: list[Annotated[int, Field(ge=16, le=1024)]] = Field(min_length=1)
     batch: list[Count] = Field(min_length=1, description="images per step")
-    precision: list[Precision] = Field(min_length=1)
+    precision: list[AuditedPrecision] = Field(min_length=1)
 
 
 class Compilation(Strict):
@@ -214,7 +214,7 @@ class Compilation(Strict):
     hours: float = Field(2.0, gt=0, description="limit of one graph; more is status timed_out")
     blocks: list[CompileBlock] = Field(min_length=1)
 
-    def steps(self) -> list[tuple[str, int, int, Precision]]:
+    def steps(self) -> list[tuple[str, int, int, AuditedPrecision]]:
         """Return network, pixels, batch and precision of every training step, in order, each once."""
         steps = (
             (network, pixels, batch, precision)
@@ -272,6 +272,11 @@ class Study(Strict):
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
+            precision = self.recipe(block.dataset).precision
+            for platform in block.platforms:
+                if precision not in (offered := ENTRIES[platform].precisions):
+                    what = f"the recipe of {block.dataset} is in {precision}, which {platform} does not offer"
+                    raise ValueError(f"cells.{number}: {what} (it offers {', '.join(offered)})")
         sizes = (len(block.architectures) * len(block.platforms) * len(block.seeds) for block in self.cells)
         if (count := sum(sizes)) > MOST_CELLS:
             raise ValueError(f"cells: {count:,} cells; a study has {MOST_CELLS:,} at most")

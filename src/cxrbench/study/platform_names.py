@@ -17,6 +17,7 @@ class Entry:
     family: str = "cpu"  # what it computes on: cpu, gpu or neuron; all but cpu is counted and paid in devices
     modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
     found_by: tuple[str, str] | None = None  # path whose presence implies the device, message if it is absent
+    precisions: tuple[str, ...] = ("fp32", "bf16")
     software: str = ""  # besides torch, what decides its speed: a key of a record's versions
     sdk: str = ""  # a name in every record's host.sdk
     reports: tuple[str, ...] = ()  # keys of every record's platform
@@ -37,6 +38,7 @@ ENTRIES: dict[str, Entry] = {
         "CudaPlatform",
         family="gpu",
         found_by=("/proc/driver/nvidia/version", "there is no NVIDIA driver on this machine"),
+        precisions=("fp32", "tf32", "bf16"),
         sdk="CUDA",
         compiles=False,
         priced_as="g5.xlarge",

@@ -14,6 +14,7 @@ from cxrbench.study.readers import matching
 Name = Annotated[str, matching(PART, PLAIN)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such as sha256sum prints")]
 Count = Annotated[int, Field(gt=0, le=10**9)]
+Precision = Literal["fp32", "tf32", "bf16"]
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
 # What fields were when recipes were recorded without them: with these values they are not hashed.
 _UNRECORDED: dict[str, Any] = {
@@ -21,6 +22,7 @@ _UNRECORDED: dict[str, Any] = {
     "weights": "scratch",
     "layer_decay": 1.0,
     "drop_rate": 0.0,
+    "deterministic": True,
 }
 
 
@@ -111,7 +113,12 @@ class Recipe(Strict):
     drop_path: float = Field(0.0, ge=0, lt=1, description="stochastic depth, where the network has it")
     prior_bias: bool = Field(True, description="start the classifier's bias at the log-odds of each label")
     augmentation: Augmentation = Augmentation()
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 is autocast with fp32 weights")
+    precision: Precision = Field(
+        "fp32", description="bf16: autocast with fp32 weights; tf32: a GPU's fp32 with shorter factors"
+    )
+    deterministic: bool = Field(
+        True, description="kernels that repeat to the bit, where cuda has a choice; false: the fastest"
+    )
     activation_checkpointing: bool = False
     threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
     compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)

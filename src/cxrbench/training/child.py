@@ -120,6 +120,8 @@ def train(job: Job, trial: bool = False) -> None:
     event("phase", phase="setup")
     packed, recipe = read_packed(job.packed), job.recipe
     platform = platforms.load(job.platform, recipe.threads, recipe.precision, recipe.compiler)
+    if not recipe.deterministic:
+        platform.allow_fastest_kernels()
     if trial:
         event("phase", phase="compile")
         return run_trial(job, packed, platform)
