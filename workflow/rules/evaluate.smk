@@ -67,7 +67,7 @@ rule cells:
 
 
 rule statistics:
-    """Comparisons between cells: parity of platforms, spread over seeds, power, subgroups, literature, F1."""
+    """Comparisons between cells: platforms, settings, spread over seeds, power, subgroups, literature, F1."""
     input:
         EVIDENCE,
         study=STUDY_FILE,
@@ -75,7 +75,7 @@ rule statistics:
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",
     output:
-        tables("parity", "spread", "power", "f1_search", "subgroups", "literature"),
+        tables("parity", "contrasts", "spread", "power", "f1_search", "subgroups", "literature"),
     log:
         "<logs>/statistics.log",
     conda:

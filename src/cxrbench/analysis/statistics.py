@@ -1,4 +1,4 @@
-"""Comparisons between cells: parity of platforms, spread, power, subgroups, literature, the F1 question."""
+"""Comparisons between cells: platforms, settings, spread, power, subgroups, literature, the F1 question."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.analysis.contrasts import contrasts
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.analysis.f1_search import COLUMNS as F1_COLUMNS
 from cxrbench.analysis.f1_search import f1_search
@@ -43,6 +44,7 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
     tables = {
         "parity": _parity(estimates, ok, study),
+        "contrasts": contrasts(estimates, study),
         "spread": spreads,
         "power": power_table(spreads, study.margins),
         "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),

@@ -61,7 +61,7 @@ def statistics(
     study: StudyOption = STUDY,
     baselines: BaselinesOption = Path("data/baselines.csv"),
 ) -> None:
-    """Parity of platforms, spread over seeds, subgroups, literature, and what F1 = 0.80 could be."""
+    """Platforms and settings compared, spread over seeds, subgroups, literature, what F1 = 0.80 could be."""
     from cxrbench.analysis.statistics import write_statistics
 
     write_statistics(results, study, baselines)

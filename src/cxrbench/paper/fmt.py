@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from string import Formatter
 from typing import Any
@@ -87,3 +88,16 @@ def words(name: Any) -> str:
 def listed(values: pd.Series) -> str:
     """Return the different values in order, joined."""
     return ", ".join(dict.fromkeys(values.dropna().astype(str)))
+
+
+def difference(row: Any) -> str:
+    """Return a difference with its interval, or alone where it has none."""
+    if pd.isna(row.ci_low):
+        return number(row.difference, "+.4f", "")
+    form = f"+.{digits((row.ci_high - row.ci_low) / 2)}f"
+    return f"{row.difference:{form}} ({row.ci_low:{form}} to {row.ci_high:{form}})"
+
+
+def digits(half_width: float) -> int:
+    """Return the decimals that show two digits of an interval's half-width, three at least."""
+    return max(3, 1 - math.floor(math.log10(half_width))) if half_width > 0 else 3

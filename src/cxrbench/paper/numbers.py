@@ -16,7 +16,7 @@ from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
 from cxrbench.paper import artifact, compilation, data_card, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
-from cxrbench.paper.fmt import Values, counted, ends, listed, words
+from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
 from cxrbench.paper.results import Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
@@ -33,7 +33,15 @@ def numbers(read: Results) -> Values:
     }
     if read.study.paper.title:
         values["paper/title"] = escape(read.study.paper.title)
-    own = (_cell_numbers, _dataset_numbers, _group_numbers, _best_numbers, _parity_numbers, _claim_numbers)
+    own = (
+        _cell_numbers,
+        _dataset_numbers,
+        _group_numbers,
+        _best_numbers,
+        _parity_numbers,
+        _claim_numbers,
+        _contrast_numbers,
+    )
     others = (cost_values, _literature_numbers)
     parts = (artifact, compilation, data_card, measurements, power, provenance)
     for some in (*own, *others, *(part.numbers for part in parts)):
@@ -238,9 +246,18 @@ def _three_digits(value: float) -> str:
     return f"{short:,.0f}" if abs(short) >= 1000 else f"{short:g}"
 
 
+def _contrast_numbers(read: Results) -> Values:
+    """Return differences in macro AUROC, ``worth/<data set>/<other data set>/<architecture>/<platform>``."""
+    rows = read.contrasts[read.contrasts["metric"] == "auroc"].itertuples()
+    named = ((f"{row.dataset_a}/{row.dataset_b}/{row.architecture}/{row.platform}", row) for row in rows)
+    return {f"worth/{name}": difference(row) for name, row in named}
+
+
 def _literature_numbers(read: Results) -> Values:
     """Return sizes and citations of the published values that stand beside ours."""
     table = read.literature
     sizes = {name: table[f"n_{name}_published"].dropna().map("{:,.0f}".format) for name in ("train", "test")}
     values = {f"literature/{name}": listed(some) for name, some in sizes.items()}
+    means = table.loc[table["label"] == "macro"].drop_duplicates("source")["published"]
+    values["literature/macro"] = " and ".join(f"{value:.3f}" for value in sorted(means))
     return values | {"literature/sources": escape("; ".join(table["citation"].unique()), 1000)}

@@ -31,6 +31,7 @@ class Results:
     metrics: pd.DataFrame
     cost: pd.DataFrame
     parity: pd.DataFrame
+    contrasts: pd.DataFrame
     spread: pd.DataFrame
     power: pd.DataFrame
     f1_search: pd.DataFrame
@@ -72,6 +73,13 @@ class Results:
         """Return the group of :meth:`main` with the best mean macro AUROC; ``real``: None if it is drawn."""
         groups = [group for group in self.scored(main=True) if not (real and group[0].startswith(PHANTOM))]
         return max(groups, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
+
+    def largest(self) -> Group | None:
+        """Return the group with the best mean macro AUROC on the largest real radiographs."""
+        real = [group for group in self.scored() if not group[0].startswith(PHANTOM)]
+        sizes = {group: self.study.dataset(group[0]).pixels for group in real}
+        of_size = [group for group in real if sizes[group] == max(sizes.values())]
+        return max(of_size, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
         """Return the rows of a metric for a group, one per seed."""

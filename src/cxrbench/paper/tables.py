@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -138,23 +137,40 @@ def _needed(seeds: pd.Series) -> str:
 
 
 def published_beside_ours(read: Results) -> Table:
-    """Published AUROC of the same split beside our best network's of the main dataset."""
+    """Published AUROC of the same split beside our best on the main dataset and on the largest images."""
     best = read.best()
     if best is None or read.literature.empty:
         return pd.DataFrame(), ""
     table = read.rows_of_cells(read.literature, best)
     labels = list(table["label"].unique())  # a source may lack findings, or list them in another order
-    ours = [read.mean(best, "auroc", label) for label in labels]
-    columns = {
-        "Finding": [*map(fmt.words, labels), COLUMN],
-        " ".join(best): [*ours, of_group(read, *best)],
-    }
+    columns = {"Finding": [*map(fmt.words, labels), COLUMN]}
+    for group in dict.fromkeys((best, read.largest() or best)):
+        ours = [read.mean(group, "auroc", label) for label in labels]
+        columns[" ".join(group)] = [*ours, of_group(read, *group)]
     for source, some in table.groupby("source", sort=False):
         published = some.groupby("label")["published"].mean().reindex(labels)
         repository = re.search(r"github\.com/([\w.-]+/[\w.-]+)", some["citation"].iloc[0])
         name = repository[1] if repository else fmt.words(source)
         columns[name] = [*(fmt.number(value, missing="") for value in published), "published"]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
+
+
+@fmt.table("llp{4cm}rrrl")
+def what_settings_are_worth(read: Results) -> Iterator[Row]:
+    """A network under two settings of the study, on the same real radiographs."""
+    table = read.contrasts
+    shown = table[(table["metric"] == "auroc") & ~is_phantom(table["dataset_a"])]
+    for row in shown.itertuples():
+        sides = [(side, row.architecture, row.platform) for side in (row.dataset_a, row.dataset_b)]
+        yield {
+            "Network": f"{row.architecture} {row.platform}",
+            "Settings": f"{row.dataset_a} - {row.dataset_b}",
+            "They differ in": row.differs,
+            "First": f"{row.mean_a:.3f}",
+            "Second": f"{row.mean_b:.3f}",
+            "Difference": fmt.difference(row),
+            COLUMN: ", ".join(of_group(read, *side) for side in sides),
+        }
 
 
 @fmt.table("llrrllp{5cm}l")
@@ -182,9 +198,9 @@ def _parity(read: Results, drawn: bool) -> Iterator[Row]:
     table = read.parity[is_phantom(read.parity["dataset"]) == drawn]
     columns: Columns = {
         "Metric": "{metric}, {label}",
-        "Difference": _difference,
+        "Difference": fmt.difference,
         "Margin": "{margin:g}",
-        "Could show": lambda row: fmt.number(row.smallest_margin, f".{_digits(row.smallest_margin)}f", ""),
+        "Could show": lambda row: fmt.number(row.smallest_margin, f".{fmt.digits(row.smallest_margin)}f", ""),
         "Verdict": _verdict,
     }
     floor = (table["kind"] == "noise floor") & ((table["metric"] != "auroc") | (table["label"] != "macro"))
@@ -205,19 +221,6 @@ def _parity(read: Results, drawn: bool) -> Iterator[Row]:
 
 parity_of_platforms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=False))
 parity_on_phantoms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=True))
-
-
-def _difference(row: Any) -> str:
-    """Return a difference with its interval, or alone where it has none."""
-    if pd.isna(row.ci_low):
-        return fmt.number(row.difference, "+.4f", "")
-    digits = _digits((row.ci_high - row.ci_low) / 2)
-    return f"{row.difference:+.{digits}f} ({row.ci_low:+.{digits}f} to {row.ci_high:+.{digits}f})"
-
-
-def _digits(half_width: float) -> int:
-    """Return the decimals that show two digits of an interval's half-width, three at least."""
-    return max(3, 1 - math.floor(math.log10(half_width))) if half_width > 0 else 3
 
 
 def _verdict(row: Any) -> str:

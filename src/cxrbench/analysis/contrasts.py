@@ -1,0 +1,74 @@
+"""What image size, precision or initial weights are worth: one network on two data sets of the same images.
+
+A row per pair of data sets that differ in pixels and recipe alone, per architecture, platform and metric,
+where both have :data:`~cxrbench.analysis.parity.MIN_SEEDS` seeds: ``difference`` of the means over seeds
+(a - b) with its 95 % interval over patients and seeds (:mod:`cxrbench.analysis.components`). ``differs``
+lists all that differs; where it is more than one thing, the difference is that of all of them together.
+No margin was declared, so there is no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+import pandas as pd
+
+from cxrbench.analysis.components import between_platforms, mean_value
+from cxrbench.analysis.estimates import CellEstimate
+from cxrbench.analysis.parity import MIN_SEEDS
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Study
+
+METRICS = (("macro", "auroc"), ("macro", "f1_macro"))
+COLUMNS = [
+    *("architecture", "platform", "dataset_a", "dataset_b", "differs", "label", "metric"),
+    *("seeds_a", "seeds_b", "mean_a", "mean_b", "difference", "ci_low", "ci_high", "n_images", "n_patients"),
+]
+
+
+def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
+    """Return the table described above (columns ``COLUMNS``), data sets in the study's order."""
+    groups: dict[tuple[str, str], dict[str, dict[int, CellEstimate]]] = {}
+    for cell in study.all_cells():
+        if cell in cells:
+            group = groups.setdefault((cell.architecture, cell.platform), {})
+            group.setdefault(cell.dataset, {})[cell.seed] = cells[cell].only("auroc", "f1_macro")
+    rows = [
+        dict(zip(COLUMNS, (*named, a, b, differs), strict=False)) | row
+        for named, datasets in groups.items()
+        for a, b in combinations(datasets, 2)
+        if (differs := _differs(study, a, b))
+        for row in _rows(datasets[a], datasets[b])
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _differs(study: Study, a: str, b: str) -> str:
+    """Return what two data sets differ in; empty where it is more than pixels and recipe."""
+    sources = [study.dataset(name).model_dump(exclude={"pixels", "recipe"}) for name in (a, b)]
+    if sources[0] != sources[1]:
+        return ""
+    first, second = (
+        {"pixels": study.dataset(name).pixels} | study.recipe(name).model_dump() for name in (a, b)
+    )
+    return ", ".join(name.replace("_", " ") for name in first if first[name] != second[name])
+
+
+def _rows(a: dict[int, CellEstimate], b: dict[int, CellEstimate]) -> Iterator[dict]:
+    first, *others = (*a.values(), *b.values())
+    if min(len(a), len(b)) < MIN_SEEDS or not all(first.same_images(other) for other in others):
+        return
+    sides = [{seed: each.estimate for seed, each in side.items()} for side in (a, b)]
+    difference = between_platforms(*sides)
+    low, high = difference.interval(0.95)
+    means = [mean_value(side.values()) for side in sides]
+    for label, metric in METRICS:
+        k = first.keys.index((label, metric))
+        yield {
+            **{"label": label, "metric": metric},
+            **{"seeds_a": ",".join(map(str, a)), "seeds_b": ",".join(map(str, b))},
+            **{"mean_a": means[0][k], "mean_b": means[1][k], "difference": difference.value[k]},
+            **{"ci_low": low[k], "ci_high": high[k]},
+            **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
+        }
