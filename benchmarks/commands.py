@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
+from cxrbench.study.platform_names import ENTRIES
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
@@ -67,12 +69,13 @@ def bench_gains(
     blocks: Blocks = 15,
     out: Out = BENCH / "gains.json",
 ) -> None:
-    """What channels_last, fused AdamW and torch.compile gain, added one after the other."""
+    """What channels_last, fused AdamW and torch.compile gain, added one by one, in each precision."""
     from benchmarks import gains, train
 
     rows = []
-    for name in architectures or train.NETWORKS:
-        setting = train.Setting(platform, name, pixels, batch, "fp32", threads, blocks)
+    known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
+    for name, precision in product(architectures or train.NETWORKS, known):
+        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks)
         rows += gains.measure_gains(setting, say)
         write_json(out, rows)
 

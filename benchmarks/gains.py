@@ -22,9 +22,10 @@ from cxrbench.training.network import build_network
 
 _EAGER = ("plain", "channels_last", "fused AdamW")
 WAYS = {  # each is added to the ones before it
-    "cpu": (*_EAGER, "torch.compile"),  # bf16 is left out: some processors die of it (docs/decisions.md)
-    "cuda": (*_EAGER, "bf16 autocast", "torch.compile", "CUDA graphs"),
+    "cpu": (*_EAGER, "torch.compile"),
+    "cuda": (*_EAGER, "torch.compile", "CUDA graphs"),
 }
+_DIES = {("cpu", "bf16", "torch.compile")}  # on some processors (docs/decisions.md)
 
 
 def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str, Any]]:
@@ -32,7 +33,8 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
     if setting.platform not in WAYS:
         raise UserError(f"gains are measured on {', '.join(WAYS)}; not on '{setting.platform}'")
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
-    ways = WAYS[setting.platform]
+    kind = setting.platform, setting.precision
+    ways = tuple(way for way in WAYS[setting.platform] if (*kind, way) not in _DIES)
     contenders = {way: _contender(setting, platform, ways[: n + 1]) for n, way in enumerate(ways)}
     blocks = train.paired_blocks(contenders, setting.blocks, lambda text: None)
     rows = []
@@ -71,6 +73,5 @@ def _contender(setting: train.Setting, platform: Platform, ways: tuple[str, ...]
     size = (setting.batch, 1, setting.pixels, setting.pixels)
     images = torch.randn(size, device=device).contiguous(memory_format=layout)
     labels = (torch.rand(setting.batch, len(train.PRIORS), device=device) < 0.1).float()
-    precision = torch.autocast(device.type, dtype=torch.bfloat16, enabled="bf16 autocast" in ways)
-    step = partial(train.optimizer_step, forward, optimizer, precision, images, labels)
+    step = partial(train.optimizer_step, forward, optimizer, platform.autocast(), images, labels)
     return train.contender(step, setting, platform.synchronise)

@@ -41,5 +41,7 @@ def test_gains_are_added_one_after_the_other(tmp_path: Path) -> None:
     done = cxrbench("bench", "gains", TINY, *SMALL, "--blocks", "1", "--out", tmp_path / "gains.json")
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "gains.json").read_text())
-    assert [row["way"] for row in rows] == ["channels_last", "fused AdamW", "torch.compile"]
-    assert rows[0]["added_to"] == "plain"
+    eager = ["channels_last", "fused AdamW"]
+    assert [row["way"] for row in rows] == [*eager, "torch.compile", *eager]
+    assert [row["precision"] for row in rows] == ["fp32"] * 3 + ["bf16"] * 2
+    assert rows[0]["added_to"] == rows[3]["added_to"] == "plain"

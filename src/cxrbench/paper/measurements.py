@@ -77,16 +77,21 @@ def _throughput_values(read: Results) -> Values:
     return {f"throughput/{name}": fmt.range_of(rows[name], "{:.2f}", missing) for name in rows}
 
 
-@fmt.table("lllllrll")
+_GAINS = ["host", "platform", "architecture", "precision", "way", "added_to", "gain"]
+
+
+@fmt.table("llllllrll")
 def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
-    rows = read_measurements(read.recorded, "gains")
-    groups = rows.groupby(["host", "platform", "way"], sort=False) if len(rows) else ()
-    for (host, platform, way), some in groups:
+    rows = read_measurements(read.recorded, "gains").reindex(columns=_GAINS)
+    rows["precision"] = rows["precision"].fillna("fp32")  # what was measured before rows named it
+    by = ["host", "platform", "precision", "way"]
+    for (host, platform, precision, way), some in rows.groupby(by, sort=False) if len(rows) else ():
         median = some["gain"].median()
         yield {
             "Machine": host,
             "Platform": platform,
+            "Precision": precision,
             "Way": way,
             "Added to": listed(some["added_to"]),
             "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
