@@ -113,6 +113,7 @@ def measure(setting: Setting, report: Report) -> dict[str, Any]:
         "share_of_limit": statistics.median(ratios["limit"]),
         "spread": quartile_spread(ratios["limit"]),
         "timm_best_flags": f"{flags}, {best} workers",
+        "own_processes": True,
         "blocks_of_each": blocks,
         **host.measured_now(),
         **facts,

@@ -75,7 +75,7 @@ def throughput(read: Results) -> Figure:
     rows = read_measurements(read.recorded, "train")
     if rows.empty:
         return no_evidence("No speed has been recorded.")
-    contenders = {"ours": "this paper's loop", "timm_best": "timm, channels last", "timm": "timm, defaults"}
+    contenders = {"ours": "this paper's loop", "timm_best": "timm at its best", "timm": "timm, defaults"}
     names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
     shares = pd.DataFrame(
         [

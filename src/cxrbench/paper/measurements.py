@@ -46,26 +46,27 @@ def numbers(read: Results) -> Values:
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("lllrrlrrrrrrrl")
+@fmt.table("lllllrrrrrrrrl")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
         "Machine": "{host}",
         "Platform": "{platform}",
         "Network": "{architecture}",
-        "Pixels": "{pixels}",
-        "Batch": "{batch}",
-        "Precision": "{precision}",
+        "Step": "{pixels} px, batch {batch}, {precision}",
+        "Contenders": lambda row: "own processes" if row.own_processes is True else "one process",
         "Images/s": "{ours:.0f}",
         "timm": "{timm:.0f}",
-        "timm, channels last": "{timm_best:.0f}",
+        "timm's best": "{timm_best:.0f}",
         "Limit": "{limit:.0f}",
         "Ours/timm": "{ratio_to_timm:.2f}",
-        "Ours/channels last": "{ratio_to_timm_best:.2f}",
-        "Share of limit": "{share_of_limit:.3f}",
+        "Ours/best": "{ratio_to_timm_best:.2f}",
+        "Share of limit": lambda row: f"{row.share_of_limit:.2f} ± {row.spread / 2:.2f}",
+        "Of peak": "{share_of_matmul_peak:.2f}",
         COLUMN: lambda row: of_files(read.recorded, "train", row.host),
     }
-    return fmt.rows(read_measurements(read.recorded, "train"), columns)
+    rows = read_measurements(read.recorded, "train")
+    return fmt.rows(rows.reindex(columns=rows.columns.union(["own_processes"], sort=False)), columns)
 
 
 def _throughput_values(read: Results) -> Values:
