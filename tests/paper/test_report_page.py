@@ -282,8 +282,9 @@ def test_the_same_evidence_gives_the_same_bytes_elsewhere_and_without_torch(
     done = subprocess.run(words, capture_output=True, text=True, **where)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "elsewhere/results/report.html").read_text(encoding="utf-8") == page
+    text = re.sub(r"base64,[\w+/= ]+", "", page)  # pictures have any short word in them
     for place in (str(tmp_path), str(built), str(ROOT), os.uname().nodename):
-        assert not re.search(rf"\b{re.escape(place)}\b", page), place
+        assert not re.search(rf"\b{re.escape(place)}\b", text), place
 
 
 # -- in a browser ----------------------------------------------------------------------------------
