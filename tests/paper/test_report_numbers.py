@@ -11,6 +11,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.paper import items
+from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 
@@ -95,6 +96,28 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
     prose = "\n".join([*sections, *(item.caption for item in items.tables().values())])
     named = re.findall(r"(?:best/rivals\}\{network|best network)[^:;]*", prose)
     assert len(named) >= 3 and all(r"\val{best/dataset}" in text for text in named)
+
+
+def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read: Results) -> None:
+    values = numbers(read)
+    found = {one.topic: one for one in conclusions(values)}
+    assert list(found) == ["Status", "Accuracy", "Parity", "Power", "Cost", "Claims"]
+    pairs = read.parity.query("kind != 'noise floor' and label == 'macro' and metric == 'auroc'")
+    real = pairs[~pairs["dataset"].str.startswith("phantom")]
+    assert f"difference is {max(real['difference'], key=abs):+.4f} (90 % interval" in found["Parity"].text
+    assert f"AUROC of {values['best/auroc']}, averaged" in found["Accuracy"].text
+    (preprint,) = read.claims.query("id == 'P08'")["stated"]
+    assert f"{preprint} times the cost of g5" in found["Cost"].text
+    for one in found.values():
+        assert not re.search(r"[\\{}]|not run|undefined|\b(none|nan)\b", one.text), one
+        assert set(one.claims) <= set(read.claims["id"]) and set(one.tables) <= set(items.tables())
+
+
+def test_a_conclusion_with_an_unknown_value_is_left_out(read: Results) -> None:
+    values = numbers(replace(read, parity=read.parity[:0]))
+    assert [one.topic for one in conclusions(values)] == ["Status", "Accuracy", "Power", "Cost", "Claims"]
+    on_trainium = conclusions(values | {"cells/neuron/run": "3"})[0].text
+    assert on_trainium.endswith("3 on Trainium.") and conclusions({}) == []
 
 
 def test_the_documents_quote_what_the_paper_computes_of_power(from_evidence: Path) -> None:

@@ -14,7 +14,7 @@ from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
-from cxrbench.paper import artifact, compilation, data_card, measurements, power, provenance
+from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
@@ -186,6 +186,7 @@ def _parity_numbers(read: Results) -> Values:
     return {
         **{f"parity/{verdict}": str((pairs["verdict"] == verdict).sum()) for verdict in VERDICTS},
         "parity/pairs": str(len(pairs)),
+        **_largest(pairs),
         "parity/pairs/compared": ", ".join(f"{count} of {pair}" for pair, count in _named(pairs).items()),
         "parity/pairs/checks": str(checks),
         "parity/pairs/accelerated": str(len(pairs) - checks),
@@ -197,6 +198,17 @@ def _parity_numbers(read: Results) -> Values:
         "parity/phantoms/compared": "; ".join(_named(phantoms)),
         "parity/phantoms/verdicts": ", ".join(verdicts),
     }
+
+
+def _largest(pairs: pd.DataFrame) -> Values:
+    """Return ``parity/largest``: the largest difference, with the interval that its verdict rests on."""
+    sizes = pairs.dropna(subset=["difference", "ci90_low"])["difference"].astype(float).abs()
+    columns: fmt.Columns = {
+        "largest": "{difference:+.4f} (90 % interval {ci90_low:+.4f} to {ci90_high:+.4f}): {architecture} on "
+        "{platform_a} and {platform_b}"
+    }
+    largest = fmt.keyed(pairs.loc[sizes.nlargest(1).index], "parity", columns)
+    return {key: escape(text) for key, text in largest.items()}
 
 
 def _verdicts(rows: pd.DataFrame) -> str:
@@ -216,7 +228,8 @@ def _named(rows: pd.DataFrame) -> dict[str, int]:
 def _claim_numbers(read: Results) -> Values:
     """Return counts of claims, ``claims/...``, those of others by verdict and by what they were held against.
 
-    ``claim/<id>``, ``claim/<id>/now``: what was computed for a claim; ``.../size``: without its sign.
+    ``claim/<id>``, ``claim/<id>/now``: what was computed for a claim; ``.../size``: without its sign;
+    ``.../stated``: what its source says.
     """
     others = read.claims[read.claims["source"] != OURS]
     counts = {
@@ -232,7 +245,7 @@ def _claim_numbers(read: Results) -> Values:
     values = {f"claims/{what}": str(count) for what, count in counts.items()}
     for row in read.claims.itertuples():
         key = f"claim/{row.id}"
-        values[f"{key}/verdict"] = escape(row.verdict)
+        values |= {f"{key}/verdict": escape(row.verdict), f"{key}/stated": escape(row.stated)}
         computed = {key: (row.computed_low, row.computed_high), f"{key}/now": (row.now_low, row.now_high)}
         for name, limits in computed.items():
             if limits[0] != "":
