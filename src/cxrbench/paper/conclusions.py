@@ -28,7 +28,7 @@ _CONCLUSIONS = (
         \val{cells/neuron/run} on Trainium.\ifany{cells/neuron/run}{}{ Whether Trainium trains as accurately
         as CUDA is therefore still open.}""",
         claims=("O01", "O10"),
-        tables=("cells",),
+        tables=("matrix",),
     ),
     Conclusion(
         "Accuracy",

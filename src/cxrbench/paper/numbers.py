@@ -208,7 +208,7 @@ def _largest(pairs: pd.DataFrame) -> Values:
         "{platform_a} and {platform_b}"
     }
     largest = fmt.keyed(pairs.loc[sizes.nlargest(1).index], "parity", columns)
-    return {key: escape(text) for key, text in largest.items()}
+    return {key: escape(text).replace("-", "$-$") for key, text in largest.items()}
 
 
 def _verdicts(rows: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""The HTML page: verdicts, claims, tables, figures and the evidence of every cell, in a file of its own."""
+"""The HTML page: conclusions, claims, tables, figures and the evidence of every cell, in a single file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import matplotlib as mpl
 import pandas as pd
@@ -26,6 +27,7 @@ from cxrbench.evidence.machine import short_processor
 from cxrbench.evidence.record import LOG, read_record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import fmt, items, ledger, provenance
+from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.fmt import Columns
 from cxrbench.paper.latex import as_text, read_macros
@@ -81,7 +83,7 @@ def write_page(
 
 
 def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
-    """Return what the page opens with: counts of cells and claims, the matrix, what was not expected."""
+    """Return the status of the cells, what was not expected of it, and the claims, counted and listed."""
     cells = read.cells
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
@@ -93,10 +95,11 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
         "Computed": ledger.computed,
         "Source": "{source}, {where}",
         "How": lambda row: " ".join(
-            f"{text.rstrip('.')}." for text in (row.why, row.inputs, row.note, row.fact) if text
+            f"{text.rstrip('.')}.".replace("?.", "?")
+            for text in filter(None, (row.why, row.inputs, row.note, row.fact))
         ),
     }
-    caption = "Computed verdicts. A value at its date's prices is followed by that of now."
+    caption = "Verdicts are computed. A value at the prices of its date is followed by that at the newest."
     rows = pd.DataFrame(fmt.rows(read.claims, columns))
     always = ("recorded", "fresh", "failed", NOT_RUN)
     return {
@@ -106,13 +109,13 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
         "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
         "platforms": list(cells["platform"].unique()),
         "matrix": matrix(cells, states),
-        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS if verdict in verdicts},
+        "verdicts": {"all": len(rows)} | {name: verdicts[name] for name in VERDICTS if name in verdicts},
         "ledger": PageTable("ledger", "Ledger of claims", caption, rows),
     }
 
 
 def _items(read: Results, generated: Path) -> dict[str, Any]:
-    """Return the paper's tables by group, read back from their CSV files, and its figures."""
+    """Return the conclusions, the paper's tables by group, as read from their CSV files, and its figures."""
     values = read_macros(generated / "macros.tex")
     groups: dict[str, list[PageTable]] = {}
     for item in items.tables().values():
@@ -124,13 +127,14 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
     figures = []
     with mpl.rc_context(_SVG):
         for item, figure in drawn_figures(read):
-            svg = io.BytesIO()
+            svg = io.StringIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA)
-            uri = Markup("data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode("ascii"))
+            text = quote(" ".join(svg.getvalue().split()), safe=" !*+,/:;=?@")  # shorter than base64
+            uri = Markup("data:image/svg+xml;charset=utf-8," + text)
             size = [round(96 * inches) for inches in figure.get_size_inches()]  # CSS pixels
             evidence = provenance.behind(item, read) if item.evidence else ""
             figures.append((item, as_text(item.caption, values), uri, size, evidence))
-    return {"groups": groups, "figures": figures}
+    return {"conclusions": conclusions(values), "groups": groups, "figures": figures, "items": items.tables()}
 
 
 def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
@@ -147,7 +151,7 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
         "Images/s": "{images_per_second:,.0f}",
         "Command": lambda row: f"make cell CELL={shlex.quote(row.cell)}",
     }
-    caption = "Every cell of the study. Intervals of 95 % are over patients."
+    caption = "Every cell of the study, with 95 % intervals over patients."
     rows = pd.DataFrame(fmt.rows(read.cells, columns))
     return {
         "cells_list": PageTable("cells_list", "All cells", caption, rows),
