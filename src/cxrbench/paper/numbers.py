@@ -18,7 +18,7 @@ from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, 
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
-from cxrbench.paper.results import Group, Results, is_phantom, processors_differ, rows_of
+from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
 
 VERDICTS = ("equivalent", "different", "inconclusive")
@@ -38,6 +38,7 @@ def numbers(read: Results) -> Values:
         _dataset_numbers,
         _group_numbers,
         _best_numbers,
+        _largest_numbers,
         _parity_numbers,
         _claim_numbers,
         _contrast_numbers,
@@ -168,6 +169,23 @@ def _best_numbers(read: Results) -> Values:
         values["f1/nearest value"] = read.f1(best, nearest)
         values["f1/nearest without skill"] = f"{means.loc[nearest, 'value_no_skill']:.3f}"
     return {key: escape(text) for key, text in values.items()}
+
+
+def _largest_numbers(read: Results) -> Values:
+    """Return the best network on the largest real radiographs, ``largest/...``, as ``best/...``."""
+    group = read.largest()
+    if group is None:
+        return {}
+    pixels = [read.study.dataset(name).pixels for name, *_ in read.scored() if not name.startswith(PHANTOM)]
+    aurocs = read.of(group, "auroc", "macro")
+    values = {
+        **dict(zip(("dataset", "network", "platform"), group, strict=True)),
+        "rivals": str(pixels.count(max(pixels)) - 1),
+        "seeds": str(len(aurocs)),
+        "patients": counted(aurocs["n_patients"].iloc[0]),
+        "auroc": read.mean(group, "auroc", "macro"),
+    }
+    return {f"largest/{what}": escape(text) for what, text in values.items()}
 
 
 def _parity_numbers(read: Results) -> Values:
