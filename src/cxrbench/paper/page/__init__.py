@@ -99,7 +99,7 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
             for text in filter(None, (row.why, row.inputs, row.note, row.fact))
         ),
     }
-    caption = "Verdicts are computed. A value at the prices of its date is followed by that at the newest."
+    caption = "Verdicts are computed. Where newer prices change a computed value, the new value follows."
     rows = pd.DataFrame(fmt.rows(read.claims, columns))
     always = ("recorded", "fresh", "failed", NOT_RUN)
     return {
@@ -189,7 +189,8 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return {"None": "none", "True": "yes", "False": "no"}.get(text, text)
 
 
 def _tail(path: Path) -> list[str]:
