@@ -42,7 +42,9 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_command_and_file_exists(page: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for line in re.findall(r"(?:^ *|`)cxrbench ((?:\w[\w-]* ?)+)", text, flags=re.M):
+    blocks = re.findall(r"^ *```\w*\n(.*?)^ *```", text, flags=re.M | re.S)
+    code = "\n".join([*blocks, *re.findall(r"(?<!`)`([^`]+)`(?!`)", text)])
+    for line in re.findall(r"^ *cxrbench ((?:\w[\w-]* ?)+)", code, flags=re.M):
         group = COMMANDS
         for word in line.split():
             if not (known := getattr(group, "commands", None)):
@@ -50,9 +52,9 @@ def test_every_command_and_file_exists(page: Path) -> None:
             assert word in known, f"cxrbench {line}"
             group = known[word]
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
-    assert set(re.findall(r"(?:^ *|`)make ([a-z-]+)", text, flags=re.M)) <= set(targets)
-    files = r"`((?:config|data|docs|requirements|src|tests|workflow)/[\w./-]+\.\w+)`"
-    for name in re.findall(files, text):
+    assert set(re.findall(r"^ *make ([a-z-]+)", code, flags=re.M)) <= set(targets)
+    files = r"^(?:config|data|docs|requirements|src|tests|workflow)/[\w./-]+\.\w+$"
+    for name in re.findall(files, code, flags=re.M):
         assert name in ADDED or (ROOT / name).exists() or NOT_COMMITTED.match(name), name
 
 
