@@ -134,7 +134,8 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
 def test_it_ends_with_the_matrix_of_cells_headline_numbers_and_the_place_of_the_paper(built: Path) -> None:
     printed = (built / "printed.txt").read_text()
     assert re.search(rf"phantom-32px\s+{TINY}\s+1 fresh\s+1 not run", printed)
-    assert re.search(rf"{CELL}\s+0\.\d\d\d\s+\(95 % over patients", printed)
+    (score,) = re.findall(rf"phantom-32px +{TINY} +cpu +(0\.\d.*)", printed)
+    assert re.fullmatch(r"0\.\d{3} \(0\.\d{3} to 0\.\d{3}\) +patients of one seed", score)
     assert "Paper: paper/paper.pdf" in printed
 
 

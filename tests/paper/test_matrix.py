@@ -1,4 +1,4 @@
-"""Every matrix of states equals cells.csv, in summary, figure and table."""
+"""Every matrix of states equals cells.csv, in summary, figure and table; the summary's scores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
 from cxrbench.evidence.machine import GROUP
 from cxrbench.paper import figures, provenance
+from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
 
@@ -54,10 +56,14 @@ def counted(text: str) -> Counter[str]:
     return Counter({state: int(count) for count, _, state in (part.partition(" ") for part in parts)})
 
 
+def printed(read: Results) -> str:
+    return summary(read, Path("paper.pdf"), ROOT / "data/expected_status.csv")
+
+
 def in_summary(cells: pd.DataFrame) -> Counts:
     """Read the matrix back from the text that ends a build."""
-    read = made_up(cells=cells, metrics=pd.DataFrame(columns=["cell", "label", "metric"]))
-    text = summary(read, Path("paper.pdf"), ROOT / "data/expected_status.csv")
+    read = made_up(cells=cells, metrics=pd.DataFrame(columns=[*GROUP, "cell", "label", "metric"]))
+    text = printed(read)
     first, *lines = text.split("Cells (seeds per state)\n")[1].split("\n\n")[0].splitlines()
     found: Counts = {}
     for dataset, architecture, *entries in (re.split(r" {2,}", line.strip()) for line in lines):
@@ -97,3 +103,33 @@ def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> 
     )
     assert in_summary(cells) == in_figure(cells) == by_group
     assert in_table(cells) == merged
+
+
+@pytest.mark.parametrize(
+    ("seeds", "patients", "spread", "ends"),
+    [
+        ([0.71], 510, None, "0.710 (0.610 to 0.810) patients of one seed"),
+        ([0.71], None, None, "0.710 (0.610 to 0.810) images of one seed"),
+        ([0.70, 0.72], 510, (None, None), "0.710 no interval"),
+        ([0.70, 0.71, 0.72], 510, (0.65, 0.77), "0.710 (0.650 to 0.770) patients and 3 seeds"),
+        ([0.70, None, 0.72], 510, (0.65, 0.77), "0.710 (2 of 3 seeds) no interval"),
+    ],
+)
+def test_the_summary_has_a_row_per_group_and_says_what_its_interval_covers(
+    seeds: list[float | None], patients: int | None, spread: tuple[float | None, ...] | None, ends: str
+) -> None:
+    group = dict(zip(GROUP, ("nih-64px", "resnet18", "cpu"), strict=True))
+    macro = {"label": "macro", "metric": "auroc", "n_patients": patients}
+    rows = [
+        {**group, **macro, "cell": f"nih-64px/resnet18/cpu/seed{n}", "value": v} for n, v in enumerate(seeds)
+    ]
+    metrics = pd.DataFrame(rows).assign(ci_low=0.61, ci_high=0.81).astype({"value": float})
+    cells = metrics[[*GROUP, "cell"]].assign(seed=range(len(seeds)), status="ok", origin="recorded")
+    low, high = spread or (None, None)
+    over = pd.DataFrame([{**group, **macro, "mean": 0.71, "ci_low": low, "ci_high": high}][: len(seeds) - 1])
+    over = (
+        over if len(over) else pd.DataFrame(columns=[*GROUP, "label", "metric", "mean", "ci_low", "ci_high"])
+    )
+    text = printed(made_up(cells=cells, metrics=metrics, spread=over))
+    (score,) = re.findall(r"nih-64px +resnet18 +cpu +(0.*)", text)
+    assert " ".join(score.split()) == ends

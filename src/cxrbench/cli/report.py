@@ -112,7 +112,7 @@ def readme(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """The README's generated parts; build with `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import write_readme
+    from cxrbench.paper.readme import write_readme
 
     write_readme(_read(results, study, recorded), readme, figure)
 

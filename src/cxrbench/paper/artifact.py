@@ -25,7 +25,6 @@ from cxrbench.paper.fmt import Columns, Values, ends
 from cxrbench.paper.latex import HEAD, escape, longtable, tabular
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
-from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
@@ -222,23 +221,13 @@ def write_markdown(read: Results, path: Path) -> None:
     criteria = criteria.drop(columns="note").assign(proof=proofs + notes)
     blocks = {
         "claims": claims(read),
-        "experiments": _with_code(experiments(read)),
+        "experiments": with_code(experiments(read)),
         "systems": systems(read.recorded),
         "criteria": criteria.set_axis(["", "Criterion", "Asked by", "State", "Proof"], axis=1),
     }
     renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 
 
-def write_readme(read: Results, readme: Path, figure: Path) -> None:
-    """Put the summary of the results and the map of claims into the README, and draw ``figure`` (PNG)."""
-    from cxrbench.paper.figures import write_picture  # matplotlib takes a second
-
-    printed = summary(read, Path("paper/paper.pdf")).strip("\n")
-    columns = ["", "Command", "Experiment", "Shows", "Human (estimate)", "Compute"]
-    shown = as_markdown(_with_code(experiments(read))[columns])
-    renew(readme, {"summary": f"```text\n{printed}\n```\n", "artifact": shown})
-    write_picture(read, figure)
-
-
-def _with_code(table: pd.DataFrame) -> pd.DataFrame:
+def with_code(table: pd.DataFrame) -> pd.DataFrame:
+    """Return ``table`` with its commands as Markdown's code."""
     return table.assign(Command="`" + table["Command"] + "`")

@@ -96,9 +96,13 @@ class Results:
         found = self.of(group, metric, label) if seeds is None else seeds
         if len(found) > 1 and found["value"].isna().any():
             return mean_of_seeds(found["value"] * scale)
-        if len(found) > 1:
-            found = rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
-        return with_interval(found, scale)
+        return with_interval(self.of_mean(group, metric, label, found), scale)
+
+    def of_mean(self, group: Group, metric: str, label: str, seeds: pd.DataFrame) -> pd.DataFrame:
+        """Return the row with value, ci_low and ci_high of a mean over ``seeds``; that of a single seed."""
+        if len(seeds) < 2:
+            return seeds
+        return rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
 
     def f1(self, group: Group, definition: str) -> str:
         """Return :meth:`mean` of a definition of F1 over all findings."""

@@ -1,4 +1,4 @@
-"""What a person sees at the end of `make paper`: the matrix of cells, headline numbers, the PDF's place."""
+"""The text that ends `make paper`: matrix of cells, scores per network and platform, the place of the PDF."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 
+import pandas as pd
 from tabulate import tabulate
 
 from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
-from cxrbench.paper.results import Results
+from cxrbench.evidence.machine import GROUP
+from cxrbench.paper.results import Group, Results
 
 
 def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
@@ -20,17 +22,32 @@ def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
     rows = [["", "", *read.cells["platform"].unique()]]
     for row in matrix(read.cells, states):
         rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
-    scores = [
-        f"  {row.cell:44} {row.value:.3f}  (95 % over patients {row.ci_low:.3f} to {row.ci_high:.3f})"
-        for row in read.metrics.query("metric == 'auroc' and label == 'macro'").itertuples()
-    ]
+    seeds = read.metrics.query("metric == 'auroc' and label == 'macro'").groupby(GROUP, sort=False)
+    scores = [[*group, *_score(read, group, some)] for group, some in seeds]
     lines = ["", "Cells (seeds per state)"]
-    lines += [indent(tabulate(rows, tablefmt="plain", disable_numparse=True), "  ")]
+    lines += [indent(_aligned(rows), "  ")]
     findings = read.metrics.query("metric == 'auroc' and label != 'macro'").groupby("cell")["label"].nunique()
     count = f"{findings.iloc[0]} " if findings.nunique() == 1 else ""
-    lines += ["", f"Test AUROC, mean over {count}findings", *(scores or ["  no cell has scores"])]
+    lines += [
+        "",
+        f"Test AUROC, mean over {count}findings and over seeds (95 % interval), and what the interval covers",
+    ]
+    lines += [indent(_aligned(scores) if scores else "no cell has scores", "  ")]
     lines += ["", f"Paper: {paper}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
     return "\n".join(lines)
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    return tabulate(rows, tablefmt="plain", disable_numparse=True)
+
+
+def _score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
+    """Return a group's mean macro AUROC with its interval, and what that interval covers."""
+    unit = "patients" if seeds["n_patients"].notna().any() else "images"
+    covers = f"{unit} of one seed" if len(seeds) == 1 else f"{unit} and {len(seeds)} seeds"
+    if seeds["value"].isna().any() or read.of_mean(group, "auroc", "macro", seeds)["ci_low"].isna().all():
+        return read.mean(group, "auroc", "macro"), "no interval"
+    return read.mean(group, "auroc", "macro"), covers
 
 
 def _counts(entry: Mapping[State, int]) -> str:
