@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, say
+from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, in_columns, say
 from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
     from cxrbench.compile.rules import Setting
     from cxrbench.study.config import Compilation
+_HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 
 
 def compile(
@@ -124,4 +125,4 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     elif found:
         import pandas as pd
 
-        print(pd.DataFrame(found).drop(columns="graph_sha256").to_string(index=False, na_rep=""))
+        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed"]), _HEADS))

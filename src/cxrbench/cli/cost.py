@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from cxrbench.cli.words import (
     RecordedOption,
     StudyOption,
     digits,
+    in_columns,
     print_json,
     say,
     span,
@@ -36,22 +38,29 @@ CacheOption = Annotated[Path, typer.Option(help="Folder of earlier captures.")]
 OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 _COSTS = (
     "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "usd_per_hour",
-    "hours_total", "usd_total", "usd_used_cores", "usd_per_million_images", "cost_to_usable", "usd_sd",
-    "target_auroc", "usd_to_auroc", "cost_to_auroc", "usd_amortised", "amortised_over",
+    "hours_total", "usd_total", "usd_used_cores", "usd_per_million_images", "target_auroc", "usd_to_auroc",
+    "usd_amortised", "amortised_over",
 )  # fmt: skip
+_OVER_SEEDS = (
+    "run", "machine", "basis", "as_of", "cost_to_usable", "usd_sd", "target_auroc", "cost_to_auroc",
+)  # fmt: skip
+_RANGES = {
+    "published ratio": ("published_low", "published_high"), "cost ratio": ("ratio_low", "ratio_high"),
+    "images/s": ("low", "high"), "USD/million images": ("usd_per_million_low", "usd_per_million_high"),
+}  # fmt: skip
 _HEADS = {
     "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
     "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
     "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
     "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
-    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "low": "images/s, low",
-    "high": "images/s, high", "usd_per_million_low": "USD/million images, low",
-    "usd_per_million_high": "USD/million images, high", "usd_here": "USD/run, GPU", "here": "GPU",
+    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd_here": "USD/run, GPU", "here": "GPU",
     "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
-    "setup_hours": "set-up h", "work_hours": "work h", "rate": "interruptions/h", "interval": "saved every h",
+    "work_hours": "work h", "rate": "stops/h", "interval": "saved every h",
     "restart": "restart h", "expected_hours": "expected h", "usd": "USD", "usd_instance": "USD/h",
     "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
-    "utilisation": "pays above this share of hours",
+    "utilisation": "pays above this share of hours", "price_ratio": "price ratio",
+    "factor": "times the hours", "runs": "runs until it pays",
+    "old_usd": "USD/h before", "new_usd": "USD/h now", "old_as_of": "price before of",
 }  # fmt: skip
 
 
@@ -67,35 +76,38 @@ def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Pat
         print(_in_columns(table) if text is None else text)
 
 
-def _in_columns(table: pd.DataFrame) -> str:
-    """Return a table with units in its heads, four digits, and a dash where there is no value; what is the
-    same in all rows stands once, below it."""
-    if table.empty:
-        return "no rows"
-    table = table.rename(columns=_HEADS).dropna(axis="columns", how="all")
-    alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
-    if len(alike) == len(table.columns):
-        alike = alike[1:]
-    shown = table.drop(columns=alike).to_string(index=False, float_format=digits, na_rep="-")
-    first = {name: table[name].iloc[0] for name in alike if table[name].iloc[0] != ""}
-    texts = (f"{name} {digits(it) if isinstance(it, float) else it}" for name, it in first.items())
-    return f"{shown}\nIn all rows: {'; '.join(texts)}." if first else shown
+def _in_columns(table: pd.DataFrame, *apart: str) -> str:
+    """Return costs in 100 columns, a table for each value of ``apart``; a range's two ends are one text."""
+    for name, (low, high) in _RANGES.items():
+        if low in table:
+            ends = zip(table[low], table[high], strict=True)
+            texts = [None if math.isnan(end[0]) else span(*end, 4) for end in ends]
+            table = table.assign(**{low: texts}).rename(columns={low: name}).drop(columns=high)
+    return in_columns(table, _HEADS, *apart)
+
+
+def _reasons(table: pd.DataFrame, named: str) -> list[str]:
+    """Return each note of the rows once, after what it is about (the column ``named``)."""
+    groups = table.groupby("note", sort=False)
+    return [wrapped(f"{'; '.join(some[named].unique())}: {note}.") for note, some in groups]
 
 
 def _costs_in_columns(table: pd.DataFrame) -> str:
-    """Return cost rows, and what the dollars leave out."""
+    """Return cost rows, what a usable model costs over seeds, and what the dollars leave out."""
     from cxrbench.cost.costs import EXCLUDED
     from cxrbench.paper.cost_tables import machine_names
 
     if table.empty:
         return _in_columns(table)
-    shown = table.assign(machine=machine_names(table)).filter(_COSTS)
+    shown = table.assign(machine=machine_names(table))
+    cells = shown.filter(_COSTS)
     if (table["usd_used_cores"] == table["usd_total"]).all():
-        shown = shown.drop(columns="usd_used_cores")
+        cells = cells.drop(columns="usd_used_cores")
+    seeds = shown.assign(run=shown["cell"].str.rpartition("/")[0]).filter(_OVER_SEEDS).drop_duplicates()
     note = f"Not charged: {EXCLUDED}."
     if unknown := int(table["others_share"].isna().sum()):
         note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
-    return f"{_in_columns(shown)}\n{note}"
+    return f"{_in_columns(cells)}\n\n{_in_columns(seeds)}\n{wrapped(note)}"
 
 
 def _priced(
@@ -156,8 +168,9 @@ def cost_regimes(
         rows = (some.to_json(orient="records") for some in (cells, pairs))
         print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
     else:
-        print(_costs_in_columns(cells), _in_columns(pairs), sep="\n\n", end="\n\n")
-        print(*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(cells), sep="\n")
+        print(_costs_in_columns(cells), _in_columns(pairs, "instance", "baseline"), sep="\n\n", end="\n\n")
+        sentences = (*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(cells))
+        print(*map(wrapped, sentences), sep="\n")
 
 
 @app.command("spot")
@@ -176,7 +189,11 @@ def cost_spot(
 
     hours = None if restart is None else restart / 60
     known = _priced(records, study, prices, region)
-    _print(spot_table(*known, rate or RATES, save_every / 60, hours), as_json)
+    table = spot_table(*known, rate or RATES, save_every / 60, hours)
+    lines = [_in_columns(table.drop(columns=["note", "setup_hours", "factor", "as_of"]))]
+    if dates := [date for date in table["as_of"].unique() if date]:
+        lines.append(f"Spot prices of: {', '.join(dates)}.")
+    _print(table, as_json, "\n".join([*lines, *_reasons(table[table["note"] != ""], "run")]))
 
 
 @app.command("break-even")
@@ -203,9 +220,11 @@ def cost_break_even(
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
         table = break_even_table(*_priced(records, study, prices))
-        runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), table["note"])
+        runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), "never")
         shown = table.drop(columns=["source", "note", "saving"]).assign(runs=runs)
-        _print(table, as_json, _in_columns(shown))
+        priced = table["saving"].notna()
+        lines = [_in_columns(shown[priced], "case"), "", *_reasons(table[~priced], "case")]
+        _print(table, as_json, "\n".join(lines))
 
 
 @app.command("reserve")
@@ -235,7 +254,7 @@ def cost_project(
     lines = [_in_columns(made)]
     for reason, some in table.groupby("why_not", sort=False):
         where = f" on {', '.join(some['instance'].unique())}" if some["instance"].notna().all() else ""
-        lines.append(f"{reason}: {', '.join(some['architecture'].unique())}{where}")
+        lines.append(wrapped(f"{', '.join(some['architecture'].unique())}{where}: {reason}."))
     _print(table, as_json, "\n".join(lines), out)
 
 
@@ -382,6 +401,7 @@ def cost_report(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Write every table of the paper's section on cost: regimes, spot, break-even, decisions, projections."""
+
     from cxrbench.cost.write import write_cost_tables
 
     write_cost_tables(results, study, prices, recorded)

@@ -14,8 +14,10 @@ from cxrbench.cli.words import (
     PricesOption,
     TablesOption,
     complain,
+    in_columns,
     print_json,
     say,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -76,9 +78,9 @@ def claims(
         print_json(shown)
     elif not out:
         for row in shown.itertuples():
-            print(f"{row.id:5} {row.verdict:20} {row.says}")
+            print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
-                print(f"{'':5} {'':20} {row.why}")
+                print(wrapped(f"{'':26} {row.why}", " " * 29))
     for row in drifted(ledger).itertuples():
         say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
     for row in outdated(ledger).itertuples():
@@ -143,7 +145,7 @@ def power(
     if as_json:
         print_json(table)
     else:
-        print(_readable(table).to_string(index=False))
+        print(in_columns(_readable(table), _HEADS, *(["run"] if "dataset" in table else [])))
 
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
@@ -173,6 +175,13 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
 _FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
 _FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")
+_HEADS = {
+    "patient_se": "SE over patients", "measured_on": "patients measured", "seed_sd": "SD over seeds",
+    "patients": "test patients", "share": "share of seed variance", "power_at_zero": "power if equal",
+    "smallest_margin": "smallest margin", "seeds_needed": "seeds needed",
+    "patients_needed": "patients needed",
+    "seeds_to_see": "seeds to see it", "patients_to_see": "patients to see it",
+}  # fmt: skip
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -181,4 +190,7 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
         for name in table.columns.intersection(list(_FORMATS))
     }
-    return table.assign(**{name: column.fillna("none would do") for name, column in texts.items()})
+    shown = table.assign(**{name: column.fillna("none would do") for name, column in texts.items()})
+    if "dataset" in shown:
+        shown.insert(0, "run", shown["dataset"] + "/" + shown["architecture"] + "/" + shown["platform"])
+    return shown.drop(columns=["dataset", "architecture", "platform"], errors="ignore")

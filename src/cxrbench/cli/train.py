@@ -40,7 +40,7 @@ _SHOWN = 4  # names in a message
 _FORECAST_NOTE = (
     "Hours and USD are of the cells to run; packing, compiling and downloads are not in them. 'over': of "
     "some cells no speed is known, and those count at the documented peak of their device, so it takes "
-    "longer. 'disk': GiB of the packed images. 'step GiB': weights, moments, gradients and activations of "
+    "longer. 'disk GiB': the packed images. 'step GiB': weights, moments, gradients and activations of "
     "the largest step, by the recorded audit."
 )
 PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
@@ -213,7 +213,7 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
             "hours": _expected(row, "hours"),
             "USD": _expected(row, "usd"),
             "kind": row["kind"] or "-",
-            "disk": digits(row["packed_gib"], 2),
+            "disk GiB": digits(row["packed_gib"], 2),
             "step GiB": digits(row["device_gib"], 2),
         }
         for row in rows.to_dict("records")
