@@ -71,6 +71,45 @@ def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None
         assert all(word in done.stdout for word in words if word.startswith("-")), example
 
 
+PROGRESS = """
+from cxrbench.training.start import Display
+with Display("nih128-64px/convnext_pico/cpu/seed0") as display:
+    display.show_phase("train")
+    for step in (10, 40, 70):
+        display.show_progress(epoch=1, epochs=5, step=step, steps=700, loss=0.1234, images_per_second=154.4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "cut"),
+    [(60, "left", "images/s"), (80, "images/s", "loss"), (120, "loss 0.1234", None)],
+)
+def test_progress_is_one_line_whose_end_a_narrow_terminal_cuts(
+    width: int, shown: str, cut: str | None
+) -> None:
+    screen = shown_on_a_terminal([sys.executable, "-c", PROGRESS], ROOT, COLUMNS=str(width))
+    states = re.sub(rf"{ESCAPE}\[[0-9;?]*[A-Za-z]", "", screen).replace("\n", "\r").split("\r")
+    states = [line.rstrip() for line in states if line.strip()]
+    last = states[-1]
+    assert re.search(r"nih128-64px/convnext_pico/cpu/seed0 epoch 1/5, \d:\d\d:\d\d left", last), screen
+    assert shown in last and (cut is None or cut not in last), last
+    assert all(len(line) <= width for line in states), states
+
+
+def test_progress_in_a_log_is_lines() -> None:
+    code = "import cxrbench.training.start\ncxrbench.training.start._LINE_SECONDS = 0" + PROGRESS
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/src"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    phase, first, _, last = done.stderr.splitlines()
+    cell = "nih128-64px/convnext_pico/cpu/seed0"
+    assert phase == f"{cell}: train"
+    assert first == f"{cell}: epoch 1/5, 154 images/s, step 10/700, loss 0.1234"
+    assert re.fullmatch(
+        rf"{cell}: epoch 1/5, \d:\d\d:\d\d left, 154 images/s, step 70/700, loss 0.1234", last
+    )
+
+
 def predictions(root: Path) -> Path:
     return next((root / "data/recorded").glob("*/*/*/seed*/predictions.parquet"))
 

@@ -299,10 +299,11 @@ def compare_with_recorded(
         print(readable(found))
     (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
     marks = ", ".join([cost.kind, *mark("recorded", cost.busy, cost.others_share)])
-    print(
+    spent = (
         f"wall time {cost.hours_total * 60:.1f} min, {record.attempts} attempt(s); as {cost.instance} in "
         f"{cost.region} ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({marks})"
     )
+    print(wrapped(spent))
     print(f"{named}: {found.verdict}")
     if not found.inside:
         raise typer.Exit(1)
