@@ -5,6 +5,9 @@
 
 # As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
 SHELL := /bin/bash
+ifneq ($(filter 3.7% 3.80%,$(MAKE_VERSION)),)
+$(error make $(MAKE_VERSION) is too old: install GNU make 3.81 or newer)
+endif
 VENV ?= .venv
 PYTHON ?= python3
 CELL ?=

@@ -27,7 +27,6 @@ fail() {
     echo "setup: $1" >&2
     exit 1
 }
-[ -w . ] || fail "$PWD may not be written; clone it to a place that may"
 { mkdir -p "$venv" && [ -w "$venv" ]; } 2>/dev/null || fail "$venv may not be written; name another place: make VENV=/path setup"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 log=$venv/setup.log total=$(grep -c '==' "$lock")

@@ -320,3 +320,9 @@ def test_make_runs_nothing_that_a_name_contains(name: str, tmp_path: Path) -> No
 def test_make_refuses_an_environment_with_blanks() -> None:
     done = subprocess.run(["make", "help", "VENV=/tmp/a b"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "make can have neither blanks" in done.stderr
+
+
+@pytest.mark.fault("a make older than 3.81", "refused in one message")
+def test_an_old_make_is_one_message() -> None:
+    done = subprocess.run(["make", "help", "MAKE_VERSION=3.80"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "make 3.80 is too old: install GNU make 3.81 or newer" in done.stderr

@@ -57,7 +57,9 @@ if workflow.is_main_process:
         if build.alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
     except (OSError, UserError) as error:
-        sys.exit(f"cxrbench: {isinstance(error, OSError) and explained(error) or error}")
+        reason = isinstance(error, OSError) and explained(error)
+        copied = ": a build writes into its checkout, so copy that"
+        sys.exit(f"cxrbench: {f'{reason}{copied}' if reason else error}")
     if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
         build.mark_jobs(Path.cwd())
     build.speak_for_commands(logger, cluster=STUDY.cluster is not None, dry=lambda: workflow.dryrun)
