@@ -156,3 +156,34 @@ def read_only(tmp_path: Path):
 def test_a_read_only_folder_is_one_message(read_only: Path) -> None:
     done = cxrbench("claims", "--out", read_only / "claims.csv")
     one_message(done, str(read_only / "claims.csv"), "name another place")
+
+
+@pytest.mark.fault("cxrbench of one checkout is called in another", "refused in one message that says how")
+def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None:
+    """As a shared environment would: the code is found without PYTHONPATH."""
+    (tmp_path / "src/cxrbench/cli").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    code = f"import sys; sys.path.insert(0, '{ROOT}/src'); from cxrbench.cli import main; main()"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def called(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-c", code, "cost", "reserve", "--prices", ROOT / "data/prices.csv"]
+        return subprocess.run(words, cwd=folder, env=environment | changes, capture_output=True, text=True)
+
+    one_message(called(tmp_path / "data"), str(ROOT), f"set PYTHONPATH={tmp_path / 'src'}")
+    assert called(tmp_path, PYTHONPATH=f"{ROOT}/src").returncode == 0
+    assert called(ROOT / "docs").returncode == 0
+    assert called(tmp_path.parent).returncode == 0, "outside a checkout"
+
+
+@pytest.mark.fault("a terminal without UTF-8", "question marks for other letters; no traceback")
+def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/src", "PYTHONIOENCODING": "ascii"}
+    rows = ["image,label_Hühner,score_Hühner", *(f"{i},{i % 2},{(i % 7) / 7}" for i in range(60))]
+    (tmp_path / "scores.csv").write_text("\n".join(rows), encoding="utf-8")
+    for words in (["--help"], ["evaluate", tmp_path / "scores.csv", "--replicates", "20"]):
+        command = [sys.executable, "-m", "cxrbench", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+        assert done.stdout.isascii()
+    assert b"H?hner" in done.stdout

@@ -5,6 +5,7 @@ Commands import what they need when they are called: most need no torch, and `co
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -108,11 +109,28 @@ for panel, steps in STEPS.items():
             app.command(name, rich_help_panel=panel)(step)
 
 
+def _must_be_the_code_of(folder: Path) -> None:
+    """Raise UserError in a checkout whose code this is not, unless PYTHONPATH names this code."""
+    here = next((some for some in (folder, *folder.parents) if (some / "src/cxrbench/cli").is_dir()), None)
+    source = Path(__file__).parents[2]
+    chosen = (Path(path).resolve() for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if here is None or source.samefile(here / "src") or source in chosen:
+        return
+    raise UserError(
+        f"this environment runs the code of {source.parent}, not of the checkout {here}: "
+        f"set PYTHONPATH={here / 'src'}, or to {source} if you mean that code"
+    )
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message, never a traceback."""
     if os.environ.get("NO_COLOR"):
         os.environ["TERM"] = "dumb"  # rich would still print in bold
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark
     try:
+        _must_be_the_code_of(Path.cwd())
         app()
     except (UserError, OSError) as error:
         if (message := explained(error) if isinstance(error, OSError) else error) is None:
