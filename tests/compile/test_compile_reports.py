@@ -18,7 +18,7 @@ VERSIONS = {"torch": "2", "torch_xla": "2", "timm": "1"}
 LARGE = Facts(large_kernels=1, large_kernel_input_gradients=1, activation_mib_per_image=1.0)  # R3
 PLAIN = Facts(activation_mib_per_image=1.0)
 POOLED = Facts(select_and_scatters=1, activation_mib_per_image=1.0)  # R13: wrong results
-COUNTS = ("flagged_failed", "flagged_compiled", "not_flagged_failed", "not flagged, compiled")
+COUNTS = ("flagged_failed", "flagged_compiled", "not_flagged_failed", "not_flagged_compiled")
 ENDS = [(LARGE, True), (LARGE, True), (LARGE, False), (PLAIN, True), (POOLED, False), (POOLED, False)]
 
 
@@ -82,6 +82,7 @@ def test_the_command_prints_each_rule_with_its_record_and_captures_nothing() -> 
     assert run.returncode == 0, run.stderr
     for text in ("predicts wrong results", "R9  retired", "NCC_ILIN902: no rule", "not flagged, compiled"):
         assert text in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 100
     found = json.loads(cxrbench("audit", "--rules", "--json").stdout)
     ours = [report for report in found["reports"] if report["network"] == "swin_tiny_patch4_window7_224"]
     assert {(report["batch"], report["outcome"]) for report in ours} == {(2, "failed"), (1, "compiled")}

@@ -20,31 +20,33 @@ from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
 
-HELP = """Trainium or CUDA for chest radiographs? Each step from radiographs to the paper, by hand.
+HELP = """Trainium or CUDA for chest radiographs? Every step of the study is a command.
 
-The graph takes them for you: `make paper` trains what runs here, adopts
-recorded evidence for the rest and rebuilds the paper. A cell is one training
-run; its name is dataset/architecture/platform/seedN.
+`make paper` runs them all. It trains the cells that this machine can train,
+takes recorded evidence for the others, and rebuilds the paper. A cell is one
+training run. Its name is dataset/architecture/platform/seedN.
 
-Two examples. Train a cell on drawn radiographs, then look at its scores:
+Train a cell on drawn radiographs, then print its scores:
 
   cxrbench data pack phantom-32px
   cxrbench train phantom-32px/resnet18/cpu/seed0
   cd results/runs/phantom-32px/resnet18/cpu/seed0
   cxrbench evaluate predictions.parquet
 
-Check all recorded evidence, then see what follows from it:
+Check all recorded evidence, then print the claims that it supports:
 
   cxrbench verify
   cxrbench claims --why
 """
-EPILOG = """Tables go to standard output (--json: the same rows), messages to standard error.
-Exit codes: 0 done; 1 wrong input, or outside its tolerance; 2 wrong command
-line; 3 cannot be trained here; 75 training interrupted, call again."""
+EPILOG = """Tables go to standard output. With --json, the same rows are JSON.
+Messages go to standard error.
+Exit codes: 0 done; 1 wrong input, or a result outside its tolerance; 2 wrong
+command line; 3 the cell cannot be trained here; 75 training was interrupted,
+and the same command resumes it."""
 
 
 def schema(folder: Path = Path("workflow/schemas")) -> None:
-    """Write the JSON Schemas of study and run record, generated from the types."""
+    """Write the JSON Schemas of a study and of a run record."""
     from cxrbench.cli.schemas import write_schemas
 
     for path in write_schemas(folder):
@@ -54,7 +56,7 @@ def schema(folder: Path = Path("workflow/schemas")) -> None:
 # The order in which a user meets them: panels and, inside each, commands.
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "1. Data: download, check, pack": {"data": data.app},
-    "2. Train one cell, hold it against its record": {
+    "2. Train one cell, compare it with its record": {
         "plan": train.plan,
         "train": train.train,
         "cell": train.app,
@@ -68,7 +70,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "adopt": evidence.adopt,
         "expected": evidence.expected,
     },
-    "4. What follows: scores, money, claims": {
+    "4. Results: scores, costs, claims": {
         "evaluate": scores.evaluate,
         "power": scores.power,
         "cost": cost.app,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, in_columns, say, wrapped
+from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_csv
 
@@ -37,28 +37,32 @@ _COUNTS = {
 
 def audit(
     architectures: Annotated[
-        list[str] | None, typer.Argument(help="timm names; default: the list in compile/networks.py.")
+        list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.py.")
     ] = None,
     pixels: Annotated[
-        list[int] | None, typer.Option(min=16, max=1024, help="Sides of the images; default 224.")
+        list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
     ] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, max=4096, help="Images per step; default 32.")
+        list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 32.")
     ] = None,
-    precision: Annotated[list[str] | None, typer.Option(help="fp32 (default) or bf16.")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
     rules: Annotated[
-        bool, typer.Option("--rules", help="The rules, and how they do on what others report; no capture.")
+        bool,
+        typer.Option("--rules", help="Print the rules, and how often they agree with published reports."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
     dump_hlo: Annotated[
-        Path | None, typer.Option("--dump-hlo", help="Folder for the graphs, as neuronx-cc takes them.")
+        Path | None, typer.Option("--dump-hlo", help="Folder to write the graphs to, in neuronx-cc's format.")
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="Keep the rows as recorded evidence.")] = False,
     recorded: RecordedOption = RECORDED,
-    cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
+    cache: Annotated[Path, typer.Option(help="Folder that keeps captured graphs.")] = RESULTS / "audit",
 ) -> None:
-    """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
+    """Compare a network's training graph with Neuron's documented limits. Nothing is compiled.
+
+    The result is a prior: only a run on Trainium shows whether a network compiles.
+    """
     if rules:
         _show_rules(recorded, as_json)
         return

@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform/seedN")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
 PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
 RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
 ResultsOption = Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")]
-StudyOption = Annotated[
-    Path, typer.Option("--study", help="The study: YAML, or JSON as the graph resolves it.")
-]
+StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 COLUMNS = 100  # of a table, whatever the terminal: it may go into a file
-_NEVER_WRAPPED = 12  # characters of a column that stay on one line
+_NEVER_WRAPPED = 16  # characters of a column that stay on one line
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 RESULTS, STUDY = Path("results"), Path("config/config.yaml")
@@ -64,14 +62,17 @@ def wrapped(text: str, indent: str = "  ") -> str:
 def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType({}), *apart: str) -> str:
     """Return a table in 100 columns: ``heads`` with units, four digits, a dash where there is no value.
 
-    Texts and heads are wrapped. A value that is the same in all rows stands once, below the table. There is
-    a table for each value of the columns ``apart``.
+    Texts and heads are wrapped. A value that is the same in all rows stands once, below the table. A single
+    row is a list. There is a table for each value of the columns ``apart``.
     """
     if apart:
         return "\n\n".join(in_columns(some, heads) for _, some in table.groupby([*apart], sort=False))
     if table.empty:
         return "no rows"
     table = table.rename(columns=heads).dropna(axis="columns", how="all")
+    if len(table) == 1:
+        row = {name: it for name, it in table.iloc[0].items() if it not in ("", None)}
+        return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {_text(it)}") for name, it in row.items())
     alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
     alike = alike[len(alike) == len(table.columns) :]  # something has to stay in the rows
     rows = table.drop(columns=alike)
