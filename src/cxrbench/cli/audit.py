@@ -61,7 +61,8 @@ def audit(
 ) -> None:
     """Compare a network's training graph with Neuron's documented limits. Nothing is compiled.
 
-    The result is a prior: only a run on Trainium shows whether a network compiles.
+    The result is a prior: only a run on Trainium shows whether a network
+    compiles.
     """
     if rules:
         _show_rules(recorded, as_json)

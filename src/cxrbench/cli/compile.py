@@ -55,8 +55,8 @@ def compile(
 ) -> None:
     """Compile the parts of networks' training steps with neuronx-cc, one graph at a time.
 
-    No Neuron device is needed. Every outcome is kept with its log. After an interruption, the same command
-    continues.
+    No Neuron device is needed. Every outcome is kept with its log. After an
+    interruption, the same command continues.
     """
     from typing import get_args
 

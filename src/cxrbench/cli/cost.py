@@ -152,7 +152,8 @@ def cost_break_even(
 ) -> None:
     """Compute after how many runs a port pays.
 
-    With all four options: for your numbers. Without: for the published cases and our own cells.
+    With all four options: for your numbers. Without: for the published cases
+    and our own cells.
     """
     from cxrbench.cost.porting import arithmetic, break_even_table
     from cxrbench.paper.cost_tables import runs_in_words

@@ -39,8 +39,9 @@ def record(
 ) -> None:
     """Keep the evidence of fresh runs as recorded evidence.
 
-    Only --replace replaces recorded evidence. The differences are printed either way. A signature covers all
-    recorded files, and a change without --sign removes it. Without CELLS, --sign signs what is there.
+    Only --replace replaces recorded evidence. The differences are printed
+    either way. A signature covers all recorded files, and a change without
+    --sign removes it. Without CELLS, --sign signs what is there.
     """
     from cxrbench.analysis.compare import replacement
     from cxrbench.evidence import sums

@@ -130,7 +130,8 @@ def power(
 ) -> None:
     """Compute how many patients and seeds it takes to show that two platforms agree (power 80 %).
 
-    It covers means over findings and pooled F1, not single findings. It uses the recorded spread, or yours:
+    It covers means over findings and pooled F1, not single findings. It uses
+    the recorded spread, or yours:
     cxrbench power --patient-se 0.0037 --measured-on 510 --seed-sd 0.009
     """
     import pandas as pd

@@ -62,8 +62,8 @@ def train(
 ) -> None:
     """Train one cell and write its record.
 
-    A failed training is a result too: exit code 0. After an interruption (exit code 75), the same command
-    resumes it.
+    A failed training is a result too: exit code 0. After an interruption (exit
+    code 75), the same command resumes it.
     """
     from cxrbench import platforms
     from cxrbench.training.job import INTERRUPTED
