@@ -9,9 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
+from cxrbench.cli.words import in_columns
 
 ESCAPE = "\x1b"
 WRONG = ("cell", "check", "no-cell")  # ends in one of our own messages
@@ -69,6 +73,28 @@ def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None
         done = cxrbench(*[word for word in words if not word.startswith("-")], "--help")
         assert done.returncode == 0, example
         assert all(word in done.stdout for word in words if word.startswith("-")), example
+
+
+WORD = st.text("abcdefgh_/0123456789", min_size=1, max_size=14)
+VALUE = st.one_of(
+    st.floats(-1e9, 1e9),
+    st.sampled_from([float("nan"), float("inf"), None]),
+    st.integers(0, 10**9),
+    st.lists(WORD, min_size=1, max_size=9).map(" ".join),
+)
+
+
+@given(
+    st.lists(st.lists(VALUE, min_size=6, max_size=6), max_size=5),
+    st.lists(WORD, min_size=6, max_size=6, unique=True),
+)
+def test_a_table_fits_100_columns_and_loses_no_word(rows: list[list[object]], names: list[str]) -> None:
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    printed = in_columns(table)
+    assert all(len(line) <= 100 for line in printed.splitlines()), printed
+    assert not re.search(r"\b(nan|None|inf)\b|<NA>", printed)
+    texts = [text for row in rows for text in row if isinstance(text, str)]
+    assert all(word in printed for text in texts for word in text.split())
 
 
 PROGRESS = """

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cli.words import PACKED, RESULTS, STUDY, JsonOption, StudyOption, say
+from cxrbench.cli.words import PACKED, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
 from cxrbench.study.errors import UserError, printable
 
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
@@ -111,7 +111,7 @@ def _print_rows(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], as_jso
         print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1))
         return
     for row in rows:
-        print("  ".join(printable(field) for field in row if field))
+        print(wrapped("  ".join(printable(field) for field in row if field), "    "))
 
 
 @app.command("pack")

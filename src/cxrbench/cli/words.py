@@ -41,9 +41,9 @@ def print_json(rows: pd.DataFrame) -> None:
 
 def digits(value: float, number: int = 4) -> str:
     """Return a value with so many significant digits, larger ones whole; a dash for NaN."""
-    if math.isnan(value):
-        return "-"
-    return f"{value:,.0f}" if 10**number <= abs(value) < math.inf else f"{value:,.{number}g}"
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else "infinite"
+    return f"{value:,.0f}" if 10**number <= abs(value) < 1e15 else f"{value:,.{number}g}"
 
 
 def span(low: float, high: float, number: int = 2) -> str:
@@ -71,32 +71,34 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
         return "no rows"
     table = table.rename(columns=heads).dropna(axis="columns", how="all")
     if len(table) == 1:
-        row = {name: it for name, it in table.iloc[0].items() if it not in ("", None)}
-        return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {_text(it)}") for name, it in row.items())
+        row = {str(name): text for name, it in table.iloc[0].items() if (text := _text(it)) != "-"}
+        return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {text}") for name, text in row.items())
     alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
     alike = alike[len(alike) == len(table.columns) :]  # something has to stay in the rows
     rows = table.drop(columns=alike)
-    texts = {name: ["-" if it in ("", None) else _text(it) for it in rows[name]] for name in rows}
+    texts = {name: [_text(it) for it in rows[name]] for name in rows}
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, width in zip(texts, _widths([[name, *column] for name, column in texts.items()]), strict=True):
-        left = any(isinstance(it, str) and not _RANGE.fullmatch(it) for it in rows[name])
+        left = not all(_RANGE.fullmatch(text) for text in texts[name])
         shown.add_column(name, width=width, overflow="fold", justify="left" if left else "right")
     for row in zip(*texts.values(), strict=True):
         shown.add_row(*row)
     printed = io.StringIO()
     Console(file=printed, width=COLUMNS, markup=False, emoji=False, highlight=False).print(shown)
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
-    if same := [f"{name} {_text(table[name].iloc[0])}" for name in alike if table[name].iloc[0] != ""]:
+    if same := [f"{name} {text}" for name in alike if (text := _text(table[name].iloc[0])) != "-"]:
         lines.append(wrapped(f"In all rows: {'; '.join(same)}."))
     return "\n".join(lines)
 
 
-_NUMBER = r"-?[\d.,]+(e[+-]?\d+)?%?"
+_NUMBER = r"(infinite|-?[\d.,]+(e[+-]?\d+)?%?)"
 _RANGE = re.compile(rf"-|(over )?{_NUMBER}( to {_NUMBER})?")  # a text that stands right, as numbers do
 
 
 def _text(value: Any) -> str:
-    return digits(value) if isinstance(value, float) else str(value)
+    import pandas as pd
+
+    return "-" if pd.isna(value) or value == "" else digits(value) if isinstance(value, float) else str(value)
 
 
 def _widths(columns: list[list[str]]) -> list[int]:
