@@ -35,7 +35,7 @@ SMALL = $(VENV)/.cxrbench-paper
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(FULL) ## install the environment: torch, timm, Snakemake, pytest (7.6 GB, minutes)
+setup: $(FULL) ## install the environment: torch, timm, Snakemake (7.6 GB, minutes)
 
 $(FULL): requirements/base.lock
 	@sh requirements/setup.sh "$$PYTHON" "$$VENV" requirements/base.lock "$$VENV/.cxrbench-full"
@@ -48,7 +48,7 @@ $(SMALL): requirements/paper.lock
 latex: ## install LaTeX with apt-get, or print the command for it
 	@sh requirements/latex.sh
 
-paper: $(FULL) latex ## train what runs here, take recorded evidence for the rest, rebuild the paper
+paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild the paper
 	@$(SNAKEMAKE)
 	@python -m cxrbench expected
 
@@ -62,7 +62,7 @@ RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"]
 report: $(SMALL) ## write the report: one HTML page with verdicts, tables and evidence
 	@$(SNAKEMAKE) page --config "run=$$($(RAN))"
 
-cell: $(FULL) ## train CELL=dataset/architecture/platform/seedN, then compare it with its record
+cell: $(FULL) ## train CELL=dataset/architecture/platform/seedN, compare with its record
 	@python -m cxrbench cell check "$$CELL"
 	@$(SNAKEMAKE) "results/runs/$$CELL/record.json" --config "run=[\"$$CELL\"]"
 	@python -m cxrbench cell compare "$$CELL"

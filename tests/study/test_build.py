@@ -262,7 +262,7 @@ def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -
         done.stderr
     )
     planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "evaluate")
-    assert re.search(rf"Job \d+: Scoring {name}", planned.stdout + planned.stderr)
+    assert re.search(r"^(local)?rule evaluate:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
 
 
 @pytest.mark.fault("the profile of a cluster on a machine without Slurm", "one message that says so")

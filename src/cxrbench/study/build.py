@@ -146,7 +146,10 @@ class CommandsSpeak(logging.Filter):
         self._ending, self._killed = "failed", False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return self._dry() or self._kept(record)
+        if self._dry():
+            vars(record)["rule_msg"] = None  # with a message, Snakemake leaves out what the job asks for
+            return True
+        return self._kept(record)
 
     def _kept(self, record: logging.LogRecord) -> bool:
         """Return whether Snakemake shows ``record``; print what stands in its place."""
