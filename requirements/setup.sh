@@ -37,7 +37,7 @@ pip() {
 # A line that is rewritten on a terminal, a line now and then in a log.
 show() {
     count=0
-    while read -r word name _; do
+    while read -r word _; do
         case $word in
             Collecting | Processing) count=$((count + 1)) text="downloading $count of $total packages" ;;
             Requirement) count=$((count + 1)) text="$count of $total packages are here" ;;

@@ -122,6 +122,11 @@ def test_progress_is_one_line_whose_end_a_narrow_terminal_cuts(
     assert all(len(line) <= width for line in states), states
 
 
+def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
+    shown = shown_on_a_terminal([sys.executable, "-c", PROGRESS], ROOT, TERM="dumb")
+    assert shown == "nih128-64px/convnext_pico/cpu/seed0: train\r\n"
+
+
 def test_progress_in_a_log_is_lines() -> None:
     code = "import cxrbench.training.start\ncxrbench.training.start._LINE_SECONDS = 0" + PROGRESS
     environment = os.environ | {"PYTHONPATH": f"{ROOT}/src"}

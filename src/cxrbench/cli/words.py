@@ -73,7 +73,7 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     if len(table) == 1:
         row = {str(name): text for name, it in table.iloc[0].items() if (text := _text(it)) != "-"}
         return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {text}") for name, text in row.items())
-    alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
+    alike = [name for name in table if table[name].nunique(dropna=False) == 1]
     alike = alike[len(alike) == len(table.columns) :]  # something has to stay in the rows
     rows = table.drop(columns=alike)
     texts = {name: [_text(it) for it in rows[name]] for name in rows}

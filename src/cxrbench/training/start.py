@@ -258,14 +258,15 @@ class Display(Progress):
     """
 
     def __init__(self, cell: str) -> None:
+        console = Console(stderr=True, highlight=False)
         super().__init__(
             SpinnerColumn("line"),  # of ASCII: a terminal may have no more
             TextColumn(
                 "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="crop")
             ),
-            console=Console(stderr=True, highlight=False),
+            console=console,
             transient=True,
-            disable=not sys.stderr.isatty(),
+            disable=not sys.stderr.isatty() or console.is_dumb_terminal,
             speed_estimate_period=_SPEED_SECONDS,
         )
         self._cell, self._line_at = cell, time.monotonic()
