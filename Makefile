@@ -5,6 +5,9 @@
 
 # As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
 SHELL := /bin/bash
+ifneq ($(filter 3.7% 3.80%,$(MAKE_VERSION)),)
+$(error make $(MAKE_VERSION) is too old: install GNU make 3.81 or newer)
+endif
 VENV ?= .venv
 PYTHON ?= python3
 CELL ?=
@@ -29,10 +32,10 @@ SMALL = $(VENV)/.cxrbench-paper
 .PHONY: help setup latex paper cell paper-from-evidence report test test-all slurm browser smoke bench coverage \
 	lint format lock clean
 
-help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(FULL) ## the environment: torch, timm, Snakemake, pytest (7.6 GB, a few minutes)
+setup: $(FULL) ## install the environment: torch, timm, Snakemake (7.6 GB, minutes)
 
 $(FULL): requirements/base.lock
 	@sh requirements/setup.sh "$$PYTHON" "$$VENV" requirements/base.lock "$$VENV/.cxrbench-full"
@@ -42,10 +45,10 @@ $(SMALL): requirements/paper.lock
 	@test -e "$$VENV/.cxrbench-full" \
 		|| sh requirements/setup.sh "$$PYTHON" "$$VENV" requirements/paper.lock "$$VENV/.cxrbench-paper"
 
-latex: ## LaTeX, by apt-get where that is possible, else a message with the command
+latex: ## install LaTeX with apt-get, or print the command for it
 	@sh requirements/latex.sh
 
-paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild paper/paper.pdf
+paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild the paper
 	@$(SNAKEMAKE)
 	@python -m cxrbench expected
 
@@ -56,50 +59,50 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 # What the last build here was to train; where there was none, what is recorded.
 RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"])' 2>/dev/null || echo "[]"
 
-report: $(SMALL) ## one HTML page: verdicts, claims, tables, figures, the evidence of every cell
+report: $(SMALL) ## write the report: one HTML page with verdicts, tables and evidence
 	@$(SNAKEMAKE) page --config "run=$$($(RAN))"
 
-cell: $(FULL) ## CELL=dataset/architecture/platform/seedN: train it here, then yours against recorded
+cell: $(FULL) ## train CELL=dataset/architecture/platform/seedN, compare with its record
 	@python -m cxrbench cell check "$$CELL"
 	@$(SNAKEMAKE) "results/runs/$$CELL/record.json" --config "run=[\"$$CELL\"]"
 	@python -m cxrbench cell compare "$$CELL"
 
-smoke: $(FULL) latex ## the whole graph on drawn radiographs with two small networks
+smoke: $(FULL) latex ## run the whole graph on drawn radiographs with two small networks
 	@$(SNAKEMAKE) --configfile config/smoke.yaml
 
 # A test process per core, at most four. Threads that wait sleep: spinning ones would take the cores from each other.
 PYTEST = OMP_WAIT_POLICY=PASSIVE python -m pytest -n "$$TESTERS" --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
 
-test: $(FULL) latex ## the tests, in minutes (TESTERS=0: one after the other)
+test: $(FULL) latex ## run the fast tests, in minutes (TESTERS=0: one at a time)
 	@$(PYTEST) -m "not slow" -rs
 
-slurm: ## Slurm for its tests, by apt-get where that is possible, else they are skipped
+slurm: ## install Slurm with apt-get, for its tests
 	@sh requirements/slurm.sh
 
-browser: ## Chromium for the report's tests, by apt-get where that is possible, else they are skipped
+browser: ## install Chromium with apt-get, for the tests of the report
 	@sh requirements/chromium.sh
 
-test-all: test slurm browser ## the slow ones too: whole builds, repeated kills, system services
+test-all: test slurm browser ## run all tests: whole builds, repeated kills, system services
 	@$(PYTEST) -m slow -rs
 	@python -m pytest --collect-only -qq --faults >/dev/null
 
-bench: $(FULL) ## speed on this machine, in five minutes: training against timm and the limit, statistics
+bench: $(FULL) ## measure the speed of training and statistics here, in five minutes
 	@python -m cxrbench bench train --batch 16 --steps 2
 	@python -m cxrbench bench metrics
 
-coverage: $(FULL) ## simulate how often intervals hold the truth; records the table and renews docs/statistics.md
+coverage: $(FULL) ## simulate the coverage of intervals, renew docs/statistics.md
 	@python -m benchmarks.coverage data/recorded docs/statistics.md
 
-lint: $(FULL) ## ruff, mypy, codespell, snakefmt and snakemake --lint
+lint: $(FULL) ## run ruff, mypy, codespell, snakefmt and snakemake --lint
 	@ruff check . && ruff format --check . && mypy && codespell
 	@snakefmt --check Snakefile workflow && python -m snakemake --lint
 
-format: $(FULL) ## put source files into their form
+format: $(FULL) ## format the source files
 	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow
 
-lock: ## remake the lock files from requirements/*.in (needs uv)
+lock: ## renew the lock files from requirements/*.in (needs uv)
 	@sh requirements/lock.sh
 
-clean: ## remove what the graph made; data, recorded evidence and the environment stay
+clean: ## remove all built files; data, recorded evidence and environment stay
 	@rm -rf results paper/generated paper/paper.pdf paper/paper.log figures/*.pdf .snakemake

@@ -40,6 +40,8 @@ rule all:
         "environment.yml"
     params:
         built=lambda wildcards, input: Path(input.study).with_name("built.json"),
+    message:
+        "Finishing the build"
     shell:
         "cp {input.study} {params.built} 2> {log} && cat {input.summary} 2>> {log}"
 

@@ -44,7 +44,7 @@ def bench_train(
     steps: Annotated[int, typer.Option(min=1, help="Timed steps per block.")] = 3,
     out: Out = BENCH / "train.json",
 ) -> None:
-    """Our loop, timm's with its defaults and with channels last, and the device's limit, interleaved."""
+    """Compare the speed of our training loop with timm's and with the device's limit."""
     from benchmarks import train
 
     rows = []
@@ -69,7 +69,7 @@ def bench_gains(
     blocks: Blocks = 15,
     out: Out = BENCH / "gains.json",
 ) -> None:
-    """What channels_last, fused AdamW and torch.compile gain, added one by one, in each precision."""
+    """Measure what channels_last, fused AdamW and torch.compile gain in each precision."""
     from benchmarks import gains, train
 
     rows = []
@@ -82,7 +82,7 @@ def bench_gains(
 
 @app.command("metrics")
 def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
-    """All metrics of a set of the official size, against scikit-learn called in a loop."""
+    """Compare the speed of all metrics with scikit-learn called in a loop."""
     from benchmarks.statistics import bench_metrics
 
     write_json(out, row := bench_metrics())
@@ -92,12 +92,14 @@ def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
 @app.command("steps")
 def bench_steps(
     architectures: Names = None,
-    platforms: Annotated[str, typer.Option(help="Platforms held against the CPU, with commas.")] = "xla_cpu",
+    platforms: Annotated[
+        str, typer.Option(help="Platforms to compare with the CPU, separated by commas.")
+    ] = "xla_cpu",
     precision: Precision = "fp32",
     steps: Count = 20,
     out: Out = BENCH / "steps.json",
 ) -> None:
-    """The same steps on several platforms: how far loss, gradients and weights drift apart."""
+    """Measure how far loss, gradients and weights of the same steps differ between platforms."""
     from benchmarks.steps import compare_steps
     from benchmarks.train import packed_phantoms
 
@@ -114,7 +116,7 @@ def bench_xla(
     steps: Count = 8,
     out: Out = BENCH / "xla_ways.json",
 ) -> None:
-    """What each XLA change is worth: compiles, seconds and fallbacks with one of them left out."""
+    """Measure what each change for XLA gains, by leaving it out."""
     from benchmarks.train import packed_phantoms
     from benchmarks.xla import measure_ways
 
@@ -127,7 +129,7 @@ def bench_of_the_graph(
     cells: Annotated[int, typer.Option(min=1, help="Cells of the study.")] = 1000,
     out: Out = BENCH / "graph.json",
 ) -> None:
-    """Seconds of a dry run, and of a build with nothing to do, of a study of many cells."""
+    """Time a dry run and an empty build of a study with many cells."""
     from benchmarks.graph import bench_graph
 
     write_json(out, [row := bench_graph(cells, Path.cwd(), say)])
@@ -143,7 +145,7 @@ def bench_packing(
     blocks: Blocks = 7,
     out: Out = BENCH / "pack.json",
 ) -> None:
-    """Packing against decoding alone and against torchvision's ImageFolder, in turns."""
+    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
     from benchmarks.packing import bench_pack
 
     write_json(out, row := bench_pack(images, drawn, pixels, workers, blocks, say))

@@ -23,9 +23,45 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$sum" ]; then
     touch "$stamp" 2>/dev/null || true # somebody else's: it is looked at again next time
     exit 0
 fi
-echo "setup: installing $lock into $venv" >&2
+fail() {
+    echo "setup: $1" >&2
+    exit 1
+}
+{ mkdir -p "$venv" && [ -w "$venv" ]; } 2>/dev/null || fail "$venv may not be written; name another place: make VENV=/path setup"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+log=$venv/setup.log total=$(grep -c '==' "$lock")
+pip() {
+    PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps "$@" 2>> "$log" \
+        && : > "$venv/.installed"
+}
+# A line that is rewritten on a terminal, a line now and then in a log.
+show() {
+    count=0
+    while read -r word _; do
+        case $word in
+            Collecting | Processing) count=$((count + 1)) text="downloading $count of $total packages" ;;
+            Requirement) count=$((count + 1)) text="$count of $total packages are here" ;;
+            Installing) count=$total text="unpacking the packages, which takes as long again" ;;
+            *) continue ;;
+        esac
+        if [ -t 2 ]; then
+            printf '\rsetup: %-60s' "$text" >&2
+        elif [ $((count % 25)) = 0 ] || [ "$count" = "$total" ]; then
+            echo "setup: $text" >&2
+        fi
+    done
+    [ ! -t 2 ] || echo >&2
+}
+echo "setup: installing $lock into $venv, which takes minutes" >&2
+: > "$log"
 # The lock is complete, so pip need not resolve anything; our own package comes last, without a download.
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$lock"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+rm -f "$venv/.installed"
+pip --require-hashes -r "$lock" | show
+[ -e "$venv/.installed" ] && rm "$venv/.installed" && pip --no-build-isolation -e . >> "$log" || true
+if [ ! -e "$venv/.installed" ]; then
+    ! grep -qE 'NewConnectionError|ConnectTimeout|ProxyError|name resolution' "$log" \
+        || fail "no network: pip cannot reach the package index; run this again when it can"
+    fail "pip failed: $(grep -E '^ *(ERROR|error)' "$log" | tail -n 1); all it said is in $log"
+fi
+rm -f "$venv/.installed"
 echo "$sum" > "$stamp"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +84,75 @@ def test_another_python_than_the_locks_is_one_sentence(tmp_path: Path) -> None:
     done = setup(sys.executable, tmp_path / "old")
     assert done.returncode == 1 and "has another Python than 3.11" in done.stderr
     assert not (tmp_path / "old/stamp").exists() and not (tmp_path / "venv").exists()
+
+
+def wheel(folder: Path, name: str) -> str:
+    """Put a wheel without a module into ``folder``; return its line of a lock."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(
+            f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        )
+        file.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    return f"{name}==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+
+BACKEND = """
+import shutil
+def build_editable(folder, *_):
+    return shutil.copy("own-1.0-py3-none-any.whl", folder).rpartition("/")[2]
+"""
+
+
+@pytest.mark.fault("setup without a network", "one message; nothing counts as installed")
+def test_setup_shows_how_far_it_is_and_says_when_there_is_no_network(tmp_path: Path) -> None:
+    checkout, venv = tmp_path / "checkout", tmp_path / "venv"
+    checkout.mkdir()
+    lock = wheel(tmp_path, "first") + wheel(tmp_path, "second")
+    (checkout / "some.lock").write_text(lock)
+    wheel(checkout, "own")
+    (checkout / "backend.py").write_text(BACKEND)
+    backend = 'requires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (checkout / "pyproject.toml").write_text(f"[build-system]\n{backend}")
+
+    def setup(**options: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        words = ["sh", ROOT / "requirements/setup.sh", sys.executable, venv, "some.lock", venv / "stamp"]
+        options = {"PIP_CONFIG_FILE": os.devnull, **options}
+        return subprocess.run(words, cwd=checkout, env=clean | options, capture_output=True, text=True)
+
+    done = setup(PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1")
+    assert done.returncode == 1 and not (venv / "stamp").exists()
+    assert done.stderr.splitlines()[1:] == [
+        "setup: no network: pip cannot reach the package index; run this again when it can"
+    ]
+    done = setup(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[1:] == [
+        "setup: downloading 2 of 2 packages",
+        "setup: unpacking the packages, which takes as long again",
+    ]
+    assert (venv / "stamp").read_text().strip() == hashlib.sha256(lock.encode()).hexdigest()
+
+
+@pytest.mark.fault("the environment's place cannot be written", "one message that names another way")
+def test_an_environment_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ["sh", "requirements/setup.sh", sys.executable, tmp_path / "file/venv", "requirements/base.lock"]
+    done = subprocess.run([*words, tmp_path / "stamp"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "may not be written; name another place: make VENV=/path setup" in done.stderr
+
+
+@pytest.mark.fault("no LaTeX, and no root or no apt-get", "one message with what to install")
+def test_no_latex_is_one_message(tmp_path: Path) -> None:
+    for name in ("cat", "dirname"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    words = ["/bin/sh", ROOT / "requirements/latex.sh"]
+    done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("LaTeX (latexmk, pdflatex) is not installed")
+    assert "sudo apt-get install latexmk" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["base.lock", "paper.lock"])

@@ -9,9 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
+from cxrbench.cli.words import in_columns
 
 ESCAPE = "\x1b"
 WRONG = ("cell", "check", "no-cell")  # ends in one of our own messages
@@ -71,6 +75,72 @@ def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None
         assert all(word in done.stdout for word in words if word.startswith("-")), example
 
 
+WORD = st.text("abcdefgh_/0123456789", min_size=1, max_size=14)
+VALUE = st.one_of(
+    st.floats(-1e9, 1e9),
+    st.sampled_from([float("nan"), float("inf"), None]),
+    st.integers(0, 10**9),
+    st.lists(WORD, min_size=1, max_size=9).map(" ".join),
+)
+
+
+@given(
+    st.lists(st.lists(VALUE, min_size=6, max_size=6), max_size=5),
+    st.lists(WORD, min_size=6, max_size=6, unique=True),
+)
+def test_a_table_fits_100_columns_and_loses_no_word(rows: list[list[object]], names: list[str]) -> None:
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    printed = in_columns(table)
+    assert all(len(line) <= 100 for line in printed.splitlines()), printed
+    assert not re.search(r"\b(nan|None|inf)\b|<NA>", printed)
+    texts = [text for row in rows for text in row if isinstance(text, str)]
+    assert all(word in printed for text in texts for word in text.split())
+
+
+PROGRESS = """
+from cxrbench.training.start import Display
+with Display("nih128-64px/convnext_pico/cpu/seed0") as display:
+    display.show_phase("train")
+    for step in (10, 40, 70):
+        display.show_progress(epoch=1, epochs=5, step=step, steps=700, loss=0.1234, images_per_second=154.4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "cut"),
+    [(60, "left", "images/s"), (80, "images/s", "loss"), (120, "loss 0.1234", None)],
+)
+def test_progress_is_one_line_whose_end_a_narrow_terminal_cuts(
+    width: int, shown: str, cut: str | None
+) -> None:
+    screen = shown_on_a_terminal([sys.executable, "-c", PROGRESS], ROOT, COLUMNS=str(width))
+    states = re.sub(rf"{ESCAPE}\[[0-9;?]*[A-Za-z]", "", screen).replace("\n", "\r").split("\r")
+    states = [line.rstrip() for line in states if line.strip()]
+    last = states[-1]
+    assert re.search(r"nih128-64px/convnext_pico/cpu/seed0 epoch 1/5, \d:\d\d:\d\d left", last), screen
+    assert shown in last and (cut is None or cut not in last), last
+    assert all(len(line) <= width for line in states), states
+
+
+def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
+    shown = shown_on_a_terminal([sys.executable, "-c", PROGRESS], ROOT, TERM="dumb")
+    assert shown == "nih128-64px/convnext_pico/cpu/seed0: train\r\n"
+
+
+def test_progress_in_a_log_is_lines() -> None:
+    code = "import cxrbench.training.start\ncxrbench.training.start._LINE_SECONDS = 0" + PROGRESS
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/src"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    phase, first, _, last = done.stderr.splitlines()
+    cell = "nih128-64px/convnext_pico/cpu/seed0"
+    assert phase == f"{cell}: train"
+    assert first == f"{cell}: epoch 1/5, 154 images/s, step 10/700, loss 0.1234"
+    assert re.fullmatch(
+        rf"{cell}: epoch 1/5, \d:\d\d:\d\d left, 154 images/s, step 70/700, loss 0.1234", last
+    )
+
+
 def predictions(root: Path) -> Path:
     return next((root / "data/recorded").glob("*/*/*/seed*/predictions.parquet"))
 
@@ -117,3 +187,34 @@ def read_only(tmp_path: Path):
 def test_a_read_only_folder_is_one_message(read_only: Path) -> None:
     done = cxrbench("claims", "--out", read_only / "claims.csv")
     one_message(done, str(read_only / "claims.csv"), "name another place")
+
+
+@pytest.mark.fault("cxrbench of one checkout is called in another", "refused in one message that says how")
+def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None:
+    """As a shared environment would: the code is found without PYTHONPATH."""
+    (tmp_path / "src/cxrbench/cli").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    code = f"import sys; sys.path.insert(0, '{ROOT}/src'); from cxrbench.cli import main; main()"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def called(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-c", code, "cost", "reserve", "--prices", ROOT / "data/prices.csv"]
+        return subprocess.run(words, cwd=folder, env=environment | changes, capture_output=True, text=True)
+
+    one_message(called(tmp_path / "data"), str(ROOT), f"set PYTHONPATH={tmp_path / 'src'}")
+    assert called(tmp_path, PYTHONPATH=f"{ROOT}/src").returncode == 0
+    assert called(ROOT / "docs").returncode == 0
+    assert called(tmp_path.parent).returncode == 0, "outside a checkout"
+
+
+@pytest.mark.fault("a terminal without UTF-8", "question marks for other letters; no traceback")
+def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/src", "PYTHONIOENCODING": "ascii"}
+    rows = ["image,label_Hühner,score_Hühner", *(f"{i},{i % 2},{(i % 7) / 7}" for i in range(60))]
+    (tmp_path / "scores.csv").write_text("\n".join(rows), encoding="utf-8")
+    for words in (["--help"], ["evaluate", tmp_path / "scores.csv", "--replicates", "20"]):
+        command = [sys.executable, "-m", "cxrbench", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+        assert done.stdout.isascii()
+    assert b"H?hner" in done.stdout

@@ -149,16 +149,18 @@ def test_a_rule_that_was_killed_is_done_again(whole: Path, tmp_path: Path) -> No
     assert made(whole) == before
 
 
-def killed_until_done(folder: Path, words: tuple[str, ...], kills: int, seed: int) -> None:
-    """Start the same command again and again, kill it ``kills`` times, and let it end."""
+def killed_until_done(folder: Path, words: tuple[str, ...], kills: int, seed: int, latest: int) -> None:
+    """Start the same command again and again, kill it ``kills`` times, and let it end.
+
+    It is killed after 1 to ``latest`` lines of its output, so that a slow machine is not killed at its start.
+    """
     moments, log = random.Random(seed), folder / "build.log"
     while True:
         with log.open("w") as file:
             build = subprocess.Popen(
                 [*GRAPH, *words], cwd=folder, stdout=file, stderr=file, start_new_session=True
             )
-        # After so many lines, so that a slow machine is not killed at its start only; and a moment later.
-        lines, moment = moments.randint(1, 60), moments.uniform(0, 2)
+        lines, moment = moments.randint(1, latest), moments.uniform(0, 2)
         while build.poll() is None and (not kills or log.read_text().count("\n") < lines):
             with suppress(subprocess.TimeoutExpired):
                 build.wait(0.1)
@@ -187,7 +189,7 @@ def test_killed_builds_end_in_the_same_bytes(whole: Path, tmp_path: Path) -> Non
         ".snakemake", "results", "figures", "generated", "paper.pdf", "__pycache__"
     )
     shutil.copytree(whole, clone, ignore=ignored)
-    killed_until_done(clone, ("all", *EVIDENCE), kills=10, seed=22)
+    killed_until_done(clone, ("all", *EVIDENCE), kills=10, seed=22, latest=60)
     after = made(clone)
     assert after == {name: content for name, content in made(whole).items() if name in after}
     assert not [path for path in clone.rglob(".*.part") if "data/packed" not in str(path)]
@@ -201,7 +203,7 @@ def test_killed_builds_train_to_the_same_scores(tmp_path: Path) -> None:
         clone = clone_of_the_tree(tmp_path / name)
         (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
         words = ("results/tables/metrics.csv", "--configfile", "overlay.yaml")
-        killed_until_done(clone, words, kills, seed=7)
+        killed_until_done(clone, words, kills, seed=7, latest=8)
         scores.append(read_predictions(clone / "results/cells" / CELL / "predictions.parquet")[SCORES])
     assert (scores[0].to_numpy() == scores[1].to_numpy()).all()
 
@@ -247,6 +249,38 @@ def test_the_reason_of_a_failure_reaches_the_terminal_once(tmp_path: Path) -> No
     assert "\x1b[31m" not in shown, shown
 
 
+def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -> None:
+    clone = clone_of_the_tree(tmp_path)
+    recorded = clone / "data/recorded"
+    name = str(min(recorded.glob("nih128-64px/*/*/seed0")).relative_to(recorded))
+    words = (f"results/metrics/{name}.csv", "results/tables/splits.csv")
+    done = built(clone, *words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps = ["Tabulating splits and label noise", f"Checking the evidence of {name}", f"Scoring {name}"]
+    assert sorted(re.findall(r"^\[\d/3\] (.+)$", done.stderr, flags=re.M)) == sorted(steps)
+    assert not re.search(r"jobid|steps|Job stats|Select jobs|Execute|^rule ", done.stderr, flags=re.M), (
+        done.stderr
+    )
+    planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "evaluate")
+    assert re.search(r"^(local)?rule evaluate:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
+
+
+@pytest.mark.fault("the profile of a cluster on a machine without Slurm", "one message that says so")
+def test_no_slurm_is_one_message(tmp_path: Path) -> None:
+    clone, tools = clone_of_the_tree(tmp_path / "clone"), tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "cat", "env", "git", "sh", "which"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    words = (*GRAPH, "results/tables/splits.csv", "--workflow-profile", "workflow/profiles/slurm")
+    done = subprocess.run(
+        words, cwd=clone, capture_output=True, text=True, env=os.environ | {"PATH": str(tools)}
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "cxrbench: Slurm is not on this machine" in done.stderr and not list(
+        clone.glob("results/tables/*")
+    )
+
+
 @pytest.mark.fault("the folder of a build is read-only", "one message that names it")
 def test_a_build_in_a_read_only_folder_is_one_message(tmp_path: Path) -> None:
     clone, disk = clone_of_the_tree(tmp_path / "clone"), tmp_path / "disk"
@@ -286,3 +320,9 @@ def test_make_runs_nothing_that_a_name_contains(name: str, tmp_path: Path) -> No
 def test_make_refuses_an_environment_with_blanks() -> None:
     done = subprocess.run(["make", "help", "VENV=/tmp/a b"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "make can have neither blanks" in done.stderr
+
+
+@pytest.mark.fault("a make older than 3.81", "refused in one message")
+def test_an_old_make_is_one_message() -> None:
+    done = subprocess.run(["make", "help", "MAKE_VERSION=3.80"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "make 3.80 is too old: install GNU make 3.81 or newer" in done.stderr

@@ -5,6 +5,7 @@ import sys
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from shutil import which
 
 from snakemake.logging import logger
 
@@ -25,6 +26,7 @@ from cxrbench.study.files import explained, write_if_changed
 from cxrbench.study.readers import Document
 from cxrbench.training.plan import JobNeeds, Plan, must_be_architectures
 
+CELL = "{wildcards.dataset}/{wildcards.architecture}/{wildcards.platform}/seed{wildcards.seed}"  # in messages
 RECORDED = Path("data/recorded")
 SUMS = list(RECORDED.glob("SHA256SUMS"))  # what is recorded, as one file
 try:
@@ -55,10 +57,17 @@ if workflow.is_main_process:
         if build.alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
     except (OSError, UserError) as error:
-        sys.exit(f"cxrbench: {isinstance(error, OSError) and explained(error) or error}")
+        reason = isinstance(error, OSError) and explained(error)
+        copied = ": a build writes into its checkout, so copy that"
+        sys.exit(f"cxrbench: {f'{reason}{copied}' if reason else error}")
     if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
         build.mark_jobs(Path.cwd())
-    build.speak_for_commands(logger, live=() if STUDY.cluster else ("train",))
+    build.speak_for_commands(logger, cluster=STUDY.cluster is not None, dry=lambda: workflow.dryrun)
+
+
+onstart:
+    if workflow.executor_plugin.name == "slurm" and not which("sbatch"):
+        sys.exit("cxrbench: Slurm is not on this machine (no sbatch); without a profile, jobs run here")
 
 
 PACKAGE = Path(SOURCE, "cxrbench")

@@ -22,6 +22,8 @@ rule cost:
         target=0.65,  # macro AUROC on validation images; declared, not tuned
         runs=10,  # that share a compilation
         root=RECORDED,
+    message:
+        "Pricing all cells"
     shell:
         "python -m cxrbench cost table {input.records} --exactly --study {input.study} --prices {input.prices}"
         " --target-auroc {params.target} --runs {params.runs} --recorded {params.root} --out {output} 2> {log}"
@@ -46,6 +48,8 @@ rule cost_report:
     params:
         made_from=made_from("data/prices.csv", *MEASURED_SPEEDS, *SUMS),
         results=results_of,
+    message:
+        "Pricing spot, ports and projections"
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
         " 2> {log}"
@@ -66,6 +70,8 @@ rule claims:
     params:
         made_from=made_from("data/claims.yaml", "data/prices.csv"),
         tables=folder_of,
+    message:
+        "Checking the claims"
     shell:
         "python -m cxrbench claims --file {input.claims} --prices {input.prices}"
         " --tables {params.tables} --out {output} 2> {log}"

@@ -16,6 +16,8 @@ rule pack:
         study=lambda wildcards, output: STUDY_FILE,  # its name is no reason to pack again: studies share images
         given=lambda wildcards: content_of(*table_file(wildcards)),
         config=lambda wildcards: images_of(wildcards.dataset),
+    message:
+        "Packing the images of {wildcards.dataset}"
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"
 
@@ -31,5 +33,7 @@ rule data_tables:
     params:
         made_from=made_from(),
         out=folder_of,
+    message:
+        "Tabulating splits and label noise"
     shell:
         "python -m cxrbench data tables --out {params.out} 2> {log}"

@@ -13,6 +13,8 @@ rule evaluate:
         "../../environment.yml"
     params:
         code=SCORING,
+    message:
+        f"Scoring {CELL}"
     shell:
         "python -m cxrbench evaluate {input} --out {output} 2> {log}"
 
@@ -29,6 +31,8 @@ rule metrics:
         "../../environment.yml"
     params:
         code=SCORING,
+    message:
+        "Gathering all scores"
     shell:
         "python -m cxrbench report metrics {input} --out {output} 2> {log}"
 
@@ -43,6 +47,8 @@ rule evidence:
         "<logs>/evidence.log",
     conda:
         "../../environment.yml"
+    message:
+        "Taking a checksum of all evidence"
     shell:
         "cksum {input} > {output} < /dev/null 2> {log}"
 
@@ -62,6 +68,8 @@ rule cells:
     params:
         made_from=made_from(*SUMS),
         left_out=LEFT_OUT,
+    message:
+        "Listing all cells"
     shell:
         "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
 
@@ -83,6 +91,8 @@ rule statistics:
     params:
         made_from=made_from("data/baselines.csv"),
         results=results_of,
+    message:
+        "Comparing platforms, seeds and published values"
     shell:
         "python -m cxrbench report statistics --results {params.results} --study {input.study}"
         " --baselines {input.baselines} 2> {log}"

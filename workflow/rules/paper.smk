@@ -47,6 +47,8 @@ rule tables:
         made_from=made_from(*MEASURED, *SUMS, *READ_BY_TABLES),
         results=results_of,
         out=folder_of,
+    message:
+        "Writing the tables and numbers of the paper"
     shell:
         "python -m cxrbench report tables --results {params.results} --study {input.study} --out {params.out} 2> {log}"
 
@@ -68,6 +70,8 @@ rule figures:
         made_from=made_from(*MEASURED),
         results=results_of,
         out=folder_of,
+    message:
+        "Drawing the figures"
     shell:
         "python -m cxrbench report figures --results {params.results} --study {input.study} --out {params.out} 2> {log}"
 
@@ -91,6 +95,8 @@ rule report:
         made_from=made_from(*MEASURED, "data/expected_status.csv"),
         results=results_of,
         generated=lambda wildcards, input: Path(input.macros).parent,
+    message:
+        "Writing the HTML report"
     shell:
         "python -m cxrbench report html --results {params.results} --study {input.study}"
         " --expected {input.expected} --generated {params.generated} --out {output} 2> {log}"
@@ -105,6 +111,8 @@ rule page:
         "<logs>/page.log",
     conda:
         "../../environment.yml"
+    message:
+        "Finishing the report"
     shell:
         "echo Report: {input.page} 2> {log}"
 
@@ -125,6 +133,8 @@ rule paper:
         made_from=made_from(*PAPER_SOURCES),
         generated=lambda wildcards, input: Path(input.macros).parent,
         figures=lambda wildcards, input: Path(input.figures[0]).parent,
+    message:
+        "Typesetting the paper"
     shell:
         "python -m cxrbench report paper --out {output} --generated {params.generated}"
         " --figures {params.figures} 2> {log}"
@@ -146,6 +156,8 @@ rule summary:
     params:
         made_from=made_from("data/expected_status.csv"),
         results=results_of,
+    message:
+        "Summarising the results"
     shell:
         "python -m cxrbench report summary --results {params.results} --study {input.study}"
         " --paper {input.paper} > {output} 2> {log}"

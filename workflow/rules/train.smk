@@ -27,6 +27,8 @@ rule train:
         cell=cell_of,
         recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),
         images=lambda wildcards: images_of(wildcards.dataset),
+    message:
+        f"Training {CELL}"
     shell:
         # Exit code 75 is an interruption: what has been saved goes on, unless this shell was stopped as well.
         "rm -f {log}; trap 'exit 75' INT TERM; for start in 1 2 3 4; do"
@@ -48,5 +50,7 @@ rule adopt:
         cell=cell_of,
         wanted=wanted_evidence,
         given=lambda wildcards: content_of(str(evidence_of(wildcards))),
+    message:
+        f"Checking the evidence of {CELL}"
     shell:
         "python -m cxrbench adopt {params.cell} {input} {output} 2> {log}"

@@ -5,6 +5,7 @@ Commands import what they need when they are called: most need no torch, and `co
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -19,31 +20,33 @@ from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
 
-HELP = """Trainium or CUDA for chest radiographs? Each step from radiographs to the paper, by hand.
+HELP = """Trainium or CUDA for chest radiographs? Every step of the study is a command.
 
-The graph takes them for you: `make paper` trains what runs here, adopts
-recorded evidence for the rest and rebuilds the paper. A cell is one training
-run; its name is dataset/architecture/platform/seedN.
+`make paper` runs them all. It trains the cells that this machine can train,
+takes recorded evidence for the others, and rebuilds the paper. A cell is one
+training run. Its name is dataset/architecture/platform/seedN.
 
-Two examples. Train a cell on drawn radiographs, then look at its scores:
+Train a cell on drawn radiographs, then print its scores:
 
   cxrbench data pack phantom-32px
   cxrbench train phantom-32px/resnet18/cpu/seed0
   cd results/runs/phantom-32px/resnet18/cpu/seed0
   cxrbench evaluate predictions.parquet
 
-Check all recorded evidence, then see what follows from it:
+Check all recorded evidence, then print the claims that it supports:
 
   cxrbench verify
   cxrbench claims --why
 """
-EPILOG = """Tables go to standard output (--json: the same rows), messages to standard error.
-Exit codes: 0 done; 1 wrong input, or outside its tolerance; 2 wrong command
-line; 3 cannot be trained here; 75 training interrupted, call again."""
+EPILOG = """Tables go to standard output. With --json, the same rows are JSON.
+Messages go to standard error.
+Exit codes: 0 done; 1 wrong input, or a result outside its tolerance; 2 wrong
+command line; 3 the cell cannot be trained here; 75 training was interrupted,
+and the same command resumes it."""
 
 
 def schema(folder: Path = Path("workflow/schemas")) -> None:
-    """Write the JSON Schemas of study and run record, generated from the types."""
+    """Write the JSON Schemas of a study and of a run record."""
     from cxrbench.cli.schemas import write_schemas
 
     for path in write_schemas(folder):
@@ -53,7 +56,7 @@ def schema(folder: Path = Path("workflow/schemas")) -> None:
 # The order in which a user meets them: panels and, inside each, commands.
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "1. Data: download, check, pack": {"data": data.app},
-    "2. Train one cell, hold it against its record": {
+    "2. Train one cell, compare it with its record": {
         "plan": train.plan,
         "train": train.train,
         "cell": train.app,
@@ -67,7 +70,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "adopt": evidence.adopt,
         "expected": evidence.expected,
     },
-    "4. What follows: scores, money, claims": {
+    "4. Results: scores, costs, claims": {
         "evaluate": scores.evaluate,
         "power": scores.power,
         "cost": cost.app,
@@ -108,11 +111,28 @@ for panel, steps in STEPS.items():
             app.command(name, rich_help_panel=panel)(step)
 
 
+def _must_be_the_code_of(folder: Path) -> None:
+    """Raise UserError in a checkout whose code this is not, unless PYTHONPATH names this code."""
+    here = next((some for some in (folder, *folder.parents) if (some / "src/cxrbench/cli").is_dir()), None)
+    source = Path(__file__).parents[2]
+    chosen = (Path(path).resolve() for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if here is None or source.samefile(here / "src") or source in chosen:
+        return
+    raise UserError(
+        f"this environment runs the code of {source.parent}, not of the checkout {here}: "
+        f"set PYTHONPATH={here / 'src'}, or to {source} if you mean that code"
+    )
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message, never a traceback."""
     if os.environ.get("NO_COLOR"):
         os.environ["TERM"] = "dumb"  # rich would still print in bold
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark
     try:
+        _must_be_the_code_of(Path.cwd())
         app()
     except (UserError, OSError) as error:
         if (message := explained(error) if isinstance(error, OSError) else error) is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
+from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_csv
 
@@ -23,42 +23,47 @@ SHOWN = {
     "largest_batch": "largest batch",
     "instructions": "HLO",
     "convolutions": "conv",
-    "grouped_convolutions": "grouped",
-    "batch_grouped_convolutions": "batch-gr.",
-    "dots": "dot",
-    "permutes": "permute",
-    "kernels": "kernels",
     "layernorms": "LN",
     "batchnorms": "BN",
     "predicts_failure": "predicts failure",
     "other_rules": "other rules",
 }
+_COUNTS = {
+    f"{flag}_{end}": f"{flag.replace('_', ' ')}, {end}"
+    for flag in ("flagged", "not_flagged")
+    for end in ("failed", "compiled")
+}
 
 
 def audit(
     architectures: Annotated[
-        list[str] | None, typer.Argument(help="timm names; default: the list in compile/networks.py.")
+        list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.py.")
     ] = None,
     pixels: Annotated[
-        list[int] | None, typer.Option(min=16, max=1024, help="Sides of the images; default 224.")
+        list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
     ] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, max=4096, help="Images per step; default 32.")
+        list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 32.")
     ] = None,
-    precision: Annotated[list[str] | None, typer.Option(help="fp32 (default) or bf16.")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
     rules: Annotated[
-        bool, typer.Option("--rules", help="The rules, and how they do on what others report; no capture.")
+        bool,
+        typer.Option("--rules", help="Print the rules, and how often they agree with published reports."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")] = False,
+    as_json: JsonOption = False,
     dump_hlo: Annotated[
-        Path | None, typer.Option("--dump-hlo", help="Folder for the graphs, as neuronx-cc takes them.")
+        Path | None, typer.Option("--dump-hlo", help="Folder to write the graphs to, in neuronx-cc's format.")
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="Keep the rows as recorded evidence.")] = False,
     recorded: RecordedOption = RECORDED,
-    cache: Annotated[Path, typer.Option(help="Folder of earlier captures.")] = RESULTS / "audit",
+    cache: Annotated[Path, typer.Option(help="Folder that keeps captured graphs.")] = RESULTS / "audit",
 ) -> None:
-    """Hold the graph that Neuron's compiler would be given against documented limits: a prior, no verdict."""
+    """Compare a network's training graph with Neuron's documented limits. Nothing is compiled.
+
+    The result is a prior: only a run on Trainium shows whether a network
+    compiles.
+    """
     if rules:
         _show_rules(recorded, as_json)
         return
@@ -99,24 +104,30 @@ def _show(table: pd.DataFrame, named: bool) -> None:
 
     if len(captured := table[table["problem"] == ""].assign(parameters=table["parameters"] / 1e6)):
         shown = captured[[name for name in (*KEY[:3], *SHOWN) if name in SHOWN or table[name].nunique() > 1]]
-        print(shown.rename(columns=SHOWN).to_string(index=False, float_format="{:.2f}".format))
+        print(in_columns(shown, SHOWN))
     details = explained(table) if named else []
     for network in details:
         if network["verdicts"]:
             print("\n{architecture}, {pixels} px, batch {batch}, {precision}".format_map(network))
         for verdict in network["verdicts"]:
-            print(f"  {verdict['rule']:4}{'flagged' if verdict['flagged'] else 'clear':8} {verdict['found']}")
+            flag = "flagged" if verdict["flagged"] else "clear"
+            print(wrapped(f"  {verdict['rule']:4}{flag:8} {verdict['found']}", " " * 17))
     if rules := {verdict["rule"]: verdict for network in details for verdict in network["verdicts"]}:
         print("\nRules")
         for name, rule in rules.items():
-            print(f"  {name:4}{_described(rule)}")
+            print(_described(name, rule))
 
 
-def _described(rule: dict[str, Any]) -> str:
-    """A rule in two lines: what it says, and where that comes from."""
+def _described(name: str, rule: dict[str, Any]) -> str:
+    """Return what a rule says and, in brackets, where that comes from."""
     since = ", ".join(filter(None, (rule["seen_with"], rule["date"])))
     where = f"{rule['ground']}, predicts {rule['predicts']}: {rule['source']}"
-    return f"{rule['says']}\n      [{where}{'; ' if since else ''}{since}]"
+    return "\n".join(
+        [
+            wrapped(f"{name:4}{rule['says']}", " " * 4),
+            wrapped(f"    [{where}{'; ' if since else ''}{since}]", " " * 5),
+        ]
+    )
 
 
 def _show_rules(recorded: Path, as_json: bool) -> None:
@@ -147,13 +158,18 @@ def _show_rules(recorded: Path, as_json: bool) -> None:
         print(json.dumps(found, indent=1))
     else:
         for rule in RULES:
-            print(f"{rule.name:4}{_described(rule._asdict())}")
+            print(_described(rule.name, rule._asdict()))
         for name, why in RETIRED.items():
-            print(f"{name:4}retired: {why}")
+            print(wrapped(f"{name:4}retired: {why}", " " * 4))
         for code in KNOWN:
-            print(f"{code.code}: no rule. {code.what}\n      [{code.source}; {code.seen_with}]")
-        for title, rows in (("Reports", outcomes), ("Rules on these reports", counts)):
-            print(f"\n{title}\n{pd.DataFrame(rows).to_string(index=False)}")
+            print(wrapped(f"{code.code}: no rule. {code.what}", " " * 4))
+            print(wrapped(f"    [{code.source}; {code.seen_with}]", " " * 5))
+        print("\nReports")
+        for report in outcomes:
+            what = "{network}, {part}, {pixels} px, batch {batch}, {precision}: {outcome}".format_map(report)
+            notes = "; ".join(filter(None, (report["differs"], report["source"])))
+            print(wrapped(f"{what} ({notes})", " " * 4))
+        print(f"\nRules on these reports\n{in_columns(pd.DataFrame(counts), _COUNTS)}")
     say(
         f"{len(reports)} reports of several compilers: no experiment. The captured networks have one channel "
         "and 14 labels, and train; those of inference do not."

@@ -9,40 +9,54 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, say
+from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, in_columns, say
 from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
     from cxrbench.compile.rules import Setting
     from cxrbench.study.config import Compilation
+_HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 
 
 def compile(
-    networks: Annotated[list[str] | None, typer.Argument(help="timm names; with --study only these.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Argument(help="timm names. With --study: only these networks of the study.")
+    ] = None,
     study: Annotated[
-        bool, typer.Option("--study", help="The study's steps; options below then choose among them.")
+        bool,
+        typer.Option(
+            "--study", help="Compile the study's training steps. The options below choose among them."
+        ),
     ] = False,
-    target: Annotated[str | None, typer.Option(help="trn1 (default) or trn2.")] = None,
-    pixels: Annotated[list[int] | None, typer.Option(help="Sides of the images; default 224.")] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="Images per step; default 1.")] = None,
-    precision: Annotated[list[str] | None, typer.Option(help="fp32 (default) or bf16.")] = None,
-    part: Annotated[list[str] | None, typer.Option(help="step, backward, forward; default: all.")] = None,
-    hours: Annotated[float | None, typer.Option(min=0, help="Limit of one graph; default 2.")] = None,
-    memory_gib: Annotated[float | None, typer.Option(min=0, help="Limit of the compiler's memory.")] = None,
-    container: Annotated[str | None, typer.Option(help="docker or podman, instead of PATH.")] = None,
+    target: Annotated[str | None, typer.Option(help="trn1 or trn2. Default: trn1.")] = None,
+    pixels: Annotated[
+        list[int] | None, typer.Option(help="Side of the images, in pixels. Default: 224.")
+    ] = None,
+    batch: Annotated[list[int] | None, typer.Option(help="Images per step. Default: 1.")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
+    part: Annotated[list[str] | None, typer.Option(help="step, backward or forward. Default: all.")] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0, help="Limit for one graph, in hours. Default: 2.")
+    ] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option(min=0, help="Limit of the compiler's memory, in GiB.")
+    ] = None,
+    container: Annotated[
+        str | None, typer.Option(help="docker or podman, to run the compiler in a container.")
+    ] = None,
     image: Annotated[str | None, typer.Option(help="The container's image, with its registry.")] = None,
     graphs: Annotated[Path, typer.Option(help="Folder of dumped graphs.")] = RESULTS / "compile/graphs",
     out: Annotated[Path, typer.Option(help="Folder of outcomes.")] = RESULTS / "compile",
     record: Annotated[bool, typer.Option("--record", help="Keep each outcome as recorded evidence.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace what is recorded already.")] = False,
-    config: Annotated[Path, typer.Option(help="The study of --study.")] = STUDY,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace recorded outcomes.")] = False,
+    config: Annotated[Path, typer.Option(help="Study file for --study.")] = STUDY,
     recorded: RecordedOption = RECORDED,
     as_json: JsonOption = False,
 ) -> None:
     """Compile the parts of networks' training steps with neuronx-cc, one graph at a time.
 
-    No Neuron device is needed. Every outcome is kept with its log, and the same command goes on after an
-    interruption.
+    No Neuron device is needed. Every outcome is kept with its log. After an
+    interruption, the same command continues.
     """
     from typing import get_args
 
@@ -124,4 +138,4 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     elif found:
         import pandas as pd
 
-        print(pd.DataFrame(found).drop(columns="graph_sha256").to_string(index=False, na_rep=""))
+        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed"]), _HEADS))

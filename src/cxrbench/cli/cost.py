@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cxrbench.cli.cost_columns import cost_columns, costs_and_notes, hours_and_dollars, reasons
 from cxrbench.cli.words import (
     PRICES,
     RECORDED,
@@ -16,10 +17,8 @@ from cxrbench.cli.words import (
     PricesOption,
     RecordedOption,
     StudyOption,
-    digits,
     print_json,
     say,
-    span,
     wrapped,
 )
 from cxrbench.study.errors import UserError
@@ -29,30 +28,11 @@ if TYPE_CHECKING:
 
     from cxrbench.study.config import Pricing
 
-app = typer.Typer(help="What cells cost, today's prices, whether to port.", no_args_is_help=True)
+app = typer.Typer(help="What cells cost, today's prices, and whether a port pays.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
-RegionOption = Annotated[str | None, typer.Option(help="AWS region; none: the study's.")]
-CacheOption = Annotated[Path, typer.Option(help="Folder of earlier captures.")]
+RegionOption = Annotated[str | None, typer.Option(help="AWS region. Default: the study's.")]
+CacheOption = Annotated[Path, typer.Option(help="Folder that keeps captured graphs.")]
 OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
-_COSTS = (
-    "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "usd_per_hour",
-    "hours_total", "usd_total", "usd_used_cores", "usd_per_million_images", "cost_to_usable", "usd_sd",
-    "target_auroc", "usd_to_auroc", "cost_to_auroc", "usd_amortised", "amortised_over",
-)  # fmt: skip
-_HEADS = {
-    "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
-    "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
-    "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
-    "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
-    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "low": "images/s, low",
-    "high": "images/s, high", "usd_per_million_low": "USD/million images, low",
-    "usd_per_million_high": "USD/million images, high", "usd_here": "USD/run, GPU", "here": "GPU",
-    "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
-    "setup_hours": "set-up h", "work_hours": "work h", "rate": "interruptions/h", "interval": "saved every h",
-    "restart": "restart h", "expected_hours": "expected h", "usd": "USD", "usd_instance": "USD/h",
-    "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
-    "utilisation": "pays above this share of hours",
-}  # fmt: skip
 
 
 def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
@@ -64,38 +44,7 @@ def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Pat
     if as_json:
         print_json(table)
     elif not out:
-        print(_in_columns(table) if text is None else text)
-
-
-def _in_columns(table: pd.DataFrame) -> str:
-    """Return a table with units in its heads, four digits, and a dash where there is no value; what is the
-    same in all rows stands once, below it."""
-    if table.empty:
-        return "no rows"
-    table = table.rename(columns=_HEADS).dropna(axis="columns", how="all")
-    alike = [name for name in table if len(table) > 1 and table[name].nunique(dropna=False) == 1]
-    if len(alike) == len(table.columns):
-        alike = alike[1:]
-    shown = table.drop(columns=alike).to_string(index=False, float_format=digits, na_rep="-")
-    first = {name: table[name].iloc[0] for name in alike if table[name].iloc[0] != ""}
-    texts = (f"{name} {digits(it) if isinstance(it, float) else it}" for name, it in first.items())
-    return f"{shown}\nIn all rows: {'; '.join(texts)}." if first else shown
-
-
-def _costs_in_columns(table: pd.DataFrame) -> str:
-    """Return cost rows, and what the dollars leave out."""
-    from cxrbench.cost.costs import EXCLUDED
-    from cxrbench.paper.cost_tables import machine_names
-
-    if table.empty:
-        return _in_columns(table)
-    shown = table.assign(machine=machine_names(table)).filter(_COSTS)
-    if (table["usd_used_cores"] == table["usd_total"]).all():
-        shown = shown.drop(columns="usd_used_cores")
-    note = f"Not charged: {EXCLUDED}."
-    if unknown := int(table["others_share"].isna().sum()):
-        note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
-    return f"{_in_columns(shown)}\n{note}"
+        print(cost_columns(table) if text is None else text)
 
 
 def _priced(
@@ -115,26 +64,30 @@ def cost_of_records(
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     region: RegionOption = None,
-    basis: Annotated[str | None, typer.Option(help="on_demand, spot, ...; none: the study's.")] = None,
-    as_of: Annotated[str | None, typer.Option(help="Newest prices up to this date.")] = None,
-    target_auroc: Annotated[
-        float | None, typer.Option(help="Also the cost until this validation AUROC.")
+    basis: Annotated[
+        str | None, typer.Option(help="on_demand, spot, and so on. Default: the study's.")
     ] = None,
-    runs: Annotated[float | None, typer.Option(help="Share compilation between so many runs.")] = None,
-    exactly: Annotated[bool, typer.Option("--exactly", help="Only what is named, even if nothing.")] = False,
+    as_of: Annotated[str | None, typer.Option(help="Use the newest prices up to this date.")] = None,
+    target_auroc: Annotated[
+        float | None, typer.Option(help="Add the cost until this validation AUROC was reached.")
+    ] = None,
+    runs: Annotated[float | None, typer.Option(help="Number of runs that share one compilation.")] = None,
+    exactly: Annotated[
+        bool, typer.Option("--exactly", help="Price only the named records, even if there are none.")
+    ] = False,
     recorded: Annotated[
-        Path | None, typer.Option(help="Recorded evidence to show beside fresh runs.")
+        Path | None, typer.Option(help="Folder of recorded evidence to show beside fresh runs.")
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Price cells: hours by phase times the price of an instance, marked measured or proxy."""
+    """Price cells: the hours of each phase times the price of an instance."""
     from cxrbench.cost.costs import cost_table, pricing_of
 
     pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
     table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
-    _print(table, as_json, _costs_in_columns(table), out)
+    _print(table, as_json, costs_and_notes(table), out)
 
 
 @app.command("regimes")
@@ -145,7 +98,7 @@ def cost_regimes(
     region: RegionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The same cells, and the published ratio, under every price basis and date; does the ranking turn?"""
+    """Price the same cells at every price basis and date, and test whether the ranking changes."""
     from cxrbench.cost import costs, ratios, regimes
     from cxrbench.cost.prices import read_prices
 
@@ -156,8 +109,9 @@ def cost_regimes(
         rows = (some.to_json(orient="records") for some in (cells, pairs))
         print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
     else:
-        print(_costs_in_columns(cells), _in_columns(pairs), sep="\n\n", end="\n\n")
-        print(*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(cells), sep="\n")
+        print(costs_and_notes(cells), cost_columns(pairs, "instance", "baseline"), sep="\n\n", end="\n\n")
+        sentences = (*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(cells))
+        print(*map(wrapped, sentences), sep="\n")
 
 
 @app.command("spot")
@@ -166,17 +120,23 @@ def cost_spot(
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     region: RegionOption = None,
-    rate: Annotated[list[float] | None, typer.Option(help="Interruptions per hour; may be repeated.")] = None,
+    rate: Annotated[list[float] | None, typer.Option(help="Interruptions per hour. May be repeated.")] = None,
     save_every: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 5.0,
-    restart: Annotated[float | None, typer.Option(help="Minutes a restart costs; none: the set-up.")] = None,
+    restart: Annotated[
+        float | None, typer.Option(help="Minutes that a restart costs. Default: the measured set-up time.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What interruptions are expected to add on spot (projected)."""
+    """Project how much interruptions on spot instances add to hours and cost."""
     from cxrbench.cost.spot import RATES, spot_table
 
     hours = None if restart is None else restart / 60
     known = _priced(records, study, prices, region)
-    _print(spot_table(*known, rate or RATES, save_every / 60, hours), as_json)
+    table = spot_table(*known, rate or RATES, save_every / 60, hours)
+    lines = [cost_columns(table.drop(columns=["note", "setup_hours", "factor", "as_of"]))]
+    if dates := [date for date in table["as_of"].unique() if date]:
+        lines.append(f"Spot prices of: {', '.join(dates)}.")
+    _print(table, as_json, "\n".join([*lines, *reasons(table[table["note"] != ""], "run")]))
 
 
 @app.command("break-even")
@@ -190,7 +150,11 @@ def cost_break_even(
     there: Annotated[float | None, typer.Option(help="USD per run after the port.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Runs until a port pays: for your numbers, or for the published cases and our own cells."""
+    """Compute after how many runs a port pays.
+
+    With all four options: for your numbers. Without: for the published cases
+    and our own cells.
+    """
     from cxrbench.cost.porting import arithmetic, break_even_table
     from cxrbench.paper.cost_tables import runs_in_words
 
@@ -203,14 +167,16 @@ def cost_break_even(
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
         table = break_even_table(*_priced(records, study, prices))
-        runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), table["note"])
+        runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), "never")
         shown = table.drop(columns=["source", "note", "saving"]).assign(runs=runs)
-        _print(table, as_json, _in_columns(shown))
+        priced = table["saving"].notna()
+        lines = [cost_columns(shown[priced], "case"), "", *reasons(table[~priced], "case")]
+        _print(table, as_json, "\n".join(lines))
 
 
 @app.command("reserve")
 def cost_reserve(prices: PricesOption = PRICES, as_json: JsonOption = False) -> None:
-    """The utilisation at which a reservation pays: its rate over the rate on demand, at the newest prices."""
+    """Compute the share of hours in use above which a reservation is cheaper than on demand."""
     from cxrbench.cost.porting import reservations
     from cxrbench.cost.prices import read_prices
 
@@ -225,17 +191,17 @@ def cost_project(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Speeds and costs where nothing was run: ranges, labelled projected, with their errors elsewhere."""
+    """Project ranges of speed and cost for devices on which nothing was run."""
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.projection import projection_table
     from cxrbench.study.config import read_study
 
     table, _ = projection_table(read_study(study), read_prices(prices), recorded)
     made = table[table["why_not"].isna()].drop(columns=["sources", "assumptions", "why_not"])
-    lines = [_in_columns(made)]
+    lines = [cost_columns(made)]
     for reason, some in table.groupby("why_not", sort=False):
         where = f" on {', '.join(some['instance'].unique())}" if some["instance"].notna().all() else ""
-        lines.append(f"{reason}: {', '.join(some['architecture'].unique())}{where}")
+        lines.append(wrapped(f"{', '.join(some['architecture'].unique())}{where}: {reason}."))
     _print(table, as_json, "\n".join(lines), out)
 
 
@@ -243,20 +209,25 @@ def cost_project(
 def cost_mine(
     network: Annotated[str, typer.Argument(help="A timm name.")],
     images: Annotated[int, typer.Option(min=1, help="Training images.")],
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over them.")],
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")],
     pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
     gpu_images_per_second: Annotated[
-        float | None, typer.Option(help="What you measured while training on --gpu, the whole instance.")
+        float | None, typer.Option(help="Your measured training speed on --gpu, of the whole instance.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="Instance to compare with; none: the study's.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU instance to compare with. Default: the study's.")
+    ] = None,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
     cache: CacheOption = RESULTS / "audit",
     as_json: JsonOption = False,
 ) -> None:
-    """Hours and dollars of training any timm network on every instance, and when Trainium would pay."""
+    """Project hours and USD of training any timm network on every instance.
+
+    Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
+    """
     from cxrbench.compile.rules import Setting
     from cxrbench.cost.costs import EXCLUDED
     from cxrbench.cost.mine import Training, mine_table, trial_sentences, work_for
@@ -284,41 +255,21 @@ def cost_mine(
         *(f"{text}: {', '.join(some)}." for text, some in table.groupby("why_not")["instance"]),
         f"Not charged: {EXCLUDED}.",
     ]
-    _print(table, as_json, "\n".join([_hours_and_dollars(table), "", *map(wrapped, notes)]))
-
-
-def _hours_and_dollars(table: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, in 100 columns."""
-    import pandas as pd
-
-    short = {basis: f"{basis} ".replace("capacity_", "") for basis in table["basis"]} | {"on_demand": ""}
-
-    rows = [
-        {
-            "instance": row["instance"],
-            "USD/h": digits(row["usd_per_hour"]),
-            "price of": f"{short[row['basis']]}{row['as_of']}",
-            "x GPU's": f"{row['break_even_ratio']:.2f}",
-            "h at peak": digits(row["hours_at_peak"], 3),
-            "hours": span(row["hours_low"], row["hours_high"]),
-            "USD": span(row["usd_low"], row["usd_high"]),
-            "kind": "-" if pd.isna(row["kind"]) else row["kind"],
-        }
-        for row in table.query("accelerator != ''").to_dict("records")
-    ]
-    return pd.DataFrame(rows).to_string(index=False)
+    _print(table, as_json, "\n".join([hours_and_dollars(table), "", *map(wrapped, notes)]))
 
 
 @app.command("refresh")
 def cost_refresh(
     prices: PricesOption = PRICES,
     region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
-    instances: Annotated[list[str] | None, typer.Argument(help="EC2 types; none: all in the table.")] = None,
-    window: Annotated[int, typer.Option(min=1, help="Days of spot history for its median.")] = 7,
+    instances: Annotated[
+        list[str] | None, typer.Argument(help="EC2 instance types. Default: all in the table.")
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, help="Days of spot history behind the median.")] = 7,
     write: Annotated[bool, typer.Option("--write", help="Add today's prices to the table.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask AWS for today's prices and show the difference; nothing is written without --write."""
+    """Get today's prices from AWS and print the differences. Only --write changes the table."""
     from cxrbench.cost.refresh import refresh
 
     difference, not_sold = refresh(prices, region, instances, write, window)
@@ -331,7 +282,12 @@ def cost_refresh(
 
 @app.command("decide")
 def cost_decide(
-    spend: Annotated[float, typer.Option(prompt="USD per month spent on GPU training", help="USD a month.")],
+    spend: Annotated[
+        float,
+        typer.Option(
+            prompt="USD per month spent on GPU training", help="USD per month spent on GPU training."
+        ),
+    ],
     architecture: Annotated[
         str,
         typer.Option(
@@ -339,25 +295,40 @@ def cost_decide(
             help="cnn, transformer or a timm name (published ratios), or data set/network of your cells.",
         ),
     ],
-    porting: Annotated[float, typer.Option(prompt="porting budget in USD", help="USD, once.")],
-    horizon: Annotated[float, typer.Option(prompt="months the model will be trained", help="Months.")],
-    capacity: Annotated[
-        float, typer.Option(prompt="share of it that Trainium capacity can take, 0 to 1", help="0 to 1.")
+    porting: Annotated[
+        float, typer.Option(prompt="porting budget in USD", help="Budget of the port, in USD.")
     ],
-    ongoing: Annotated[float, typer.Option(help="USD a month of work on the second platform.")] = 0.0,
+    horizon: Annotated[
+        float,
+        typer.Option(
+            prompt="months the model will be trained", help="Months that the model will be trained."
+        ),
+    ],
+    capacity: Annotated[
+        float,
+        typer.Option(
+            prompt="share of it that Trainium capacity can take, 0 to 1",
+            help="Share of the training that Trainium can take, 0 to 1.",
+        ),
+    ],
+    ongoing: Annotated[float, typer.Option(help="USD per month of work on the second platform.")] = 0.0,
     ratio: Annotated[
         tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
     ] = None,
     basis: Annotated[
-        str | None, typer.Option(help="Put the preprint's ratio (cnn) at the newest prices of this basis.")
+        str | None,
+        typer.Option(help="Convert the preprint's ratio (cnn) to the newest prices of this basis."),
     ] = None,
-    records: Annotated[Path, typer.Option(help="Where your own cells are.")] = RECORDED,
+    records: Annotated[Path, typer.Option(help="Folder of your own cells.")] = RECORDED,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     cache: CacheOption = RESULTS / "audit",
     as_json: JsonOption = False,
 ) -> None:
-    """Port to Trainium or stay? Your numbers in, the arithmetic out."""
+    """Decide whether a port to Trainium pays, and print the arithmetic.
+
+    Options that are missing are asked for.
+    """
     import pandas as pd
 
     from cxrbench.cost.mine import published_kind
@@ -381,7 +352,8 @@ def cost_report(
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Write every table of the paper's section on cost: regimes, spot, break-even, decisions, projections."""
+    """Write all tables of the paper's section on cost."""
+
     from cxrbench.cost.write import write_cost_tables
 
     write_cost_tables(results, study, prices, recorded)

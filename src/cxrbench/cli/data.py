@@ -9,25 +9,28 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cli.words import PACKED, RESULTS, STUDY, StudyOption, say
+from cxrbench.cli.words import PACKED, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
 from cxrbench.study.errors import UserError, printable
 
-app = typer.Typer(help="Fetch, verify and pack datasets; look at phantoms.", no_args_is_help=True)
+app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
 
 REGISTRY, RAW = Path("data/registry.csv"), Path("data/raw")
 NameArgument = Annotated[str, typer.Argument(help="A dataset of the registry, e.g. nih or chestmnist.")]
 FolderOption = Annotated[Path | None, typer.Option(help="Where the files are. [default: data/raw/NAME]")]
 MirrorOption = Annotated[
     list[str] | None,
-    typer.Option("--mirror", help="An address or a folder with files of the same names, asked first."),
+    typer.Option("--mirror", help="Address or folder with the same files. It is tried first."),
 ]
 OnlyOption = Annotated[str, typer.Option(help="Shell pattern of file names.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="Files at a time.")]
-RetriesOption = Annotated[int, typer.Option(min=0, help="Tries in a row that may bring nothing.")]
-TimeoutOption = Annotated[float, typer.Option(min=0.1, help="Seconds of silence that count as a break.")]
-WaitOption = Annotated[float, typer.Option(min=0, help="Seconds before the first retry; then doubled.")]
-RegistryOption = Annotated[Path, typer.Option(help="What can be downloaded.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
+RetriesOption = Annotated[int, typer.Option(min=0, help="Failed tries in a row before a download fails.")]
+TimeoutOption = Annotated[
+    float, typer.Option(min=0.1, help="Seconds without data after which a connection counts as broken.")
+]
+WaitOption = Annotated[
+    float, typer.Option(min=0, help="Seconds before the first retry. Each later wait is twice as long.")
+]
+RegistryOption = Annotated[Path, typer.Option(help="Table of the files that can be downloaded.")]
 
 
 @app.command("download")
@@ -42,7 +45,7 @@ def data_download(
     wait: WaitOption = 1.0,
     registry: RegistryOption = REGISTRY,
 ) -> None:
-    """Fetch a dataset's files, several at once; after a break or a kill, the same command continues."""
+    """Download a dataset's files. After an interruption, the same command continues."""
     from cxrbench.datasets.download import Options, download
     from cxrbench.datasets.registry import read_files
 
@@ -56,7 +59,7 @@ def data_download(
 def data_verify(
     name: NameArgument,
     folder: FolderOption = None,
-    mend: Annotated[bool, typer.Option("--mend", help="Fetch what is damaged or missing.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", help="Download damaged and missing files again.")] = False,
     mirror: MirrorOption = None,
     only: OnlyOption = "*",
     jobs: JobsOption = 4,
@@ -66,7 +69,7 @@ def data_verify(
     registry: RegistryOption = REGISTRY,
     as_json: JsonOption = False,
 ) -> None:
-    """List each file as present, missing or damaged, by size and hash; fails unless all are present."""
+    """Check each file's size and hash. Fails unless all files are present and intact."""
     from cxrbench.datasets.download import Options, download
     from cxrbench.datasets.registry import inspect, read_files
 
@@ -84,13 +87,16 @@ def data_verify(
 
 @app.command("check-links")
 def data_check_links(
-    name: Annotated[str | None, typer.Argument(help="A dataset of the registry; none: all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A dataset of the registry. Default: all.")] = None,
     timeout: TimeoutOption = 20.0,
     strict: Annotated[bool, typer.Option("--strict", help="Fail when an address is dead.")] = False,
     registry: RegistryOption = REGISTRY,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask every address of the registry whether it still offers its file. Advice: dead ones do not fail."""
+    """Check whether every address of the registry still offers its file.
+
+    A dead address fails the command only with --strict.
+    """
     from cxrbench.datasets.download import check_links
     from cxrbench.datasets.registry import read_files
 
@@ -105,7 +111,7 @@ def _print_rows(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], as_jso
         print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1))
         return
     for row in rows:
-        print("  ".join(printable(field) for field in row if field))
+        print(wrapped("  ".join(printable(field) for field in row if field), "    "))
 
 
 @app.command("pack")
@@ -113,7 +119,9 @@ def data_pack(
     name: Annotated[str, typer.Argument(help="A dataset of the study.")],
     study: StudyOption = STUDY,
     out: Annotated[Path | None, typer.Option(help="manifest.json to write.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads; they do not change a byte.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads. Their number does not change the result.")
+    ] = None,
 ) -> None:
     """Decode, resize and split a dataset's images into one array, in one pass."""
     from cxrbench.datasets.packed import pack
@@ -131,7 +139,7 @@ def data_pack(
 
 @app.command("sheet")
 def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
-    """Draw a contact sheet of phantoms: what the embedded dataset looks like."""
+    """Draw a contact sheet of phantoms, the radiographs that the study draws itself."""
     from cxrbench.datasets.pictures import contact_sheet
 
     contact_sheet(out)
@@ -140,7 +148,7 @@ def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
 
 @app.command("resizing")
 def data_resizing(out: Path = Path("docs/resize-nodule.png")) -> None:
-    """Draw what each filter makes of a nodule; the numbers are in data/README.md."""
+    """Draw a nodule after each resizing filter. The numbers are in data/README.md."""
     from cxrbench.datasets.pictures import nodule_sheet
 
     nodule_sheet(out)
@@ -151,7 +159,7 @@ def data_resizing(out: Path = Path("docs/resize-nodule.png")) -> None:
 def data_tables(
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
 ) -> None:
-    """Splits with their hashes, and label noise against adjudicated labels: splits.csv, label_noise.csv."""
+    """Write splits.csv (all splits with hashes) and label_noise.csv (labels against adjudicated ones)."""
     from cxrbench.analysis.label_noise import label_noise
     from cxrbench.analysis.splits import splits
     from cxrbench.study.files import write_csv
@@ -162,7 +170,7 @@ def data_tables(
 
 @app.command("card")
 def data_card(card: Path = Path("data/README.md"), registry: RegistryOption = REGISTRY) -> None:
-    """Renew the generated parts of the data card."""
+    """Rewrite the generated parts of the data card."""
     from cxrbench.paper.data_card import write_card
 
     write_card(card, registry)

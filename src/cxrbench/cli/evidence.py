@@ -22,7 +22,7 @@ from cxrbench.study.errors import UserError
 
 
 def adopt(cell: CellArgument, source: Path, target: Path) -> None:
-    """Check the evidence beside SOURCE (a record.json) and copy it to the folder of TARGET."""
+    """Check the evidence beside SOURCE, a record.json, and copy it to TARGET's folder."""
     from cxrbench.evidence.store import check_evidence, copy_evidence
 
     check_evidence(source.parent, Cell.parse(cell))
@@ -30,21 +30,18 @@ def adopt(cell: CellArgument, source: Path, target: Path) -> None:
 
 
 def record(
-    cells: Annotated[
-        list[str] | None, typer.Argument(help="Cells under --runs to keep as recorded evidence.")
-    ] = None,
+    cells: Annotated[list[str] | None, typer.Argument(help="Cells of --runs to record.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of fresh evidence.")] = RESULTS / "runs",
     recorded: RecordedOption = RECORDED,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace evidence that is recorded already.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace recorded evidence.")] = False,
     sign: Annotated[bool, typer.Option("--sign", help="Sign SHA256SUMS with your ssh key.")] = False,
-    key: Annotated[Path | None, typer.Option(help="The ssh key to sign with; none: yours in ~/.ssh.")] = None,
+    key: Annotated[Path | None, typer.Option(help="ssh key to sign with. Default: yours in ~/.ssh.")] = None,
 ) -> None:
-    """Promote fresh evidence, made here or brought from another machine, to recorded evidence.
+    """Keep the evidence of fresh runs as recorded evidence.
 
-    What is recorded already is replaced with --replace only; what changes is printed either way. A signature
-    covers all recorded files: a change without --sign removes it. Without CELLS, --sign signs what is there.
+    Only --replace replaces recorded evidence. The differences are printed
+    either way. A signature covers all recorded files, and a change without
+    --sign removes it. Without CELLS, --sign signs what is there.
     """
     from cxrbench.analysis.compare import replacement
     from cxrbench.evidence import sums
@@ -74,7 +71,7 @@ def record(
 
 
 def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> None:
-    """Check all recorded evidence: against itself, NIH's labels, the study's splits, git, its signature."""
+    """Check all recorded evidence: hashes, scores, labels, splits, commits and signature."""
     from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
     from cxrbench.study.config import read_study
 
@@ -92,10 +89,12 @@ def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> N
 
 def expected(
     table: Annotated[Path, typer.Option(help="cells.csv of the study.")] = RESULTS / "tables/cells.csv",
-    listed: Annotated[Path, typer.Option(help="The reviewed outcomes.")] = Path("data/expected_status.csv"),
-    accept: Annotated[str | None, typer.Option(help="Write what happened, for this reason.")] = None,
+    listed: Annotated[Path, typer.Option(help="Table of reviewed outcomes.")] = Path(
+        "data/expected_status.csv"
+    ),
+    accept: Annotated[str | None, typer.Option(help="Accept the outcomes, for this reason.")] = None,
 ) -> None:
-    """Compare every cell's status with the reviewed one; worse and better both fail."""
+    """Compare every cell's status with the reviewed one. Any difference fails."""
     import pandas as pd
 
     from cxrbench.analysis.matrix import NOT_RUN, REFUSED

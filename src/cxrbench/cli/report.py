@@ -34,7 +34,7 @@ def _read(results: Path, study: Path, recorded: Path) -> Results:
 
 @app.command()
 def metrics(out: CsvOption, parts: PartsArgument = None) -> None:
-    """Put the metrics of all cells into one tidy table."""
+    """Join the metrics of all cells in one table."""
     from cxrbench.analysis.evaluate import gather
 
     gather(parts or [], out)
@@ -47,7 +47,7 @@ def cells(
     recorded: RecordedOption = RECORDED,
     out: CsvOption = RESULTS / "tables/cells.csv",
 ) -> None:
-    """One row per cell of the study: status, origin, when, on what, at which commit."""
+    """Write one row per cell: status, origin, time, machine and commit."""
     from cxrbench.analysis.matrix import cells_table
     from cxrbench.study.config import read_study
     from cxrbench.study.files import write_csv
@@ -61,7 +61,7 @@ def statistics(
     study: StudyOption = STUDY,
     baselines: BaselinesOption = Path("data/baselines.csv"),
 ) -> None:
-    """Platforms and settings compared, spread over seeds, subgroups, literature, what F1 = 0.80 could be."""
+    """Write the tables of parity, spread over seeds, power, subgroups, literature and F1."""
     from cxrbench.analysis.statistics import write_statistics
 
     write_statistics(results, study, baselines)
@@ -74,7 +74,7 @@ def tables(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """The paper's tables as LaTeX, CSV and Markdown, and every number in its prose as a macro."""
+    """Write the paper's tables, and every number of its text as a macro."""
     from cxrbench.paper.paper import write_tables
 
     write_tables(_read(results, study, recorded), out)
@@ -87,7 +87,7 @@ def figures(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """The paper's figures as vector PDF, the same bytes every time."""
+    """Draw the paper's figures as PDF."""
     from cxrbench.paper.figures import write_figures
 
     write_figures(_read(results, study, recorded), out)
@@ -111,7 +111,7 @@ def readme(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """The README's generated parts; build with `make paper-from-evidence` before."""
+    """Rewrite the README's generated parts. Run `make paper-from-evidence` before."""
     from cxrbench.paper.readme import write_readme
 
     write_readme(_read(results, study, recorded), readme, figure)
@@ -124,7 +124,7 @@ def artifact(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """The generated parts of ARTIFACT.md; build with `make paper-from-evidence` before."""
+    """Rewrite the generated parts of ARTIFACT.md. Run `make paper-from-evidence` before."""
     from cxrbench.paper.artifact import write_markdown
 
     write_markdown(_read(results, study, recorded), markdown)
@@ -137,7 +137,7 @@ def summary(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """The matrix of cells, the headline numbers, and where the PDF is."""
+    """Print the matrix of cells, their scores, and where the PDF is."""
     from cxrbench.paper.summary import summary
 
     print(summary(_read(results, study, recorded), paper), end="")
@@ -152,7 +152,7 @@ def html(
     generated: GeneratedOption = GENERATED,
     out: PageOption = RESULTS / "report.html",
 ) -> None:
-    """One page that needs no network: verdicts, claims, tables, figures, and the evidence of every cell."""
+    """Write the report: one HTML page with claims, tables, figures and all evidence."""
     from cxrbench.paper.page import write_page
 
     write_page(results, study, recorded, expected, generated, out)

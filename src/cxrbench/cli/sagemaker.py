@@ -11,7 +11,9 @@ import typer
 from cxrbench.cli.words import STUDY, CellArgument, StudyOption, say
 from cxrbench.study.cells import Cell
 
-app = typer.Typer(help="A cell as a training job on SageMaker, checked without AWS.", no_args_is_help=True)
+app = typer.Typer(
+    help="Prepare a cell as a training job on SageMaker, and check it without AWS.", no_args_is_help=True
+)
 
 
 @app.command("bundle")
@@ -38,22 +40,22 @@ def sagemaker_job(
     registry: Annotated[str, typer.Option(help="Host of AWS's container registry in your region.")],
     image: Annotated[str | None, typer.Option(help="Another image: repository:tag.")] = None,
     hours: Annotated[
-        float, typer.Option(help="Limit of compiling and training: then the trainer stops, with a record.")
+        float, typer.Option(help="Hours after which the trainer stops and writes its record.")
     ] = 12.0,
     spot: Annotated[
-        bool, typer.Option("--spot", help="On spot instances, resumed when interrupted.")
+        bool, typer.Option("--spot", help="Use spot instances, and resume after an interruption.")
     ] = False,
     cache: Annotated[str | None, typer.Option(help="s3:// address of Neuron's compile cache.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The job's name; default: made from the cell. A second try needs another."),
+        typer.Option(help="Name of the job. Default: made from the cell. A second try needs another name."),
     ] = None,
     region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
     estimator: Annotated[
-        bool, typer.Option("--estimator", help="The SDK's arguments instead of the request.")
+        bool, typer.Option("--estimator", help="Print arguments for the Python SDK instead of the request.")
     ] = False,
 ) -> None:
-    """Print the request of a training job (for `aws sagemaker create-training-job --cli-input-json`)."""
+    """Print the request of a training job, for `aws sagemaker create-training-job --cli-input-json`."""
     from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
 
     if image is None and instance in INSTANCES:

@@ -14,8 +14,10 @@ from cxrbench.cli.words import (
     PricesOption,
     TablesOption,
     complain,
+    in_columns,
     print_json,
     say,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +37,10 @@ def evaluate(
     as_json: JsonOption = False,
     replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,
 ) -> None:
-    """Score predictions: AUROC, F1 in every definition and more, with intervals clustered by patient."""
+    """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
+
+    Example: cxrbench evaluate predictions.parquet
+    """
     from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
     from cxrbench.study.files import write_csv
 
@@ -55,12 +60,14 @@ def claims(
     file: Annotated[Path, typer.Option(help="The claims.")] = Path("data/claims.yaml"),
     prices: PricesOption = PRICES,
     tables: TablesOption = RESULTS / "tables",
-    out: Annotated[Path | None, typer.Option(help="CSV to write, of all claims.")] = None,
-    source: Annotated[str | None, typer.Option(help="Show the claims of this source only, as ours.")] = None,
-    why: Annotated[bool, typer.Option("--why", help="Also the arithmetic behind each verdict.")] = False,
+    out: Annotated[Path | None, typer.Option(help="CSV to write, with all claims.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Print only the claims of this source, for example: ours.")
+    ] = None,
+    why: Annotated[bool, typer.Option("--why", help="Print the arithmetic behind each verdict too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The ledger of claims with computed verdicts; fails when one of ours does not follow any more."""
+    """Print every claim with its computed verdict. Fails if one of our own no longer follows."""
     from cxrbench.claims.file import read_claims
     from cxrbench.claims.inputs import read_context, show
     from cxrbench.claims.ledger import broken, check_claims, drifted, outdated
@@ -76,9 +83,9 @@ def claims(
         print_json(shown)
     elif not out:
         for row in shown.itertuples():
-            print(f"{row.id:5} {row.verdict:20} {row.says}")
+            print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
-                print(f"{'':5} {'':20} {row.why}")
+                print(wrapped(f"{'':26} {row.why}", " " * 29))
     for row in drifted(ledger).itertuples():
         say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
     for row in outdated(ledger).itertuples():
@@ -94,32 +101,38 @@ def claims(
 
 def power(
     group: Annotated[
-        str | None, typer.Argument(help="Only dataset/architecture/platform, or its start.")
+        str | None, typer.Argument(help="dataset/architecture/platform, or its beginning. Default: all.")
     ] = None,
-    margin: Annotated[float, typer.Option(help="The margin of equivalence.")] = 0.01,
-    difference: Annotated[float | None, typer.Option(help="Also what it takes to see this one.")] = None,
-    metric: Annotated[
-        str, typer.Option(help="auroc, f1_macro or f1_micro, of the recorded spread.")
-    ] = "auroc",
-    patients: Annotated[int | None, typer.Option(help="Test patients; else those that were scored.")] = None,
+    margin: Annotated[float, typer.Option(help="Margin of equivalence.")] = 0.01,
+    difference: Annotated[
+        float | None, typer.Option(help="Print the seeds and patients needed to detect this difference too.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help="auroc, f1_macro or f1_micro.")] = "auroc",
+    patients: Annotated[
+        int | None, typer.Option(help="Test patients. Default: as many as were scored.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds on each platform.")] = 3,
     share: Annotated[
-        list[float] | None, typer.Option(help="Part of the seed variance that a platform makes anew, 0 to 1.")
+        list[float] | None,
+        typer.Option(help="Share of the variance between seeds that differs between platforms, 0 to 1."),
     ] = None,
     patient_se: Annotated[
-        float | None, typer.Option(help="Given instead: a network's own error over --measured-on patients.")
+        float | None, typer.Option(help="Standard error over patients, in place of the recorded one.")
     ] = None,
     seed_sd: Annotated[
-        float, typer.Option(help="With it: the networks' spread in skill between seeds.")
+        float, typer.Option(help="With --patient-se: standard deviation between seeds.")
     ] = 0.0,
-    measured_on: Annotated[int | None, typer.Option(help="Patients behind --patient-se.")] = None,
+    measured_on: Annotated[
+        int | None, typer.Option(help="With --patient-se: number of patients behind it.")
+    ] = None,
     tables: TablesOption = RESULTS / "tables",
     as_json: JsonOption = False,
 ) -> None:
-    """What patients and seeds can show about two platforms, and how many a margin needs (power 80 %).
+    """Compute how many patients and seeds it takes to show that two platforms agree (power 80 %).
 
-    Of means over findings and pooled F1; single findings are not sized.
-    From the recorded spread, or from given numbers: --patient-se 0.0037 --measured-on 510 --seed-sd 0.009.
+    It covers means over findings and pooled F1, not single findings. It uses
+    the recorded spread, or yours:
+    cxrbench power --patient-se 0.0037 --measured-on 510 --seed-sd 0.009
     """
     import pandas as pd
 
@@ -143,7 +156,7 @@ def power(
     if as_json:
         print_json(table)
     else:
-        print(_readable(table).to_string(index=False))
+        print(in_columns(_readable(table), _HEADS, *(["run"] if "dataset" in table else [])))
 
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
@@ -173,6 +186,13 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
 _FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
 _FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")
+_HEADS = {
+    "patient_se": "SE over patients", "measured_on": "patients measured", "seed_sd": "SD over seeds",
+    "patients": "test patients", "share": "share of seed variance", "power_at_zero": "power if equal",
+    "smallest_margin": "smallest margin", "seeds_needed": "seeds needed",
+    "patients_needed": "patients needed",
+    "seeds_to_see": "seeds to see it", "patients_to_see": "patients to see it",
+}  # fmt: skip
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -181,4 +201,7 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
         for name in table.columns.intersection(list(_FORMATS))
     }
-    return table.assign(**{name: column.fillna("none would do") for name, column in texts.items()})
+    shown = table.assign(**{name: column.fillna("none would do") for name, column in texts.items()})
+    if "dataset" in shown:
+        shown.insert(0, "run", shown["dataset"] + "/" + shown["architecture"] + "/" + shown["platform"])
+    return shown.drop(columns=["dataset", "architecture", "platform"], errors="ignore")

@@ -22,6 +22,7 @@ from cxrbench.cli.words import (
     StudyOption,
     complain,
     digits,
+    in_columns,
     print_json,
     say,
     span,
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
 
     from cxrbench.training.job import Job
 
-app = typer.Typer(help="One cell: can it run here, and does it agree with its record?", no_args_is_help=True)
+app = typer.Typer(
+    help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
+)
 _SHOWN = 4  # names in a message
 _FORECAST_NOTE = (
     "Hours and USD are of the cells to run; packing, compiling and downloads are not in them. 'over': of "
     "some cells no speed is known, and those count at the documented peak of their device, so it takes "
-    "longer. 'disk': GiB of the packed images. 'step GiB': weights, moments, gradients and activations of "
+    "longer. 'disk GiB': the packed images. 'step GiB': weights, moments, gradients and activations of "
     "the largest step, by the recorded audit."
 )
 PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
@@ -53,11 +56,15 @@ def train(
     out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="Folder of checkpoints; a cell's are removed once its record is written."),
+        typer.Option(help="Folder of checkpoints. They are removed when the record is written."),
     ] = None,
-    log: Annotated[Path | None, typer.Option(help="Write messages here too.")] = None,
+    log: Annotated[Path | None, typer.Option(help="File that gets the messages too.")] = None,
 ) -> None:
-    """Train one cell. Exit code 0 with a record, whatever its status; 75 when interrupted: call again."""
+    """Train one cell and write its record.
+
+    A failed training is a result too: exit code 0. After an interruption (exit
+    code 75), the same command resumes it.
+    """
     from cxrbench import platforms
     from cxrbench.training.job import INTERRUPTED
     from cxrbench.training.runner import Interrupted, run
@@ -133,16 +140,20 @@ def weights_in(folder: Path, cell: Cell) -> Path:
 
 def predict(
     cell: CellArgument,
-    dataset: Annotated[str, typer.Option(help="A dataset of the study, packed; of the cell's pixels.")],
-    out: Annotated[Path, typer.Option(help="Parquet to write, which `cxrbench evaluate` reads.")],
+    dataset: Annotated[
+        str, typer.Option(help="A packed dataset of the study, with images of the cell's size.")
+    ],
+    out: Annotated[Path, typer.Option(help="Parquet file to write, for `cxrbench evaluate`.")],
     study: StudyOption = STUDY,
     packed: PackedOption = None,
     results: Annotated[Path, typer.Option(help="Folder with runs/ and weights/.")] = RESULTS,
-    platform: Annotated[str | None, typer.Option(help="Where to score; else the cell's own.")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Platform to score on. Default: the cell's own.")
+    ] = None,
 ) -> None:
-    """Score the validation and test parts of another dataset with a cell's kept weights.
+    """Score another dataset's validation and test images with a trained cell.
 
-    A cell keeps its weights when the study says `limits: {keep_weights: true}`.
+    The cell's weights are needed: train it with `limits: {keep_weights: true}` in the study.
     """
     from cxrbench import platforms
     from cxrbench.datasets.packed import must_be_packed_from, read_packed
@@ -171,7 +182,7 @@ def plan(
     packed: Annotated[Path, typer.Option(help="Folder of packed data sets.")] = PACKED,
     as_json: JsonOption = False,
 ) -> None:
-    """Forecast a study before it runs: cells, hours, USD, disk, memory, and what is missing here."""
+    """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
     from cxrbench.cost.forecast import forecast, summary
     from cxrbench.cost.prices import read_prices
     from cxrbench.evidence.store import EvidenceStore
@@ -213,21 +224,21 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
             "hours": _expected(row, "hours"),
             "USD": _expected(row, "usd"),
             "kind": row["kind"] or "-",
-            "disk": digits(row["packed_gib"], 2),
+            "disk GiB": digits(row["packed_gib"], 2),
             "step GiB": digits(row["device_gib"], 2),
         }
         for row in rows.to_dict("records")
     ]
-    return pd.DataFrame(shown).to_string(index=False)
+    return in_columns(pd.DataFrame(shown))
 
 
 def precompile(
     cell: CellArgument,
     study: StudyOption = STUDY,
     packed: PackedOption = None,
-    work: Annotated[Path | None, typer.Option(help="As `cxrbench train` will have it.")] = None,
+    work: Annotated[Path | None, typer.Option(help="Folder of checkpoints, as for `cxrbench train`.")] = None,
 ) -> None:
-    """Compile all graphs of a Neuron cell side by side, so that training finds them in the cache."""
+    """Compile all graphs of a Neuron cell in parallel, before it is trained."""
     from cxrbench.training.precompile import precompile as run
 
     parsed = Cell.parse(cell)
@@ -243,7 +254,7 @@ def precompile(
 
 @app.command("check")
 def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOption = RECORDED) -> None:
-    """Say in one sentence why CELL cannot be trained here (exit code 3), and what is recorded of it."""
+    """Print why CELL cannot be trained here (exit code 3) and what is recorded of it."""
     from cxrbench.evidence.store import EvidenceStore
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import Plan
@@ -273,9 +284,9 @@ def compare_with_recorded(
     recorded: RecordedOption = RECORDED,
     prices: PricesOption = PRICES,
 ) -> None:
-    """Yours against recorded: exit code 0 when nothing that is judged is outside its tolerance.
+    """Compare your run of a cell with the recorded one. Fails if a result is outside its tolerance.
 
-    Speed is judged only on a machine whose device and processor have the recorded names.
+    Speed is compared only between machines with the same device and processor.
     """
     from cxrbench.analysis.compare import compare, readable
     from cxrbench.cost.costs import cost_table, pricing_of
@@ -299,10 +310,11 @@ def compare_with_recorded(
         print(readable(found))
     (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
     marks = ", ".join([cost.kind, *mark("recorded", cost.busy, cost.others_share)])
-    print(
+    spent = (
         f"wall time {cost.hours_total * 60:.1f} min, {record.attempts} attempt(s); as {cost.instance} in "
         f"{cost.region} ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({marks})"
     )
+    print(wrapped(spent))
     print(f"{named}: {found.verdict}")
     if not found.inside:
         raise typer.Exit(1)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import re
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform/seedN")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The rows as JSON on standard output.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
 PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
 RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
 ResultsOption = Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")]
-StudyOption = Annotated[
-    Path, typer.Option("--study", help="The study: YAML, or JSON as the graph resolves it.")
-]
+StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
+COLUMNS = 100  # of a table, whatever the terminal: it may go into a file
+_NEVER_WRAPPED = 16  # characters of a column that stay on one line
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 RESULTS, STUDY = Path("results"), Path("config/config.yaml")
@@ -35,20 +41,79 @@ def print_json(rows: pd.DataFrame) -> None:
 
 def digits(value: float, number: int = 4) -> str:
     """Return a value with so many significant digits, larger ones whole; a dash for NaN."""
-    if math.isnan(value):
-        return "-"
-    return f"{value:,.0f}" if 10**number <= abs(value) < math.inf else f"{value:.{number}g}"
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else "infinite"
+    return f"{value:,.0f}" if 10**number <= abs(value) < 1e15 else f"{value:,.{number}g}"
 
 
-def span(low: float, high: float) -> str:
-    """Return a range in two digits, a single value where its ends are equal."""
-    ends = [digits(end, 2) for end in (low, high)]
+def span(low: float, high: float, number: int = 2) -> str:
+    """Return a range in so many digits, a single value where its ends are equal."""
+    ends = [digits(end, number) for end in (low, high)]
     return " to ".join(dict.fromkeys(ends))
 
 
-def wrapped(text: str) -> str:
-    """Return a text in lines of 100 columns."""
-    return textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+def wrapped(text: str, indent: str = "  ") -> str:
+    """Return a text in lines of 100 columns, all but the first indented."""
+    return textwrap.fill(
+        text, COLUMNS, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType({}), *apart: str) -> str:
+    """Return a table in 100 columns: ``heads`` with units, four digits, a dash where there is no value.
+
+    Texts and heads are wrapped. A value that is the same in all rows stands once, below the table. A single
+    row is a list. There is a table for each value of the columns ``apart``.
+    """
+    if apart:
+        return "\n\n".join(in_columns(some, heads) for _, some in table.groupby([*apart], sort=False))
+    if table.empty:
+        return "no rows"
+    table = table.rename(columns=heads).dropna(axis="columns", how="all")
+    if len(table) == 1:
+        row = {str(name): text for name, it in table.iloc[0].items() if (text := _text(it)) != "-"}
+        return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {text}") for name, text in row.items())
+    alike = [name for name in table if table[name].nunique(dropna=False) == 1]
+    alike = alike[len(alike) == len(table.columns) :]  # something has to stay in the rows
+    rows = table.drop(columns=alike)
+    texts = {name: [_text(it) for it in rows[name]] for name in rows}
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, width in zip(texts, _widths([[name, *column] for name, column in texts.items()]), strict=True):
+        left = not all(_RANGE.fullmatch(text) for text in texts[name])
+        shown.add_column(name, width=width, overflow="fold", justify="left" if left else "right")
+    for row in zip(*texts.values(), strict=True):
+        shown.add_row(*row)
+    printed = io.StringIO()
+    Console(file=printed, width=COLUMNS, markup=False, emoji=False, highlight=False).print(shown)
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    if same := [f"{name} {text}" for name in alike if (text := _text(table[name].iloc[0])) != "-"]:
+        lines.append(wrapped(f"In all rows: {'; '.join(same)}."))
+    return "\n".join(lines)
+
+
+_NUMBER = r"(infinite|-?[\d.,]+(e[+-]?\d+)?%?)"
+_RANGE = re.compile(rf"-|(over )?{_NUMBER}( to {_NUMBER})?")  # a text that stands right, as numbers do
+
+
+def _text(value: Any) -> str:
+    import pandas as pd
+
+    return "-" if pd.isna(value) or value == "" else digits(value) if isinstance(value, float) else str(value)
+
+
+def _widths(columns: list[list[str]]) -> list[int]:
+    """Return the width of each column (its head, then its texts), together at most 100 with the gaps."""
+    widths = [max(map(len, column)) for column in columns]
+    words = [max(len(word) for text in column for word in text.split()) for column in columns]
+    texts = [max(low, *map(len, column[1:])) for low, column in zip(words, columns, strict=True)]
+    long = [text if text <= _NEVER_WRAPPED else word for text, word in zip(texts, words, strict=True)]
+    for least in (texts, long, [_NEVER_WRAPPED] * len(columns)):  # wrap heads, then texts, then long words
+        while sum(widths) + 2 * (len(widths) - 1) > COLUMNS:
+            spare = [width - low for width, low in zip(widths, least, strict=True)]
+            if max(spare) <= 0:
+                break
+            widths[spare.index(max(spare))] -= 1
+    return widths
 
 
 def say(text: str) -> None:

@@ -19,15 +19,6 @@ from cxrbench.paper.results import Results
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, sha256_json, write_csv, write_text, written_aside
 
-NO_LATEX = """\
-LaTeX (latexmk, pdflatex) is not installed, and it takes an administrator to install it:
-  Debian, Ubuntu: sudo apt-get install latexmk texlive-latex-recommended texlive-latex-extra \
-texlive-science texlive-fonts-recommended
-  Fedora:         sudo dnf install latexmk texlive-scheme-medium texlive-siunitx
-  macOS:          brew install --cask mactex-no-gui
-  conda:          conda install -c conda-forge texlive-core latexmk
-Then run the same command again: everything before LaTeX is kept."""
-
 
 def write_tables(read: Results, out: Path) -> None:
     """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
@@ -63,7 +54,7 @@ def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:
     Raises UserError when LaTeX is missing or fails, with its first error; the log stays beside ``out``.
     """
     if shutil.which("latexmk") is None or shutil.which("pdflatex") is None:
-        raise UserError(NO_LATEX)
+        raise UserError(Path(__file__).with_name("no_latex.txt").read_text().strip())
     out.parent.mkdir(parents=True, exist_ok=True)
     log = out.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="cxrbench-paper-") as name:

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,14 @@ _OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its 
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _BUILT = ("results/metrics", "results/tables", "paper", "figures")  # folders that nothing but a build writes
 _NARRATORS = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
+_NOISE = (  # how words of Snakemake begin that tell a user nothing, or the same again
+    "Assuming unrestricted shared filesystem usage",
+    "Conda environments: ignored",
+    "Exiting because a job execution failed",
+    "Select jobs to execute",
+    "Using shell: ",
+    "WorkflowError:\nAt least one job did not complete",
+)
 _held: list[IO[str]] = []  # open, so locked, until this process ends
 
 
@@ -124,26 +132,46 @@ def content_of(*paths: str | Path) -> str:
 
 
 class CommandsSpeak(logging.Filter):
-    """Show what a rule's command wrote in its log, in place of Snakemake's words about its failure.
+    """Show each job's message and what its command wrote, in place of Snakemake's own words about jobs.
 
-    ``live`` names rules whose commands write to the terminal themselves.
+    ``cluster``: jobs run elsewhere, so that Snakemake's count of finished ones stays. ``dry`` returns whether
+    this is a dry run, which shows jobs as Snakemake does.
     """
 
-    def __init__(self, live: Iterable[str] = ()) -> None:
+    def __init__(self, cluster: bool, dry: Callable[[], bool]) -> None:
         super().__init__()
-        self._live = set(live)
+        self._cluster, self._dry = cluster, dry
+        self._total = 0
         self._jobs: dict[int, tuple[str, list[str]]] = {}  # rule and logs
         self._ending, self._killed = "failed", False
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if self._dry():
+            vars(record)["rule_msg"] = None  # with a message, Snakemake leaves out what the job asks for
+            return True
+        return self._kept(record)
+
+    def _kept(self, record: logging.LogRecord) -> bool:
+        """Return whether Snakemake shows ``record``; print what stands in its place."""
         values, text = vars(record), record.getMessage()
         match values.get("event"):
+            case LogEvent.RUN_INFO:
+                self._total = values["stats"]["total"]
+                return False
             case LogEvent.JOB_INFO:
                 self._jobs[values["jobid"]] = values["rule_name"], values["log"]
+                number = list(self._jobs).index(values["jobid"]) + 1
+                say(f"[{number}/{self._total}] {values['rule_msg'] or values['rule_name']}")
+                return False
             case LogEvent.JOB_FINISHED:
                 rule, logs = self._jobs.get(values["job_id"], ("", []))
                 if rule not in _NARRATORS:
                     self._show(rule, logs)
+                return False
+            case LogEvent.PROGRESS:
+                return self._cluster
+            case LogEvent.JOB_STARTED | LogEvent.RESOURCES_INFO:
+                return False
             case LogEvent.JOB_ERROR:
                 rule, logs = values["rule_name"], values["log"]
                 shown = self._show(rule, logs)
@@ -155,9 +183,7 @@ class CommandsSpeak(logging.Filter):
             case LogEvent.ERROR if "CalledProcessError" in text:
                 self._ending, self._killed = _ending(text)
                 return False
-        return not text.startswith(
-            ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete")
-        )
+        return not text.startswith(_NOISE)
 
     def _show(self, rule: str, logs: list[str]) -> bool:
         """Print the logs of a rule; return whether there was anything to show, here or before."""
@@ -165,7 +191,7 @@ class CommandsSpeak(logging.Filter):
         for log in logs:
             with suppress(OSError):  # no log, no text
                 texts.append(Path(re.sub(r" \(.*\)$", "", log)).read_text(errors="replace").strip())
-        if rule not in self._live:
+        if self._cluster or rule != "train":  # here, it wrote to the terminal itself
             for text in filter(None, texts):
                 say(text)
         return any(texts)
@@ -182,8 +208,8 @@ def _ending(error: str) -> tuple[str, bool]:
     return f"ended with exit code {code}", False
 
 
-def speak_for_commands(logger: logging.Logger, live: Iterable[str] = ()) -> None:
+def speak_for_commands(logger: logging.Logger, cluster: bool, dry: Callable[[], bool]) -> None:
     """Put :class:`CommandsSpeak` before Snakemake's own filters of what reaches the terminal."""
     for handler in logger.handlers:
         if getattr(handler, "stream", None) in (sys.stderr, sys.stdout):
-            handler.filters.insert(0, CommandsSpeak(live))
+            handler.filters.insert(0, CommandsSpeak(cluster, dry))

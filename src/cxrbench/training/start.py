@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
@@ -25,7 +26,8 @@ from typing import Any
 
 import psutil
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TimeRemainingColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 
 from cxrbench.evidence.record import LOG, Phase
 from cxrbench.study.files import write_text
@@ -34,6 +36,7 @@ from cxrbench.training.job import Job, parse_events
 
 _CHILD_SUBREAPER = 36
 _ROUNDS, _PAUSE = 100, 0.05  # a process may start another one while it is being killed; seconds
+_SPEED_SECONDS = 300.0  # from which the time left is estimated: longer than an evaluation
 _LINE_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 # Amazon EC2 User Guide, "Spot Instance interruption notices": two minutes ahead, to be asked every 5 s.
 _METADATA, _METADATA_VARIABLE = "http://169.254.169.254", "AWS_EC2_METADATA_SERVICE_ENDPOINT"
@@ -114,7 +117,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     start, kills_before = Start(), host.out_of_memory_kills()
     with (
         open(job.work / LOG, "ab", buffering=0) as log,
-        _Display(str(job.cell)) as display,
+        Display(str(job.cell)) as display,
         adopted() as kill,
         subprocess.Popen(
             command,
@@ -142,7 +145,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     return start
 
 
-def _read(child: Child, start: Start, display: _Display, log: FileIO, stop: Call) -> None:
+def _read(child: Child, start: Start, display: Display, log: FileIO, stop: Call) -> None:
     """Take in the trainer's events and append its other output to the log, on a thread of its own.
 
     The main thread must not block here: a signal that another thread receives would not be handled.
@@ -248,38 +251,52 @@ def _announced() -> bool:
     return True
 
 
-class _Display(Progress):
-    """Progress on standard error: a bar on a terminal, else a line every few seconds."""
+class Display(Progress):
+    """Progress of a cell on standard error: one rewritten line on a terminal, else a line now and then.
+
+    What matters most comes first, because a narrow terminal cuts the end off.
+    """
 
     def __init__(self, cell: str) -> None:
+        console = Console(stderr=True, highlight=False)
         super().__init__(
-            SpinnerColumn(),
-            "{task.description}",
-            BarColumn(),
-            "{task.fields[numbers]}",
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
+            SpinnerColumn("line"),  # of ASCII: a terminal may have no more
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="crop")
+            ),
+            console=console,
             transient=True,
-            disable=not sys.stderr.isatty(),
+            disable=not sys.stderr.isatty() or console.is_dumb_terminal,
+            speed_estimate_period=_SPEED_SECONDS,
         )
         self._cell, self._line_at = cell, time.monotonic()
-        self._task = self.add_task(cell, total=None, numbers="")
+        self._task = self.add_task(cell, total=None)
 
     def show_phase(self, phase: str) -> None:
         """Show the phase that the trainer entered."""
-        self.update(self._task, numbers=phase)
+        self._show(phase)
         self._print_line(phase)
 
     def show_progress(
         self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
     ) -> None:
         """Show that optimizer step ``step`` of ``steps`` is done."""
-        speed = f", {images_per_second:.0f} images/s" if images_per_second else ""
-        numbers = f"epoch {epoch}/{epochs}, loss {loss:.4f}{speed}"
-        self.update(self._task, completed=step, total=steps, numbers=numbers)
+        self.update(self._task, completed=step, total=steps)
+        left = self.tasks[0].time_remaining
+        numbers = [
+            f"epoch {epoch}/{epochs}",
+            *([f"{timedelta(seconds=left)} left"] if left is not None else []),
+            *([f"{images_per_second:.0f} images/s"] if images_per_second else []),
+            f"step {step}/{steps}",
+            f"loss {loss:.4f}",
+        ]
+        self._show(", ".join(numbers))
         if time.monotonic() - self._line_at >= _LINE_SECONDS:
             self._line_at = time.monotonic()
-            self._print_line(f"step {step}/{steps}, {numbers}")
+            self._print_line(", ".join(numbers))
+
+    def _show(self, text: str) -> None:
+        self.update(self._task, description=f"{self._cell} {text}", refresh=True)
 
     def _print_line(self, text: str) -> None:
         if self.disable:

@@ -1,0 +1,93 @@
+"""Tables of costs as text, for ``cxrbench cost``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from cxrbench.cli.words import digits, in_columns, span, wrapped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COSTS = (
+    "cell", "status", "kind", "machine", "instance", "region", "basis", "as_of", "usd_per_hour",
+    "hours_total", "usd_total", "usd_used_cores", "usd_per_million_images", "target_auroc", "usd_to_auroc",
+    "usd_amortised", "amortised_over",
+)  # fmt: skip
+_OVER_SEEDS = (
+    "run", "machine", "basis", "as_of", "cost_to_usable", "usd_sd", "target_auroc", "cost_to_auroc",
+)  # fmt: skip
+_RANGES = {
+    "published ratio": ("published_low", "published_high"), "cost ratio": ("ratio_low", "ratio_high"),
+    "images/s": ("low", "high"), "USD/million images": ("usd_per_million_low", "usd_per_million_high"),
+}  # fmt: skip
+_HEADS = {
+    "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
+    "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
+    "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
+    "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
+    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd_here": "USD/run, GPU", "here": "GPU",
+    "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
+    "work_hours": "work h", "rate": "stops/h", "interval": "saved every h", "restart": "restart h",
+    "expected_hours": "expected h", "usd": "USD", "usd_instance": "USD/h", "old_usd": "USD/h before",
+    "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
+    "utilisation": "pays above this share of hours", "price_ratio": "price ratio",
+    "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "price before of",
+}  # fmt: skip
+
+
+def cost_columns(table: pd.DataFrame, *apart: str) -> str:
+    """Return costs in 100 columns, a table for each value of ``apart``; a range's two ends are one text."""
+    for name, (low, high) in _RANGES.items():
+        if low in table:
+            ends = zip(table[low], table[high], strict=True)
+            texts = [None if math.isnan(end[0]) else span(*end, 4) for end in ends]
+            table = table.assign(**{low: texts}).rename(columns={low: name}).drop(columns=high)
+    return in_columns(table, _HEADS, *apart)
+
+
+def reasons(table: pd.DataFrame, named: str) -> list[str]:
+    """Return each note of the rows once, after what it is about (the column ``named``)."""
+    groups = table.groupby("note", sort=False)
+    return [wrapped(f"{'; '.join(some[named].unique())}: {note}.") for note, some in groups]
+
+
+def costs_and_notes(table: pd.DataFrame) -> str:
+    """Return cost rows, what a usable model costs over seeds, and what the dollars leave out."""
+    from cxrbench.cost.costs import EXCLUDED
+    from cxrbench.paper.cost_tables import machine_names
+
+    if table.empty:
+        return cost_columns(table)
+    shown = table.assign(machine=machine_names(table))
+    cells = shown.filter(_COSTS)
+    if (table["usd_used_cores"] == table["usd_total"]).all():
+        cells = cells.drop(columns="usd_used_cores")
+    seeds = shown.assign(run=shown["cell"].str.rpartition("/")[0]).filter(_OVER_SEEDS).drop_duplicates()
+    note = f"Not charged: {EXCLUDED}."
+    if unknown := int(table["others_share"].isna().sum()):
+        note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
+    return f"{cost_columns(cells)}\n\n{cost_columns(seeds)}\n{wrapped(note)}"
+
+
+def hours_and_dollars(table: pd.DataFrame) -> str:
+    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, in 100 columns."""
+    import pandas as pd
+
+    short = {basis: f"{basis} ".replace("capacity_", "") for basis in table["basis"]} | {"on_demand": ""}
+
+    rows = [
+        {
+            "instance": row["instance"],
+            "USD/h": digits(row["usd_per_hour"]),
+            "price of": f"{short[row['basis']]}{row['as_of']}",
+            "x GPU's": f"{row['break_even_ratio']:.2f}",
+            "h at peak": digits(row["hours_at_peak"], 3),
+            "hours": span(row["hours_low"], row["hours_high"]),
+            "USD": span(row["usd_low"], row["usd_high"]),
+            "kind": "-" if pd.isna(row["kind"]) else row["kind"],
+        }
+        for row in table.query("accelerator != ''").to_dict("records")
+    ]
+    return in_columns(pd.DataFrame(rows))
