@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
+import forked
 from cxrbench.compile.audit import FILE, PACKAGES, row
 from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.packed import pack
@@ -208,14 +209,7 @@ def money_results(folder: Path, study: Path) -> Results:
     return Results(**read)
 
 
-def cxrbench(*words: object, cwd: Path = ROOT, **options: object) -> subprocess.CompletedProcess[str]:
+def cxrbench(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run(
-        [sys.executable, "-m", "cxrbench", *map(str, words)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        **options,
-    )
+    return forked.run("cxrbench", [*map(str, words)], cwd, environment)

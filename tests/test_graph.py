@@ -16,6 +16,7 @@ import pandas as pd
 import psutil
 import pytest
 
+import forked
 from columns import SCORES
 from conftest import SIZES, TINY, clone_of_the_tree, cxrbench
 from cxrbench.evidence.predictions import read_predictions
@@ -45,10 +46,9 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 
 def graph(
-    folder: Path, *words: str, overlay: bool = True, **options: object
+    folder: Path, *words: str, overlay: bool = True, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    words = command(*words, overlay=overlay)
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, **options)
+    return forked.run("snakemake", command(*words, overlay=overlay)[3:], folder, env)
 
 
 def command(*words: str, overlay: bool = True) -> list[str]:
