@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from conftest import QUICK_XLA, ROOT, TINY, cxrbench
+from conftest import QUICK_XLA, ROOT, TINY, cxrbench, pack_phantoms
 from cxrbench import platforms
-from cxrbench.evidence.store import check_evidence
+from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper.measurements import xla_listing
 from cxrbench.paper.results import read_measurements
@@ -27,9 +27,7 @@ def recipe() -> Recipe:
     return Recipe(epochs=2, batch=192, averaging=0.9)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "functionalization"), [("resnet18", False), ("convnext_atto", True)]
-)
+@pytest.mark.parametrize(("architecture", "functionalization"), [(TINY, False), ("test_convnext", True)])
 @pytest.mark.slow
 def test_the_step_compiles_twice_and_nothing_falls_back(
     architecture, functionalization, make_job, tmp_path, monkeypatch
@@ -46,6 +44,13 @@ def test_the_step_compiles_twice_and_nothing_falls_back(
     assert record.timing.compile_seconds > 0 and record.timing.total_seconds <= wall_seconds(record) + 1
 
 
+def test_the_recorded_networks_compiled_as_often_and_fell_back_on_nothing() -> None:
+    store = EvidenceStore(ROOT / "data/recorded")
+    ran = [record for cell, record in store.records().items() if cell.platform == "xla_cpu"]
+    assert {"resnet18", "convnext_pico", "convnext_atto"} <= {record.cell.split("/")[1] for record in ran}
+    assert {(record.timing.compiles, *record.platform["fallback_operators"]) for record in ran} == {(3,)}
+
+
 @pytest.mark.slow
 def test_smaller_micro_batches_add_no_graph(make_job, tmp_path, monkeypatch) -> None:
     """Of two in a batch and of four: a first and a later micro-batch, the update, and evaluation."""
@@ -60,25 +65,30 @@ def test_smaller_micro_batches_add_no_graph(make_job, tmp_path, monkeypatch) -> 
 
 
 @pytest.mark.slow
-def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_path) -> None:
+def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_path, monkeypatch) -> None:
     """Past step 80, where the average's weight meets AdamW's, and down to where no decay is left in fp32.
 
     With a learning rate for each layer: these are numbers that change too.
     """
-    whole = Recipe(epochs=7, batch=64, layer_decay=0.5, drop_rate=0.1)
-    record = run(make_job(platform="xla_cpu", recipe=whole, micro_batch=64), tmp_path / "out")
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+    packed = pack_phantoms(tmp_path, {"train": 280, "val": 280, "test": 280})
+    whole = Recipe(epochs=3, batch=8, layer_decay=0.5, drop_rate=0.1)
+    record = run(make_job(platform="xla_cpu", recipe=whole, micro_batch=8, packed=packed), tmp_path / "out")
     assert (record.status, record.timing.compiles) == ("ok", 3), record.failure
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", STEP_TOLERANCE)
 @pytest.mark.parametrize("platform", ["xla_cpu", "cuda"])
-def test_steps_stay_within_the_tolerance_of_those_on_the_cpu(platform, precision, tmp_path) -> None:
+def test_steps_stay_within_the_tolerance_of_those_on_the_cpu(
+    platform, precision, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     if reason := platforms.unavailable(platform):
         pytest.skip(f"{platform}: {reason}")
     out = tmp_path / "steps.json"
     how = ("--steps", TESTED_STEPS, "--platforms", platform, "--precision", precision, "--out", out)
-    done = cxrbench("bench", "steps", "convnext_atto", *how)
+    done = cxrbench("bench", "steps", "test_convnext", *how)
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())
     assert {row["platform"] for row in rows} == {platform, "cpu, one thread"}
