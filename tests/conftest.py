@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -104,23 +104,38 @@ def keep_recorded(clone: Path, *cells: str) -> None:
     write_sums(recorded)
 
 
+# Where and how evidence is built, and where it is built again: nothing of that is in the bytes.
+ELSEWHERE = {"LC_ALL": "C", "TZ": "Pacific/Kiritimati", "PYTHONHASHSEED": "1", "USER": "one"}
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that ``make`` fills once for all workers: the first that asks does it, others wait."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(f"{folder}.lock"):
+        if not Path(f"{folder}.made").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            folder.mkdir()
+            make(folder)
+            Path(f"{folder}.made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the workers share one
-    folder, making = base / "evidence", base / "evidence.part"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            done = subprocess.run(
-                ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-                cwd=clone_of_the_tree(making),
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
-            making.rename(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        done = subprocess.run(
+            ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
+            cwd=clone_of_the_tree(folder),
+            env=os.environ | ELSEWHERE,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return once(tmp_path_factory, "evidence", make)
 
 
 @pytest.fixture

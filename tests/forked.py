@@ -29,7 +29,7 @@ LIBRARIES = {
         "snakemake.api",
         "pandas",
         "psutil",
-    ),  # not the code: each clone has its own
+    ),  # a clone has its own code
 }
 
 
