@@ -35,7 +35,6 @@ from cxrbench.study.files import sha256_file
 from cxrbench.training.network import build_network, parameter_groups
 from cxrbench.training.plan import Plan, weights_missing
 from cxrbench.training.predict import predict
-from cxrbench.training.runner import run
 from cxrbench.training.weights import used_weights
 
 LITE = "tf_efficientnet_lite0"
@@ -113,16 +112,6 @@ def test_the_hash_of_a_recipe_has_the_content_of_its_weights_and_not_their_place
         {"weights": {"sha256": "0" * 64}},
     ]
     assert len({recipe_with(drawn, **change).hash() for change in changes} | {recipe.hash()}) == 4
-
-
-def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn, make_job, tmp_path) -> None:
-    recipe = recipe_with(drawn, layer_decay=0.5, drop_rate=0.1, precision="bf16")
-    job = make_job(recipe=recipe)
-    record = run(job, tmp_path / "out")
-    assert record.status == "ok", record.failure
-    assert (record.weights.source, record.weights.sha256) == (drawn.name, sha256_file(drawn))
-    assert record.recipe_hash == recipe.hash() and not list(record_problems(record, "cpu"))
-    assert str(drawn.parent) not in (tmp_path / "out/record.json").read_text()
 
 
 def test_earlier_layers_learn_at_a_lower_rate_and_each_weight_once() -> None:
@@ -285,38 +274,45 @@ def test_the_weights_of_the_study_are_those_of_its_network(photographs: Path) ->
     assert torch.equal(state["conv_head.weight"], given["conv_head.weight"])
 
 
-@pytest.fixture(scope="module")
-def kept(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a cell was trained that keeps its weights, and its data set beside others."""
-    folder = tmp_path_factory.mktemp("kept")
-    (folder / "data").mkdir()
-    shutil.copytree(packed, folder / "data/packed/phantom-32px")
-    done = in_folder(folder, "train", CELL)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
 KEPT = f"results/weights/{CELL}.safetensors"
 DATASET = {"source": "phantom", "pixels": 32, "recipe": "r", "images": SIZES}
 
 
-def in_folder(folder: Path, *words: str, **datasets: Any) -> Any:
+@pytest.fixture(scope="module")
+def kept(packed: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a cell was trained from weights and keeps its own, and its data set beside others."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "data").mkdir()
+    shutil.copytree(packed, folder / "data/packed/phantom-32px")
     study = {
-        "datasets": {"phantom-32px": DATASET} | datasets,
-        "recipes": {"r": {"epochs": 1, "batch": 64, "averaging": 0.9, "precision": "bf16"}},
+        "datasets": {name: DATASET for name in ("phantom-32px", "phantom-other")},
+        "recipes": {"r": json.loads(trained_from(drawn).model_dump_json(exclude_unset=True))},
         "cells": [{"dataset": "phantom-32px", "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}],
         "limits": {"keep_weights": True},
     }
-    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    return cxrbench(*words, cwd=folder)
+    done = cxrbench("train", CELL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def trained_from(path: Path) -> Recipe:
+    return recipe_with(path, layer_decay=0.5, drop_rate=0.1, precision="bf16")
+
+
+def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn: Path, kept: Path) -> None:
+    record = read_record(kept / "results/runs" / CELL)
+    assert (record.weights.source, record.weights.sha256) == (drawn.name, sha256_file(drawn))
+    assert record.recipe_hash == trained_from(drawn).hash() and not list(record_problems(record, "cpu"))
+    assert str(drawn.parent) not in (kept / "results/runs" / CELL / "record.json").read_text()
 
 
 def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
     record = read_record(kept / "results/runs" / CELL)
     assert record.kept_weights_sha256 == sha256_file(kept / KEPT)
-    done = in_folder(kept, "predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet")
+    done = cxrbench("predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet", cwd=kept)
     assert done.returncode == 0, done.stderr
     assert "left out: the training part (900 images)" in done.stderr
     assert "left out: 0 images of patients that it was trained on" in done.stderr
@@ -336,7 +332,7 @@ def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept
     manifest["positive_images"]["Fracture"] = manifest["positive_images"].pop("Hernia")
     (other / "manifest.json").write_text(json.dumps(manifest))
     words = ("predict", CELL, "--dataset", "phantom-other", "--out", "other.parquet")
-    done = in_folder(kept, *words, **{"phantom-other": DATASET})
+    done = cxrbench(*words, cwd=kept)
     assert done.returncode == 0, done.stderr
     assert "network does not know: Fracture; findings that phantom-other does not have: Her" in done.stderr
     assert f"left out: {seen.sum()} images of patients that it was trained on" in done.stderr
@@ -355,7 +351,7 @@ def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) 
     words = ("predict", CELL, "--dataset", "phantom-32px", "--out", "refused.parquet")
 
     def refused(expected: str) -> None:
-        done = in_folder(folder, *words)
+        done = cxrbench(*words, cwd=folder)
         assert done.returncode == 1 and expected in done.stderr, done.stderr
         assert len(done.stderr.splitlines()) == 1 and not (folder / "refused.parquet").exists()
 
