@@ -6,9 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -136,17 +135,6 @@ def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.returncode == 0, done.stderr[-3000:]
 
     return once(tmp_path_factory, "evidence", make)
-
-
-@pytest.fixture
-def busy_machine() -> Iterator[None]:
-    """Other processes that use half of the cores."""
-    burn = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(burn) for _ in range(max(1, (os.cpu_count() or 1) // 2))]
-    yield
-    for process in processes:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
-from cxrbench.evidence.machine import BUSY, GROUP, headline, machine_of, processor_of, short_processor
+from cxrbench.evidence.machine import GROUP, headline, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
-from cxrbench.training.runner import run
 
 RUNS = st.lists(
     st.fixed_dictionaries(
@@ -78,11 +77,6 @@ def test_a_record_that_names_no_processor_shares_a_machine_with_no_other() -> No
 def test_processors_are_shortened_to_what_tells_them_apart() -> None:
     assert short_processor("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz") == "Intel Xeon Platinum 8481C"
     assert short_processor("Intel(R) Xeon(R) Processor, 2 cores") == "Intel Xeon, 2 cores"
-
-
-def test_a_record_holds_the_load_of_its_machine(busy_machine, make_job, tmp_path: Path) -> None:
-    share = run(make_job(), tmp_path / "out").timing.others_share
-    assert share is not None and BUSY < share <= 1
 
 
 def test_a_busy_run_stands_beside_the_recorded_one_and_not_in_its_place(tmp_path: Path) -> None:
