@@ -304,6 +304,40 @@ def test_damaged_evidence_of_a_cell_that_is_trained_here_stops_nothing(built: Pa
     assert pd.read_csv(clone / "results/tables/cells.csv")["origin"].iloc[0] == "fresh"
 
 
+def asked(architecture: str, platform: str) -> str:
+    """One cell for --config."""
+    cell = f"dataset: phantom-32px, architectures: [{architecture}], platforms: [{platform}], seeds: [0]"
+    return f"cells=[{{{cell}}}]"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--config", "limit={hours: 1}"), "unknown key 'limit'; did you mean 'limits'"),
+        (
+            ("results/cells/phantom-32px/resnet81/cpu/seed0/record.json",),
+            "the study has no cell phantom-32px/resnet81/cpu/seed0: it has no architecture 'resnet81'",
+        ),
+        (
+            ("-n", "--config", asked("resnet81", "cpu")),
+            "timm knows no architecture 'resnet81'; did you mean 'resnet18'",
+        ),
+        (("-n", "--config", asked(TINY, "cudda")), "unknown value 'cudda'; did you mean 'cuda'"),
+        (
+            ("-n", "--config", "datasets={phantom-32px: {source: phantm, pixels: 32, recipe: fast}}"),
+            "datasets.phantom-32px.source: unknown value 'phantm'; did you mean 'phantom'",
+        ),
+        ((f"results/cells/phantom-32px/{TINY}/neuron/seed0/record.json",), "no recorded evidence"),
+    ],
+)
+def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:
+    done = graph(copy_of_the_repository(tmp_path), *words)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr  # a dry run complains on standard output
+    assert message in said, said
+    assert "Traceback" not in said
+
+
 def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
     (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")

@@ -22,11 +22,11 @@ import pytest
 
 import forked
 from columns import SCORES
-from conftest import ROOT, TINY, clone_of_the_tree, keep_recorded
+from conftest import ROOT, clone_of_the_tree, keep_recorded
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.training.runner import run
 from spy import put_before
-from test_graph import CELL, OVERLAY, copy_of_the_repository, graph
+from test_graph import CELL, OVERLAY
 from test_terminal import shown_on_a_terminal
 
 GRAPH = (sys.executable, "-m", "snakemake")
@@ -246,40 +246,6 @@ def test_the_reason_of_a_failure_reaches_the_terminal_once(tmp_path: Path) -> No
     assert len(re.findall(r"data/claims\.yaml", shown)) == 1, shown
     assert "cxrbench:" in shown and "CalledProcessError" not in shown
     assert "\x1b[31m" not in shown, shown
-
-
-def asked(architecture: str, platform: str) -> str:
-    """One cell for --config."""
-    cell = f"dataset: phantom-32px, architectures: [{architecture}], platforms: [{platform}], seeds: [0]"
-    return f"cells=[{{{cell}}}]"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--config", "limit={hours: 1}"), "unknown key 'limit'; did you mean 'limits'"),
-        (
-            ("results/cells/phantom-32px/resnet81/cpu/seed0/record.json",),
-            "the study has no cell phantom-32px/resnet81/cpu/seed0: it has no architecture 'resnet81'",
-        ),
-        (
-            ("-n", "--config", asked("resnet81", "cpu")),
-            "timm knows no architecture 'resnet81'; did you mean 'resnet18'",
-        ),
-        (("-n", "--config", asked(TINY, "cudda")), "unknown value 'cudda'; did you mean 'cuda'"),
-        (
-            ("-n", "--config", "datasets={phantom-32px: {source: phantm, pixels: 32, recipe: fast}}"),
-            "datasets.phantom-32px.source: unknown value 'phantm'; did you mean 'phantom'",
-        ),
-        ((f"results/cells/phantom-32px/{TINY}/neuron/seed0/record.json",), "no recorded evidence"),
-    ],
-)
-def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:
-    done = graph(copy_of_the_repository(tmp_path), *words)
-    assert done.returncode != 0
-    said = done.stdout + done.stderr  # a dry run complains on standard output
-    assert message in said, said
-    assert "Traceback" not in said
 
 
 @pytest.mark.fault("the folder of a build is read-only", "one message that names it")
