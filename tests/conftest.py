@@ -42,8 +42,8 @@ QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=fa
 
 # Minutes long: they start first, so that no worker ends long after the others.
 LONG = (
-    *("test_slurm", "test_graph", "test_xla", "test_runner", "test_same_bytes", "test_report_page"),
-    *("test_degenerate", "test_adding"),
+    *("test_slurm", "test_graph", "test_build", "test_same_bytes", "test_xla", "test_runner"),
+    *("test_report_page", "test_compiler", "test_degenerate", "test_adding", "test_neuron_day"),
 )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, cxrbench, once
 from cxrbench import platforms
 from cxrbench.platforms.base import Platform
 
@@ -39,10 +39,12 @@ def hlo(platform: Platform) -> Callable[[list[torch.Tensor]], str]:
 @pytest.fixture(scope="session")
 def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The graphs of two small networks, dumped once."""
-    folder = tmp_path_factory.mktemp("graphs")
-    done = cxrbench("audit", *NETWORKS, "--pixels", "64", "--batch", "2", "--dump-hlo", folder, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+
+    def make(folder: Path) -> None:
+        done = cxrbench("audit", *NETWORKS, *SMALL, "--dump-hlo", folder, cwd=folder)
+        assert done.returncode == 0, done.stderr
+
+    return once(tmp_path_factory, "graphs", make)
 
 
 @pytest.fixture
