@@ -7,7 +7,6 @@ import os
 os.environ.setdefault("PJRT_DEVICE", "CPU")
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import forked
 from conftest import ROOT, cxrbench, once
 from cxrbench import platforms
 from cxrbench.platforms.base import Platform
@@ -59,7 +59,6 @@ def compile_here(dumped: Path, tmp_path: Path):
     def run(*words: object, mode: str = "", path: str | None = None, sizes: tuple[str, ...] = SMALL):
         environment = os.environ | {"STANDIN": mode, "PATH": path or f"{tmp_path}/bin:{os.environ['PATH']}"}
         environment |= {"PYTHONPATH": str(ROOT / "src")}
-        command = [sys.executable, "-m", "cxrbench", "compile", *map(str, words), *sizes]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return forked.run("cxrbench", ["compile", *map(str, words), *sizes], tmp_path, environment)
 
     return run
