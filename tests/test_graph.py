@@ -149,14 +149,6 @@ def test_metrics_are_tidy_with_patient_clustered_intervals(built: Path) -> None:
     )
 
 
-def test_costs_name_instance_region_basis_date_and_kind(built: Path) -> None:
-    row = pd.read_csv(built / "results/tables/cost.csv").iloc[0]
-    record = read_record(built / "results/cells" / CELL)
-    assert row["kind"] == ("proxy" if record.host.instance is None else row["kind"])
-    assert row["region"] == "us-east-1" and row["basis"] == "on_demand" and row["as_of"]
-    assert row["usd_total"] == pytest.approx(row["hours_total"] * row["usd_per_hour"])
-
-
 def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
     done = graph(built, "-n")
     assert done.returncode == 0
