@@ -212,7 +212,7 @@ def money_results(folder: Path, study: Path) -> Results:
     return Results(**read)
 
 
-def cxrbench(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a user does, in a process of its own."""
+def cxrbench(*words: object, cwd: Path = ROOT, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does, in a process of its own, with ``given`` as its input."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    return forked.run("cxrbench", [*map(str, words)], cwd, environment)
+    return forked.run("cxrbench", [*map(str, words)], cwd, environment, given)

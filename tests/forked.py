@@ -43,17 +43,19 @@ def _server(module: str) -> subprocess.Popen[str]:
 
 
 def run(
-    module: str, words: list[str], cwd: Path, env: dict[str, str] | None = None
+    module: str, words: list[str], cwd: Path, env: dict[str, str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python -m module words`` in ``cwd``; return what it printed and its exit code."""
     server = _server(module)
     with tempfile.TemporaryDirectory() as folder:
-        outputs = [f"{folder}/{name}" for name in ("stdout", "stderr")]
+        streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
+        streams[0].write_text(given)
         environment = dict(os.environ) if env is None else env
-        request = {"words": [module, *words], "cwd": str(cwd), "env": environment, "outputs": outputs}
+        request = {"words": [module, *words], "cwd": str(cwd), "env": environment}
+        request["streams"] = [*map(str, streams)]
         print(json.dumps(request), file=server.stdin, flush=True)
         code = int(server.stdout.readline())
-        return subprocess.CompletedProcess(words, code, *(Path(path).read_text() for path in outputs))
+        return subprocess.CompletedProcess(words, code, *(path.read_text() for path in streams[1:]))
 
 
 def _serve(modules: list[str]) -> dict:
@@ -68,9 +70,9 @@ def _serve(modules: list[str]) -> dict:
     sys.exit()
 
 
-def _become(words: list[str], cwd: str, env: dict[str, str], outputs: list[str]) -> None:
+def _become(words: list[str], cwd: str, env: dict[str, str], streams: list[str]) -> None:
     """Run the command as Python would, but for taking memory apart at its end."""
-    for number, path in enumerate((os.devnull, *outputs)):
+    for number, path in enumerate(streams):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
     os.chdir(cwd)
     os.environ.clear()

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from cxrbench.paper.items import figures
 from cxrbench.paper.latex import escape, read_macros
 from cxrbench.study import build
 from spy import put_before
+from training.trainers import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -171,8 +171,7 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
     ],
 )
 def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, changed, again, kept) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     with open(clone / changed, "a") as file:
         file.write("# changed\n")
     done = graph(clone, "-n")
@@ -182,42 +181,36 @@ def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, cha
 
 
 def test_a_cell_that_is_recorded_meanwhile_is_recorded_in_the_next_build(built: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     recorded_here(built, clone)
     assert graph(clone, "results/tables/cells.csv").returncode == 0
     assert pd.read_csv(clone / "results/tables/cells.csv")["origin"].iloc[0] == "recorded"
 
 
 def test_reading_the_graph_does_not_change_what_the_last_build_was(built: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     assert graph(clone, "-n", "--config", "run=[]").returncode == 0
     assert json.loads((clone / "results/built.json").read_text())["run"] == ["phantom-32px/*/cpu/*"]
 
 
 def test_recorded_evidence_is_adopted_where_nothing_is_trained(built: Path, tmp_path: Path) -> None:
-    clone = copy_of_the_repository(tmp_path)
-    recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
-    assert cxrbench("record", CELL, *recorded).returncode == 0
+    recorded_here(built, tmp_path)
     metrics = "results/tables/metrics.csv"
-    done = graph(clone, metrics, "results/tables/cells.csv", "--config", "run=[]")
+    done = graph(tmp_path, metrics, "results/tables/cells.csv", "--config", "run=[]")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rule train" not in done.stderr
-    assert (clone / metrics).read_bytes() == (built / metrics).read_bytes()
-    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
+    assert (tmp_path / metrics).read_bytes() == (built / metrics).read_bytes()
+    cells = pd.read_csv(tmp_path / "results/tables/cells.csv", keep_default_na=False)
     assert cells[["status", "origin"]].values.tolist() == [["ok", "recorded"], ["not run", ""]]
 
 
 def test_recorded_evidence_of_another_recipe_is_left_out_and_said(built: Path, tmp_path: Path) -> None:
-    clone = copy_of_the_repository(tmp_path)
-    recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
-    assert cxrbench("record", CELL, *recorded).returncode == 0
+    recorded_here(built, tmp_path)
     change = ("--config", "run=[]", "recipes={fast: {epochs: 3}}")
-    done = graph(clone, "results/tables/cells.csv", *change)
+    done = graph(tmp_path, "results/tables/cells.csv", *change)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"recorded evidence of {CELL} was made with another recipe" in done.stderr
-    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
+    cells = pd.read_csv(tmp_path / "results/tables/cells.csv", keep_default_na=False)
     assert set(cells["status"]) == {"not run"}
 
 
@@ -288,8 +281,7 @@ def test_the_paper_says_what_was_refused_and_that_nothing_has_run(built: Path, t
 
 
 def test_damaged_evidence_of_a_cell_that_is_trained_here_stops_nothing(built: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     other_bytes(recorded_here(built, clone))
     done = graph(clone, "results/tables/cells.csv")
     assert done.returncode == 0 and "is refused" in done.stderr
@@ -330,18 +322,20 @@ def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+def training(clone: Path, target: str) -> tuple[subprocess.Popen[str], Path]:
+    """A graph that trains and has saved a state, and the folder of states."""
+    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command(target), cwd=clone, start_new_session=True, **quiet)
+    saved = clone / "results/checkpoints" / CELL / "checkpoints"
+    wait_until(lambda: list(saved.glob("step*")), "checkpoint", process)
+    return process, saved
+
+
 def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
-    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
     target = f"results/cells/{CELL}/record.json"
-    process = subprocess.Popen(
-        command(target), cwd=clone, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
-    saved = clone / "results/checkpoints" / CELL / "checkpoints"
-    deadline = time.monotonic() + 180
-    while not list(saved.glob("step*")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    process, saved = training(clone, target)
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
     assert process.wait(120) != 0
     assert not (clone / f"results/runs/{CELL}/record.json").exists()
@@ -412,14 +406,7 @@ def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     assert attempts["count"] == 1
     shutil.rmtree(clone / "results/checkpoints")
 
-    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
-    process = subprocess.Popen(
-        command(target), cwd=clone, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-    saved, deadline = clone / "results/checkpoints" / CELL / "checkpoints", time.monotonic() + 180
-    while not list(saved.glob("step*")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    process, _ = training(clone, target)
     (runner,) = [
         each
         for each in psutil.Process(process.pid).children(recursive=True)
@@ -458,8 +445,7 @@ def test_a_cell_is_trained_again_when_its_recipe_changes_and_not_otherwise(built
 
 
 def test_evidence_of_an_older_recipe_is_not_kept_when_its_retraining_was_stopped(built, tmp_path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     (clone / "results/runs" / CELL / "record.json").unlink()  # what Snakemake does before it retrains
     done = graph(clone, "-n", "--config", "recipes={fast: {epochs: 3}}")
     assert re.search(r"^train\s+1$", done.stdout + done.stderr, flags=re.M), done.stdout
