@@ -504,15 +504,6 @@ def test_a_failed_setup_need_not_name_a_machine(recorded: Path) -> None:
 # ---------------------------------------------------------------------------------- record, signatures
 
 
-def test_record_promotes_fresh_evidence_and_updates_the_sums(recorded: Path, tmp_path: Path) -> None:
-    for cell in (CELL, OTHER):
-        shutil.copytree(recorded / cell, tmp_path / "runs" / cell)
-    done = cxrbench("record", CELL, OTHER, "--runs", tmp_path / "runs", "--recorded", tmp_path / "new")
-    assert done.returncode == 0, done.stderr
-    assert problems_of(tmp_path / "new") == ""
-    assert (tmp_path / "new/SHA256SUMS").read_text() == (recorded / "SHA256SUMS").read_text()
-
-
 def test_evidence_of_another_cell_is_refused(recorded: Path, tmp_path: Path) -> None:
     other = CELL.replace("seed0", "seed7")
     shutil.copytree(recorded / CELL, tmp_path / "runs" / other)

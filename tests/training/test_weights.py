@@ -21,7 +21,7 @@ import pytest
 import timm
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from conftest import ROOT, SIZES, TINY, cxrbench
 from cxrbench.datasets.packed import read_packed
@@ -128,53 +128,41 @@ class Code:
         return print, ("this ran",)
 
 
-def damaged(path: Path, drawn: Path) -> None:
-    path.write_bytes(drawn.read_bytes()[:5000])
-
-
-def another_network(path: Path, drawn: Path) -> None:
-    save_file(timm.create_model("test_vit", pretrained=False).state_dict(), path)
-
-
-def another_width(path: Path, drawn: Path) -> None:
-    state = load_file(drawn)
-    save_file(state | {STEM: state[STEM][:4].contiguous()}, path)
-
-
-def a_layer_less(path: Path, drawn: Path) -> None:
-    state = load_file(drawn)
-    save_file({name: value for name, value in state.items() if not name.startswith("layer4")}, path)
-
-
-def code(path: Path, drawn: Path) -> None:
-    path.write_bytes(pickle.dumps(Code()))
-
-
-def no_tensors(path: Path, drawn: Path) -> None:
-    torch.save({"state_dict": {"epoch": 3}}, path)
-
-
-def a_list(path: Path, drawn: Path) -> None:
-    torch.save([1, 2], path)
+UNREADABLE = "damaged, or no weights that can be read without running code"
 
 
 @pytest.mark.fault("weights that are damaged, code or another network's", "a refusal before any step")
 @pytest.mark.parametrize(
     ("made", "suffix", "expected"),
     [
-        (damaged, "safetensors", "damaged, or no weights that can be read without running code"),
-        (damaged, "pth", "damaged, or no weights that can be read without running code"),
-        (code, "pth", "damaged, or no weights that can be read without running code"),
-        (no_tensors, "pth", "it holds other things than tensors"),
-        (a_list, "pth", "damaged, or no weights that can be read without running code"),
-        (another_network, "safetensors", f"not weights of {TINY} .*; name those of this network"),
-        (another_width, "safetensors", f"not weights of {TINY} "),
-        (a_layer_less, "safetensors", f"not weights of {TINY} "),
+        (lambda path, state: path.write_bytes(save(state)[:5000]), "safetensors", UNREADABLE),
+        (lambda path, state: path.write_bytes(save(state)[:5000]), "pth", UNREADABLE),
+        (lambda path, state: path.write_bytes(pickle.dumps(Code())), "pth", UNREADABLE),
+        (lambda path, state: torch.save([1, 2], path), "pth", UNREADABLE),
+        (
+            lambda path, state: torch.save({"state_dict": {"epoch": 3}}, path),
+            "pth",
+            "other things than tensors",
+        ),
+        (
+            lambda path, state: save_file(timm.create_model("test_vit").state_dict(), path),
+            *("safetensors", f"not weights of {TINY} .*; name those of this network"),
+        ),
+        (
+            lambda path, state: save_file(state | {STEM: state[STEM][:4].contiguous()}, path),
+            *("safetensors", f"not weights of {TINY} "),
+        ),
+        (  # a layer less
+            lambda path, state: save_file(
+                {k: v for k, v in state.items() if not k.startswith("layer4")}, path
+            ),
+            *("safetensors", f"not weights of {TINY} "),
+        ),
     ],
 )
 def test_wrong_weights_are_one_sentence(made, suffix, expected, drawn, tmp_path, capsys) -> None:
     path = tmp_path / f"wrong.{suffix}"
-    made(path, drawn)
+    made(path, load_file(drawn))
     with pytest.raises(UserError, match=expected) as error:
         built(recipe_with(path))
     assert path.name in str(error.value) and len(str(error.value).splitlines()) == 1
