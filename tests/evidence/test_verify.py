@@ -226,7 +226,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.fault("bytes of recorded files are changed at random, hashes remade", "a message or the answer")
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(["record.json", "predictions.parquet", "SHA256SUMS"]),
     changes=st.lists(st.tuples(st.integers(0), st.binary(max_size=4), st.integers(0, 4)), max_size=4),
@@ -254,7 +254,7 @@ def test_no_change_of_bytes_gives_a_traceback(small: Path, name: str, changes) -
 @pytest.mark.fault(
     "any value of record.json is replaced by any other, sums remade", "a message or the answer"
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(PLACES), value=JSON)
 def test_no_value_of_a_record_gives_a_traceback(small: Path, place: str, value: Any) -> None:
     path = small / CELL / "record.json"
