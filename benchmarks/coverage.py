@@ -9,7 +9,7 @@ The networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -104,13 +104,13 @@ def bands(patients: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
         yield low, name, (patients >= low) & (patients <= high)
 
 
-def simulate_intervals(studies: int = 2000) -> pd.DataFrame:
+def simulate_intervals(studies: int = 2000, aurocs: Sequence[float] = AUROCS) -> pd.DataFrame:
     """Return one row per kind of interval, skill and band of positive patients."""
-    return pd.DataFrame(_interval_rows(studies), columns=simulated.COVERAGE.columns)
+    return pd.DataFrame(_interval_rows(studies, aurocs), columns=simulated.COVERAGE.columns)
 
 
-def _interval_rows(studies: int) -> Iterator[tuple]:
-    for number, truth in enumerate(AUROCS):
+def _interval_rows(studies: int, aurocs: Sequence[float]) -> Iterator[tuple]:
+    for number, truth in enumerate(aurocs):
         positive, hits, by_image, macro = [], [], [], []
         for study in range(studies):
             rng = np.random.default_rng([number, study])
@@ -133,11 +133,11 @@ def _covers(areas: Estimate, truth: float) -> np.ndarray:
     return np.asarray((low <= truth) & (truth <= high))
 
 
-def simulate_verdicts(studies: int = 1000) -> pd.DataFrame:
+def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> pd.DataFrame:
     """Return one row per kind of statement, share and number of seeds."""
     rows = []
     with ProcessPoolExecutor(cores()) as pool:
-        for share in SHARES:
+        for share in shares:
             found = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
             for what, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
                 rows.append((what, share, seeds, *rate_of(np.array([study[what, seeds] for study in found]))))

@@ -6,9 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
+import forked
 from cxrbench.compile.audit import FILE, PACKAGES, row
 from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.packed import pack
@@ -42,8 +42,8 @@ QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=fa
 
 # Minutes long: they start first, so that no worker ends long after the others.
 LONG = (
-    *("test_slurm", "test_graph", "test_xla", "test_runner", "test_same_bytes", "test_report_page"),
-    *("test_degenerate", "test_adding"),
+    *("test_slurm", "test_graph", "test_build", "test_same_bytes", "test_xla", "test_runner"),
+    *("test_report_page", "test_compiler", "test_degenerate", "test_adding", "test_neuron_day"),
 )
 
 
@@ -103,34 +103,38 @@ def keep_recorded(clone: Path, *cells: str) -> None:
     write_sums(recorded)
 
 
-@pytest.fixture(scope="session")
-def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the workers share one
-    folder, making = base / "evidence", base / "evidence.part"
+# Where and how evidence is built, and where it is built again: nothing of that is in the bytes.
+ELSEWHERE = {"LC_ALL": "C", "TZ": "Pacific/Kiritimati", "PYTHONHASHSEED": "1", "USER": "one"}
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that ``make`` fills once for all workers: the first that asks does it, others wait."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            done = subprocess.run(
-                ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-                cwd=clone_of_the_tree(making),
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
-            making.rename(folder)
+        if not Path(f"{folder}.made").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            folder.mkdir()
+            make(folder)
+            Path(f"{folder}.made").touch()
     return folder
 
 
-@pytest.fixture
-def busy_machine() -> Iterator[None]:
-    """Other processes that use half of the cores."""
-    burn = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(burn) for _ in range(max(1, (os.cpu_count() or 1) // 2))]
-    yield
-    for process in processes:
-        process.kill()
-        process.wait()
+@pytest.fixture(scope="session")
+def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
+
+    def make(folder: Path) -> None:
+        done = subprocess.run(
+            ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
+            cwd=clone_of_the_tree(folder),
+            env=os.environ | ELSEWHERE,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return once(tmp_path_factory, "evidence", make)
 
 
 @pytest.fixture(scope="session")
@@ -208,14 +212,7 @@ def money_results(folder: Path, study: Path) -> Results:
     return Results(**read)
 
 
-def cxrbench(*words: object, cwd: Path = ROOT, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a user does, in a process of its own."""
+def cxrbench(*words: object, cwd: Path = ROOT, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does, in a process of its own, with ``given`` as its input."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run(
-        [sys.executable, "-m", "cxrbench", *map(str, words)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        **options,
-    )
+    return forked.run("cxrbench", [*map(str, words)], cwd, environment, given)

@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
 
+import forked
 from columns import SCORES
 from conftest import SIZES, TINY, clone_of_the_tree, cxrbench
 from cxrbench.evidence.predictions import read_predictions
@@ -25,6 +25,9 @@ from cxrbench.paper.items import figures
 from cxrbench.paper.latex import escape, read_macros
 from cxrbench.study import build
 from spy import put_before
+from training.trainers import wait_until
+
+pytestmark = pytest.mark.slow
 
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
 OVERLAY = f"""
@@ -45,22 +48,15 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 
 def graph(
-    folder: Path, *words: str, overlay: bool = True, **options: object
+    folder: Path, *words: str, overlay: bool = True, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    words = command(*words, overlay=overlay)
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, **options)
+    return forked.run("snakemake", command(*words, overlay=overlay)[3:], folder, env)
 
 
 def command(*words: str, overlay: bool = True) -> list[str]:
     """Targets first: options such as --config would swallow them."""
     extra = ["--configfile", "overlay.yaml"] if overlay else []
     return [sys.executable, "-m", "snakemake", *words, "--cores", "all", "--workflow-profile", "none", *extra]
-
-
-def asked(architecture: str, platform: str) -> str:
-    """One cell for --config."""
-    cell = f"dataset: phantom-32px, architectures: [{architecture}], platforms: [{platform}], seeds: [0]"
-    return f"cells=[{{{cell}}}]"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +77,9 @@ def test_the_graph_goes_from_nothing_to_the_paper(built: Path) -> None:
     assert (built / "paper/paper.pdf").read_bytes().startswith(b"%PDF-")
     for name in figures():
         assert (built / f"figures/{name}.pdf").stat().st_size > 1000
+    metrics = pd.read_csv(built / "results/tables/metrics.csv")
+    rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
+    assert len(rows) == 15 and set(rows["cell"]) == {CELL} and (rows["ci_low"] < rows["ci_high"]).all()
 
 
 def inputs_by_rule(folder: Path) -> dict[str, set[str]]:
@@ -139,27 +138,6 @@ def test_it_ends_with_the_matrix_of_cells_headline_numbers_and_the_place_of_the_
     assert "Paper: paper/paper.pdf" in printed
 
 
-def test_metrics_are_tidy_with_patient_clustered_intervals(built: Path) -> None:
-    metrics = pd.read_csv(built / "results/tables/metrics.csv")
-    wanted = "cell dataset architecture platform seed split label metric value ci_low ci_high ci_method "
-    wanted += "n_images n_patients n_positive"
-    assert set(wanted.split()) <= set(metrics.columns)
-    rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
-    assert len(rows) == 15 and set(rows["cell"]) == {CELL}
-    assert (rows["ci_low"] < rows["value"]).all() and (rows["value"] < rows["ci_high"]).all()
-    assert {"f1_macro", "f1_micro", "f1_weighted", "f1_samples", "average_precision"} <= set(
-        metrics["metric"]
-    )
-
-
-def test_costs_name_instance_region_basis_date_and_kind(built: Path) -> None:
-    row = pd.read_csv(built / "results/tables/cost.csv").iloc[0]
-    record = read_record(built / "results/cells" / CELL)
-    assert row["kind"] == ("proxy" if record.host.instance is None else row["kind"])
-    assert row["region"] == "us-east-1" and row["basis"] == "on_demand" and row["as_of"]
-    assert row["usd_total"] == pytest.approx(row["hours_total"] * row["usd_per_hour"])
-
-
 def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
     done = graph(built, "-n")
     assert done.returncode == 0
@@ -182,8 +160,7 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
     ],
 )
 def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, changed, again, kept) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     with open(clone / changed, "a") as file:
         file.write("# changed\n")
     done = graph(clone, "-n")
@@ -193,42 +170,36 @@ def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, cha
 
 
 def test_a_cell_that_is_recorded_meanwhile_is_recorded_in_the_next_build(built: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     recorded_here(built, clone)
     assert graph(clone, "results/tables/cells.csv").returncode == 0
     assert pd.read_csv(clone / "results/tables/cells.csv")["origin"].iloc[0] == "recorded"
 
 
 def test_reading_the_graph_does_not_change_what_the_last_build_was(built: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     assert graph(clone, "-n", "--config", "run=[]").returncode == 0
     assert json.loads((clone / "results/built.json").read_text())["run"] == ["phantom-32px/*/cpu/*"]
 
 
 def test_recorded_evidence_is_adopted_where_nothing_is_trained(built: Path, tmp_path: Path) -> None:
-    clone = copy_of_the_repository(tmp_path)
-    recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
-    assert cxrbench("record", CELL, *recorded).returncode == 0
+    recorded_here(built, tmp_path)
     metrics = "results/tables/metrics.csv"
-    done = graph(clone, metrics, "results/tables/cells.csv", "--config", "run=[]")
+    done = graph(tmp_path, metrics, "results/tables/cells.csv", "--config", "run=[]")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Training " not in done.stderr
-    assert (clone / metrics).read_bytes() == (built / metrics).read_bytes()
-    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
+    assert (tmp_path / metrics).read_bytes() == (built / metrics).read_bytes()
+    cells = pd.read_csv(tmp_path / "results/tables/cells.csv", keep_default_na=False)
     assert cells[["status", "origin"]].values.tolist() == [["ok", "recorded"], ["not run", ""]]
 
 
 def test_recorded_evidence_of_another_recipe_is_left_out_and_said(built: Path, tmp_path: Path) -> None:
-    clone = copy_of_the_repository(tmp_path)
-    recorded = ["--runs", built / "results/runs", "--recorded", clone / "data/recorded"]
-    assert cxrbench("record", CELL, *recorded).returncode == 0
+    recorded_here(built, tmp_path)
     change = ("--config", "run=[]", "recipes={fast: {epochs: 3}}")
-    done = graph(clone, "results/tables/cells.csv", *change)
+    done = graph(tmp_path, "results/tables/cells.csv", *change)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"recorded evidence of {CELL} was made with another recipe" in done.stderr
-    cells = pd.read_csv(clone / "results/tables/cells.csv", keep_default_na=False)
+    cells = pd.read_csv(tmp_path / "results/tables/cells.csv", keep_default_na=False)
     assert set(cells["status"]) == {"not run"}
 
 
@@ -253,22 +224,23 @@ def older_schema(evidence: Path) -> str:
     return f"make the record again: cxrbench train {CELL} && cxrbench record {CELL}"
 
 
-@pytest.mark.parametrize("damage", [other_bytes, older_schema])
 def test_recorded_evidence_that_is_not_fit_is_refused_by_name_and_the_rest_goes_on(
-    built: Path, tmp_path: Path, damage
+    built: Path, tmp_path: Path
 ) -> None:
-    evidence = recorded_here(built, tmp_path)
-    why = damage(evidence)
+    why = older_schema(recorded_here(built, tmp_path))
     done = graph(tmp_path, "results/tables/cells.csv", "--config", "run=[]")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert f"the recorded evidence of {CELL} is refused: " in done.stderr and why in done.stderr
-    assert "Traceback" not in done.stderr
-    row = pd.read_csv(tmp_path / "results/tables/cells.csv").iloc[0]
+    must_be_refused(done.stderr, tmp_path, why)
+
+
+def must_be_refused(said: str, folder: Path, why: str) -> None:
+    assert f"the recorded evidence of {CELL} is refused: " in said and why in said
+    assert "Traceback" not in said
+    row = pd.read_csv(folder / "results/tables/cells.csv").iloc[0]
     assert (row["status"], row["origin"]) == ("not run", "refused") and why in row["failure"]
-    assert not (tmp_path / "results/cells" / CELL).exists()
+    assert not (folder / "results/cells" / CELL).exists()
 
 
-@pytest.mark.slow
 def test_evidence_refused_after_it_was_adopted_is_used_no_longer(built: Path, tmp_path: Path) -> None:
     evidence = recorded_here(built, tmp_path)
     words = ("results/tables/cells.csv", "results/tables/metrics.csv", "--config", "run=[]")
@@ -285,11 +257,12 @@ def test_evidence_refused_after_it_was_adopted_is_used_no_longer(built: Path, tm
     assert asked.returncode != 0 and "is refused" in asked.stderr and "Traceback" not in asked.stderr
 
 
-@pytest.mark.slow
-def test_the_paper_says_what_was_refused(built: Path, tmp_path: Path) -> None:
-    other_bytes(recorded_here(built, tmp_path))
+def test_the_paper_says_what_was_refused_and_that_nothing_has_run(built: Path, tmp_path: Path) -> None:
+    why = other_bytes(recorded_here(built, tmp_path))
     done = graph(tmp_path, "--config", "run=[]")
     assert done.returncode == 0, done.stderr[-3000:]
+    must_be_refused(done.stderr, tmp_path, why)
+    assert "no cell has scores" in done.stdout
     assert re.search(rf"phantom-32px\s+{TINY}\s+1 refused\s+1 not run", done.stdout)
     values = read_macros(tmp_path / "paper/generated/macros.tex")
     assert values["cells/refused"] == "1" and values["cells/refused/names"] == rf"\code{{{escape(CELL)}}}"
@@ -297,12 +270,17 @@ def test_the_paper_says_what_was_refused(built: Path, tmp_path: Path) -> None:
 
 
 def test_damaged_evidence_of_a_cell_that_is_trained_here_stops_nothing(built: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     other_bytes(recorded_here(built, clone))
     done = graph(clone, "results/tables/cells.csv")
     assert done.returncode == 0 and "is refused" in done.stderr
     assert pd.read_csv(clone / "results/tables/cells.csv")["origin"].iloc[0] == "fresh"
+
+
+def asked(architecture: str, platform: str) -> str:
+    """One cell for --config."""
+    cell = f"dataset: phantom-32px, architectures: [{architecture}], platforms: [{platform}], seeds: [0]"
+    return f"cells=[{{{cell}}}]"
 
 
 @pytest.mark.parametrize(
@@ -333,29 +311,20 @@ def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
-def test_a_study_in_which_nothing_has_run_still_becomes_a_paper(tmp_path: Path) -> None:
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
-    clone = copy_of_the_repository(tmp_path)
-    done = graph(clone, "--config", "run=[]")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "no cell has scores" in done.stdout
+def training(clone: Path, target: str) -> tuple[subprocess.Popen[str], Path]:
+    """A graph that trains and has saved a state, and the folder of states."""
+    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command(target), cwd=clone, start_new_session=True, **quiet)
+    saved = clone / "results/checkpoints" / CELL / "checkpoints"
+    wait_until(lambda: list(saved.glob("step*")), "checkpoint", process)
+    return process, saved
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path, tmp_path: Path) -> None:
     clone = copy_of_the_repository(tmp_path)
-    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
     target = f"results/cells/{CELL}/record.json"
-    process = subprocess.Popen(
-        command(target), cwd=clone, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
-    saved = clone / "results/checkpoints" / CELL / "checkpoints"
-    deadline = time.monotonic() + 180
-    while not list(saved.glob("step*")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    process, saved = training(clone, target)
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
     assert process.wait(120) != 0
     assert not (clone / f"results/runs/{CELL}/record.json").exists()
@@ -370,39 +339,6 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
     assert (ours[SCORES].to_numpy() == theirs[SCORES].to_numpy()).all()
 
 
-@pytest.mark.slow
-def test_a_run_on_a_busy_machine_is_marked_and_moves_no_headline(
-    built: Path, tmp_path: Path, busy_machine: None
-) -> None:
-    clone = tmp_path / "clone"
-    record = recorded_here(built, clone) / "record.json"
-    values = json.loads(record.read_text())
-    values["timing"] |= {"others_share": 0.0}
-    record.write_text(json.dumps(values))
-    write_sums(clone / "data/recorded")
-    tables, macros = clone / "results/tables", "paper/generated/macros.tex"
-
-    def headlines() -> tuple[pd.DataFrame, str, list[str]]:
-        costs = pd.read_csv(tables / "cost.csv")
-        money = [line for line in (clone / macros).read_text().splitlines() if f"cxr@{CELL[:-6]}/usd" in line]
-        heads = costs[costs["headline"]].reset_index(drop=True)
-        return heads, (tables / "money.json").read_text(), money
-
-    assert graph(clone, macros, "--config", "run=[]").returncode == 0
-    before, ranking, money = headlines()
-    shutil.copytree(built / "data/packed", clone / "data/packed")
-    assert graph(clone, macros).returncode == 0
-    after, *same = headlines()
-    pd.testing.assert_frame_equal(after, before)
-    assert same == [ranking, money] and money
-    costs = pd.read_csv(tables / "cost.csv")
-    (fresh,) = costs[~costs["headline"]].to_dict("records")
-    assert (fresh["origin"], fresh["busy"]) == ("fresh", True)
-    for name in ("table_cost", "table_cost_units"):
-        assert "busy" in (tables / f"{name}.csv").read_text()
-
-
-@pytest.mark.slow
 def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     clone, target = copy_of_the_repository(tmp_path), f"results/runs/{CELL}/record.json"
     mistake = OVERLAY.replace("batch: 64", "batch: 4096")
@@ -415,14 +351,7 @@ def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     assert attempts["count"] == 1
     shutil.rmtree(clone / "results/checkpoints")
 
-    (clone / "overlay.yaml").write_text(OVERLAY + "limits: {checkpoint_minutes: 0}\n")
-    process = subprocess.Popen(
-        command(target), cwd=clone, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-    saved, deadline = clone / "results/checkpoints" / CELL / "checkpoints", time.monotonic() + 180
-    while not list(saved.glob("step*")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    process, _ = training(clone, target)
     (runner,) = [
         each
         for each in psutil.Process(process.pid).children(recursive=True)
@@ -433,12 +362,12 @@ def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     assert "resumed after step" in (clone / "results/runs" / CELL / "train.log").read_text()
 
 
-@pytest.mark.slow
 def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
+    """In fewer epochs than `make smoke` has, so in those too."""
     clone = copy_of_the_repository(tmp_path)
     made, listed = (f"results/smoke/tables/{name}.csv" for name in ("metrics", "cells"))
-    one = 'run=["phantom-64px/resnet18/cpu/*"]'  # its other network is not judged here
-    done = graph(clone, made, listed, "--configfile", "config/smoke.yaml", "--config", one, overlay=False)
+    less = ('run=["phantom-64px/resnet18/cpu/*"]', "recipes={smoke-fp32: {epochs: 4}}")
+    done = graph(clone, made, listed, "--configfile", "config/smoke.yaml", "--config", *less, overlay=False)
     assert done.returncode == 0, done.stderr[-3000:]
     metrics = pd.read_csv(clone / made)
     rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
@@ -461,8 +390,7 @@ def test_a_cell_is_trained_again_when_its_recipe_changes_and_not_otherwise(built
 
 
 def test_evidence_of_an_older_recipe_is_not_kept_when_its_retraining_was_stopped(built, tmp_path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(built, clone)
+    clone = shutil.copytree(built, tmp_path / "clone")
     (clone / "results/runs" / CELL / "record.json").unlink()  # what Snakemake does before it retrains
     done = graph(clone, "-n", "--config", "recipes={fast: {epochs: 3}}")
     assert re.search(r"^train\s+1$", done.stdout + done.stderr, flags=re.M), done.stdout

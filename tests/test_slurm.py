@@ -69,7 +69,8 @@ def graph(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "snakemake", *words, *profile, "overlay.yaml", *often, "--latency-wait", "20"],
         cwd=folder,
-        env=kept | {"PATH": f"{Path(sys.executable).parent}:{kept['PATH']}"},
+        # Threads that wait would take the cores from those of the other job.
+        env=kept | {"PATH": f"{Path(sys.executable).parent}:{kept['PATH']}", "OMP_WAIT_POLICY": "PASSIVE"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

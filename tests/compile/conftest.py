@@ -7,7 +7,6 @@ import os
 os.environ.setdefault("PJRT_DEVICE", "CPU")
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ROOT, cxrbench
+import forked
+from conftest import ROOT, cxrbench, once
 from cxrbench import platforms
 from cxrbench.platforms.base import Platform
 
@@ -39,10 +39,12 @@ def hlo(platform: Platform) -> Callable[[list[torch.Tensor]], str]:
 @pytest.fixture(scope="session")
 def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The graphs of two small networks, dumped once."""
-    folder = tmp_path_factory.mktemp("graphs")
-    done = cxrbench("audit", *NETWORKS, "--pixels", "64", "--batch", "2", "--dump-hlo", folder, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+
+    def make(folder: Path) -> None:
+        done = cxrbench("audit", *NETWORKS, *SMALL, "--dump-hlo", folder, cwd=folder)
+        assert done.returncode == 0, done.stderr
+
+    return once(tmp_path_factory, "graphs", make)
 
 
 @pytest.fixture
@@ -57,7 +59,6 @@ def compile_here(dumped: Path, tmp_path: Path):
     def run(*words: object, mode: str = "", path: str | None = None, sizes: tuple[str, ...] = SMALL):
         environment = os.environ | {"STANDIN": mode, "PATH": path or f"{tmp_path}/bin:{os.environ['PATH']}"}
         environment |= {"PYTHONPATH": str(ROOT / "src")}
-        command = [sys.executable, "-m", "cxrbench", "compile", *map(str, words), *sizes]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return forked.run("cxrbench", ["compile", *map(str, words), *sizes], tmp_path, environment)
 
     return run

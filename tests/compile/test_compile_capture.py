@@ -65,7 +65,7 @@ def test_work_agrees_with_torchs_counter(architecture: str) -> None:
     assert audited(architecture, SMALL).gmac == pytest.approx(counter.get_total_flops() / 2e9, abs=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ["efficientnet_b0", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize("architecture", ["test_efficientnet", "test_vit"])
 def test_weights_need_not_be_drawn_and_earlier_networks_do_not_matter(architecture: str, platform) -> None:
     undrawn = audited(architecture, SMALL)
     torch.manual_seed(1)
@@ -134,10 +134,10 @@ def test_layers_and_kernels_are_found() -> None:
 
 
 def test_the_kind_of_mlp_changes_dots_and_convolutions_but_no_permutes() -> None:
-    linear, convolved = (audited(name, SMALL) for name in ("convnext_tiny", "convnext_tiny_conv_mlp"))
-    assert (linear.linears_on_maps, convolved.linears_on_maps) == (36, 0)
-    # Each of 36 layers: forward, input gradient and weight gradient.
-    assert linear.dots - convolved.dots == convolved.convolutions - linear.convolutions == 3 * 36
+    linear, convolved = (audited(name, SMALL) for name in ("convnext_pico_linear_mlp", "convnext_pico"))
+    assert (linear.linears_on_maps, convolved.linears_on_maps) == (24, 0)
+    # Each of 24 layers: forward, input gradient and weight gradient.
+    assert linear.dots - convolved.dots == convolved.convolutions - linear.convolutions == 3 * 24
     assert linear.permutes == convolved.permutes > 0
     assert linear.parameters == convolved.parameters and linear.gmac == convolved.gmac
     assert linear.grouped_convolutions == convolved.grouped_convolutions

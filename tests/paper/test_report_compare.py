@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from columns import LABELS, SCORES
-from conftest import ROOT, TINY, cxrbench
+from conftest import ROOT, cxrbench
 from cxrbench.analysis.compare import Comparison, Line, compare, readable
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Limits
 from cxrbench.study.files import sha256_file
-from cxrbench.training.job import Job
-from cxrbench.training.runner import run
 
-CELL = Cell("phantom-32px", TINY, "cpu", 0)
+CELL = Cell("phantom-32px", "resnet18", "cpu", 0)
 
 
 @pytest.fixture(scope="module")
-def mine(tmp_path_factory, packed, recipe) -> Path:
-    """Fresh evidence of the cell, as made on an idle machine."""
-    root = tmp_path_factory.mktemp("runs")
-    work = {"limits": Limits(), "work": root / "work", "micro_batch": recipe.batch}
-    run(Job(**vars(CELL), recipe=recipe, packed=packed, **work), CELL.folder(root))
-    change(CELL.folder(root), timing={"others_share": 0.0})
-    return CELL.folder(root)
+def mine(tmp_path_factory) -> Path:
+    """Evidence of the cell, as if made here on an idle machine."""
+    folder = CELL.folder(tmp_path_factory.mktemp("runs"))
+    copy_evidence(CELL.folder(ROOT / "data/recorded"), folder)
+    change(folder, timing={"others_share": 0.0})
+    return folder
 
 
 def change(folder: Path, **values: object) -> None:
@@ -43,7 +40,7 @@ def change(folder: Path, **values: object) -> None:
 
 def keep(mine: Path, root: Path, seed: int = 0, skill: float | None = None, **values: object) -> Path:
     """Put the evidence of another run below ``root``, with scores that know ``skill`` of the labels."""
-    cell = Cell("phantom-32px", TINY, "cpu", seed)
+    cell = replace(CELL, seed=seed)
     folder = cell.folder(root)
     copy_evidence(mine, folder)
     if skill is not None:
@@ -100,7 +97,7 @@ def test_the_spread_of_speed_is_that_of_one_idle_machine(mine: Path, tmp_path: P
     speed = again(tmp_path).lines[-1]
     assert speed.tolerance == pytest.approx(12.7062 * np.std([100, 104], ddof=1) * 2**0.5)
     assert speed.origin == "spread of 2 recorded seeds on this machine"
-    alone = again(tmp_path, Cell("phantom-32px", TINY, "cpu", 2)).lines[-1]
+    alone = again(tmp_path, replace(CELL, seed=2)).lines[-1]
     assert "one recorded seed on this machine" in alone.origin
     others = {"timing": {"others_share": 0.481}, "host": {"cpu": "A"}}
     busy = compare(CELL, keep(mine, tmp_path / "busy", attempts=2, **others), tmp_path)

@@ -36,7 +36,7 @@ HERE = {  # for what the document trains
 }
 STUDY = {
     "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast"}},
-    "recipes": {"fast": {"epochs": 5, "batch": 64, "averaging": 0.9, "threads": 1}},
+    "recipes": {"fast": {"epochs": 3, "batch": 64, "averaging": 0.9, "threads": 1}},
     "cells": [{"dataset": "phantom-32px", "architectures": [TINY], "platforms": ["neuron"], "seeds": [0]}],
     "limits": {"hours": 1, "checkpoint_minutes": 0},
 }

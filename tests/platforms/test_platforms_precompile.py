@@ -70,20 +70,18 @@ ONE_FAILS = """import os
 
 
 @pytest.mark.parametrize(
-    ("processes", "micro_batch", "code", "message"),
+    ("micro_batch", "code", "message"),
     [
-        (1, 48, 78, BATCH_48),
-        (2, 48, 78, BATCH_48),
-        (2, 32, 1, r"exit code 1: ValueError: odd size \(see .*\.log"),  # and not what it does to the other
+        (48, 78, BATCH_48),
+        (32, 1, r"exit code 1: ValueError: odd size \(see .*\.log"),  # and not what it does to the other
     ],
 )
-def test_the_error_of_a_trial_is_told_whatever_started_it(
-    processes, micro_batch, code, message, machine, make_job, tmp_path, monkeypatch
+def test_the_error_of_a_trial_is_told_through_torchrun(
+    micro_batch, code, message, machine, make_job, tmp_path, monkeypatch
 ) -> None:
     """The trial as Neuron's tool would start it, here on the CPU."""
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", ONE_FAILS))
-    limits = Limits(processes=processes)
-    job = make_job(architecture="broken_net", micro_batch=micro_batch, limits=limits)
+    job = make_job(architecture="broken_net", micro_batch=micro_batch, limits=Limits(processes=2))
     trial = job.model_copy(update={"work": job.work / "as it is tried"})
     done = subprocess.run(trainer_command(trial, TRIAL), capture_output=True, text=True)
     assert done.returncode == code

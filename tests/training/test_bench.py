@@ -45,3 +45,9 @@ def test_gains_are_added_one_after_the_other(tmp_path: Path) -> None:
     assert [row["way"] for row in rows] == [*eager, "torch.compile", *eager]
     assert [row["precision"] for row in rows] == ["fp32"] * 3 + ["bf16"] * 2
     assert rows[0]["added_to"] == rows[3]["added_to"] == "plain"
+
+
+def test_a_folder_without_measurements_is_named(tmp_path: Path) -> None:
+    done = cxrbench("bench", "record", "--source", tmp_path, "--recorded", tmp_path / "recorded")
+    assert done.returncode == 1 and f"{tmp_path}: nothing was measured there" in done.stderr
+    assert not (tmp_path / "recorded").exists()

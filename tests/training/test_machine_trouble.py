@@ -131,6 +131,7 @@ KILLS = """import os, signal, pathlib
         return super().forward(x)"""
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     "SIGKILL of the trainer, thrice between checkpoints", "it resumes each time; the record is ok"
 )

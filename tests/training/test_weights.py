@@ -21,7 +21,7 @@ import pytest
 import timm
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from conftest import ROOT, SIZES, TINY, cxrbench
 from cxrbench.datasets.packed import read_packed
@@ -35,7 +35,6 @@ from cxrbench.study.files import sha256_file
 from cxrbench.training.network import build_network, parameter_groups
 from cxrbench.training.plan import Plan, weights_missing
 from cxrbench.training.predict import predict
-from cxrbench.training.runner import run
 from cxrbench.training.weights import used_weights
 
 LITE = "tf_efficientnet_lite0"
@@ -115,16 +114,6 @@ def test_the_hash_of_a_recipe_has_the_content_of_its_weights_and_not_their_place
     assert len({recipe_with(drawn, **change).hash() for change in changes} | {recipe.hash()}) == 4
 
 
-def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn, make_job, tmp_path) -> None:
-    recipe = recipe_with(drawn, layer_decay=0.5, drop_rate=0.1, precision="bf16")
-    job = make_job(recipe=recipe)
-    record = run(job, tmp_path / "out")
-    assert record.status == "ok", record.failure
-    assert (record.weights.source, record.weights.sha256) == (drawn.name, sha256_file(drawn))
-    assert record.recipe_hash == recipe.hash() and not list(record_problems(record, "cpu"))
-    assert str(drawn.parent) not in (tmp_path / "out/record.json").read_text()
-
-
 def test_earlier_layers_learn_at_a_lower_rate_and_each_weight_once() -> None:
     recipe = Recipe(epochs=1, batch=64, layer_decay=0.5)
     network = built(recipe)
@@ -139,53 +128,41 @@ class Code:
         return print, ("this ran",)
 
 
-def damaged(path: Path, drawn: Path) -> None:
-    path.write_bytes(drawn.read_bytes()[:5000])
-
-
-def another_network(path: Path, drawn: Path) -> None:
-    save_file(timm.create_model("test_vit", pretrained=False).state_dict(), path)
-
-
-def another_width(path: Path, drawn: Path) -> None:
-    state = load_file(drawn)
-    save_file(state | {STEM: state[STEM][:4].contiguous()}, path)
-
-
-def a_layer_less(path: Path, drawn: Path) -> None:
-    state = load_file(drawn)
-    save_file({name: value for name, value in state.items() if not name.startswith("layer4")}, path)
-
-
-def code(path: Path, drawn: Path) -> None:
-    path.write_bytes(pickle.dumps(Code()))
-
-
-def no_tensors(path: Path, drawn: Path) -> None:
-    torch.save({"state_dict": {"epoch": 3}}, path)
-
-
-def a_list(path: Path, drawn: Path) -> None:
-    torch.save([1, 2], path)
+UNREADABLE = "damaged, or no weights that can be read without running code"
 
 
 @pytest.mark.fault("weights that are damaged, code or another network's", "a refusal before any step")
 @pytest.mark.parametrize(
     ("made", "suffix", "expected"),
     [
-        (damaged, "safetensors", "damaged, or no weights that can be read without running code"),
-        (damaged, "pth", "damaged, or no weights that can be read without running code"),
-        (code, "pth", "damaged, or no weights that can be read without running code"),
-        (no_tensors, "pth", "it holds other things than tensors"),
-        (a_list, "pth", "damaged, or no weights that can be read without running code"),
-        (another_network, "safetensors", f"not weights of {TINY} .*; name those of this network"),
-        (another_width, "safetensors", f"not weights of {TINY} "),
-        (a_layer_less, "safetensors", f"not weights of {TINY} "),
+        (lambda path, state: path.write_bytes(save(state)[:5000]), "safetensors", UNREADABLE),
+        (lambda path, state: path.write_bytes(save(state)[:5000]), "pth", UNREADABLE),
+        (lambda path, state: path.write_bytes(pickle.dumps(Code())), "pth", UNREADABLE),
+        (lambda path, state: torch.save([1, 2], path), "pth", UNREADABLE),
+        (
+            lambda path, state: torch.save({"state_dict": {"epoch": 3}}, path),
+            "pth",
+            "other things than tensors",
+        ),
+        (
+            lambda path, state: save_file(timm.create_model("test_vit").state_dict(), path),
+            *("safetensors", f"not weights of {TINY} .*; name those of this network"),
+        ),
+        (
+            lambda path, state: save_file(state | {STEM: state[STEM][:4].contiguous()}, path),
+            *("safetensors", f"not weights of {TINY} "),
+        ),
+        (  # a layer less
+            lambda path, state: save_file(
+                {k: v for k, v in state.items() if not k.startswith("layer4")}, path
+            ),
+            *("safetensors", f"not weights of {TINY} "),
+        ),
     ],
 )
 def test_wrong_weights_are_one_sentence(made, suffix, expected, drawn, tmp_path, capsys) -> None:
     path = tmp_path / f"wrong.{suffix}"
-    made(path, drawn)
+    made(path, load_file(drawn))
     with pytest.raises(UserError, match=expected) as error:
         built(recipe_with(path))
     assert path.name in str(error.value) and len(str(error.value).splitlines()) == 1
@@ -285,38 +262,45 @@ def test_the_weights_of_the_study_are_those_of_its_network(photographs: Path) ->
     assert torch.equal(state["conv_head.weight"], given["conv_head.weight"])
 
 
-@pytest.fixture(scope="module")
-def kept(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a cell was trained that keeps its weights, and its data set beside others."""
-    folder = tmp_path_factory.mktemp("kept")
-    (folder / "data").mkdir()
-    shutil.copytree(packed, folder / "data/packed/phantom-32px")
-    done = in_folder(folder, "train", CELL)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
 KEPT = f"results/weights/{CELL}.safetensors"
 DATASET = {"source": "phantom", "pixels": 32, "recipe": "r", "images": SIZES}
 
 
-def in_folder(folder: Path, *words: str, **datasets: Any) -> Any:
+@pytest.fixture(scope="module")
+def kept(packed: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a cell was trained from weights and keeps its own, and its data set beside others."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "data").mkdir()
+    shutil.copytree(packed, folder / "data/packed/phantom-32px")
     study = {
-        "datasets": {"phantom-32px": DATASET} | datasets,
-        "recipes": {"r": {"epochs": 1, "batch": 64, "averaging": 0.9, "precision": "bf16"}},
+        "datasets": {name: DATASET for name in ("phantom-32px", "phantom-other")},
+        "recipes": {"r": json.loads(trained_from(drawn).model_dump_json(exclude_unset=True))},
         "cells": [{"dataset": "phantom-32px", "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}],
         "limits": {"keep_weights": True},
     }
-    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    return cxrbench(*words, cwd=folder)
+    done = cxrbench("train", CELL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def trained_from(path: Path) -> Recipe:
+    return recipe_with(path, layer_decay=0.5, drop_rate=0.1, precision="bf16")
+
+
+def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn: Path, kept: Path) -> None:
+    record = read_record(kept / "results/runs" / CELL)
+    assert (record.weights.source, record.weights.sha256) == (drawn.name, sha256_file(drawn))
+    assert record.recipe_hash == trained_from(drawn).hash() and not list(record_problems(record, "cpu"))
+    assert str(drawn.parent) not in (kept / "results/runs" / CELL / "record.json").read_text()
 
 
 def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
     record = read_record(kept / "results/runs" / CELL)
     assert record.kept_weights_sha256 == sha256_file(kept / KEPT)
-    done = in_folder(kept, "predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet")
+    done = cxrbench("predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet", cwd=kept)
     assert done.returncode == 0, done.stderr
     assert "left out: the training part (900 images)" in done.stderr
     assert "left out: 0 images of patients that it was trained on" in done.stderr
@@ -336,7 +320,7 @@ def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept
     manifest["positive_images"]["Fracture"] = manifest["positive_images"].pop("Hernia")
     (other / "manifest.json").write_text(json.dumps(manifest))
     words = ("predict", CELL, "--dataset", "phantom-other", "--out", "other.parquet")
-    done = in_folder(kept, *words, **{"phantom-other": DATASET})
+    done = cxrbench(*words, cwd=kept)
     assert done.returncode == 0, done.stderr
     assert "network does not know: Fracture; findings that phantom-other does not have: Her" in done.stderr
     assert f"left out: {seen.sum()} images of patients that it was trained on" in done.stderr
@@ -355,7 +339,7 @@ def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) 
     words = ("predict", CELL, "--dataset", "phantom-32px", "--out", "refused.parquet")
 
     def refused(expected: str) -> None:
-        done = in_folder(folder, *words)
+        done = cxrbench(*words, cwd=folder)
         assert done.returncode == 1 and expected in done.stderr, done.stderr
         assert len(done.stderr.splitlines()) == 1 and not (folder / "refused.parquet").exists()
 
