@@ -19,7 +19,7 @@ from cxrbench.paper.latex import as_text
 from cxrbench.paper.power import families
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Margins
+from cxrbench.study.config import Margins, read_study
 
 from .conftest import made_up
 
@@ -153,15 +153,16 @@ def test_a_family_is_every_tested_verdict_of_a_table_corrected_together() -> Non
 def test_published_values_stand_beside_their_own_finding() -> None:
     rows = [("first", "Mass", 0.5, 0.81), ("first", "Edema", 0.6, 0.82), ("second", "Edema", 0.6, 0.92)]
     literature = pd.DataFrame(rows, columns=["source", "label", "value", "published"])
-    literature = literature.assign(cell="nih/a/cpu/seed0", citation=literature["source"])
-    named = {"dataset": "nih", "architecture": "a", "platform": "cpu"}
-    cells = pd.DataFrame([{"cell": "nih/a/cpu/seed0", **named, "status": "ok", "origin": ""}])
+    literature = literature.assign(cell="nih128-64px/a/cpu/seed0", citation=literature["source"])
+    named = {"dataset": "nih128-64px", "architecture": "a", "platform": "cpu"}
+    cells = pd.DataFrame([{"cell": "nih128-64px/a/cpu/seed0", **named, "status": "ok", "origin": ""}])
     values = {"label": ["macro", "Mass", "Edema"], "value": [0.6, 0.5, 0.6], "ci_low": 0.4, "ci_high": 0.7}
     metrics = pd.DataFrame(values).assign(**named, metric="auroc")
-    table, _ = tables.published_beside_ours(made_up(literature=literature, cells=cells, metrics=metrics))
+    read = made_up(literature=literature, cells=cells, metrics=metrics)
+    table, _ = tables.published_beside_ours(replace(read, study=read_study(ROOT / "config/config.yaml")))
     table = table.set_index("Finding").loc[["Mass", "Edema"]]
     assert table["second"].tolist() == ["", "0.920"]
-    assert table["nih a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
+    assert table["nih128-64px a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
 
 
 NOTHING = {

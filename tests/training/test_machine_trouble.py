@@ -105,6 +105,7 @@ def test_host_memory_that_no_limit_declares_is_an_error(broken_job, tmp_path) ->
     assert not (tmp_path / "out").exists() and job.attempts.exists()
 
 
+@pytest.mark.alone
 @pytest.mark.fault("the kernel kills the trainer for want of memory", "an error that says so")
 def test_the_kernels_killer_is_no_crash(broken_job, tmp_path) -> None:
     group = MEMORY_GROUPS / f"cxrbench-{os.getpid()}"

@@ -25,7 +25,7 @@ from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError
-from cxrbench.study.platform_names import FAMILIES
+from cxrbench.study.platform_names import ENTRIES, FAMILIES
 
 # A single device's share is taken as known to this factor only, up and down: an assumption that a test holds
 # above the largest factor between our own cells of one kind on one processor.
@@ -166,9 +166,11 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
     rows: list[dict[str, Any]] = []
     for architecture, pixels, precision in wanted:
         network = {"architecture": architecture, "pixels": pixels, "precision": precision}
+        offering = {entry.family for entry in ENTRIES.values() if precision in entry.precisions}
+        rated = [rate for rate in accelerated if DEVICES[rate["accelerator"]].family in offering]
         try:
             work = work_of(audit, architecture, pixels, precision)
-            some = [_projected(work, rate, known, precision, tested) for rate in accelerated]
+            some = [_projected(work, rate, known, precision, tested) for rate in rated]
         except NotProjected as reason:
             some = [{"why_not": str(reason)}]
         rows += [network | row for row in sorted(some, key=lambda row: "why_not" in row)]
