@@ -101,6 +101,8 @@ def test_the_cells_of_a_study_are_trained_as_jobs_and_their_evidence_arrives(tra
 
 
 def test_only_packing_and_training_are_jobs_with_what_they_ask_for(cluster: Cluster, trained: Path) -> None:
+    # A job ends a moment after its evidence has arrived.
+    until(lambda: {job["JobState"] for job in cluster.jobs()} == {"COMPLETED"}, 60, "a job does not end")
     jobs = {job["Comment"]: job for job in cluster.jobs()}
     needs = JobNeeds(read_study(trained / "results/study.json"), EvidenceStore(trained / "data/recorded"))
     assert sorted(jobs) == [
@@ -166,6 +168,7 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=120)
     assert process.returncode == 0, said[-3000:]
+    until(lambda: ours()[-1]["JobState"] == "COMPLETED", 60, "the last job does not end")
     assert [job["JobState"] for job in ours()] == ["CANCELLED", "NODE_FAIL", "COMPLETED"]
     assert ours()[2]["NodeList"] != node
     cluster.start_node(node)
