@@ -157,12 +157,12 @@ def cells_by_status(read: Results) -> Figure:
     texts = [[", ".join(f"{state} ({n})" for state, n in some.items()) for some in line] for line in counts]
     kinds = [[next(iter(some)).word if len(some) == 1 else "several" for some in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.32 * len(rows)))
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.2 * len(rows)))
     sns.heatmap(
         pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
-        mask=np.array(texts) == "", annot=np.array(texts), fmt="", annot_kws={"color": "black", "size": 8},
+        mask=np.array(texts) == "", annot=np.array(texts), fmt="", annot_kws={"color": "black", "size": 7},
         cmap=ListedColormap([*_FILL.values(), _FAILED]), vmin=0, vmax=len(_FILL), cbar=False,
-        linewidths=4, linecolor="white", ax=axes,
+        linewidths=2, linecolor="white", ax=axes,
     )  # fmt: skip
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     return figure
