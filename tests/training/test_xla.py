@@ -15,6 +15,7 @@ from cxrbench.paper.measurements import xla_listing
 from cxrbench.paper.results import read_measurements
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
+from cxrbench.study.platform_names import ENTRIES
 from cxrbench.training.runner import run
 
 from .trainers import wall_seconds
@@ -84,8 +85,10 @@ def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", STEP_TOLERANCE)
-@pytest.mark.parametrize("platform", ["xla_cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("platform", "precision"),
+    [(name, precision) for name in ("xla_cpu", "cuda") for precision in ENTRIES[name].precisions],
+)
 def test_steps_stay_within_the_tolerance_of_those_on_the_cpu(
     platform, precision, tmp_path, monkeypatch
 ) -> None:
