@@ -59,7 +59,7 @@ paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence:
 # What the last build here was to train; where there was none, what is recorded.
 RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"])' 2>/dev/null || echo "[]"
 
-report: $(SMALL) ## write the report: one HTML page with verdicts, tables and evidence
+report: $(SMALL) ## write the report: one HTML page with conclusions, tables and evidence
 	@$(SNAKEMAKE) page --config "run=$$($(RAN))"
 
 cell: $(FULL) ## train CELL=dataset/architecture/platform/seedN, compare with its record
@@ -85,7 +85,6 @@ browser: ## install Chromium with apt-get, for the tests of the report
 
 test-all: test slurm browser ## run all tests: whole builds, repeated kills, system services
 	@$(PYTEST) -m slow -rs
-	@python -m pytest --collect-only -qq --faults >/dev/null
 
 bench: $(FULL) ## measure the speed of training and statistics here, in five minutes
 	@python -m cxrbench bench train --batch 16 --steps 2
@@ -94,9 +93,10 @@ bench: $(FULL) ## measure the speed of training and statistics here, in five min
 coverage: $(FULL) ## simulate the coverage of intervals, renew docs/statistics.md
 	@python -m benchmarks.coverage data/recorded docs/statistics.md
 
-lint: $(FULL) ## run ruff, mypy, codespell, snakefmt and snakemake --lint
+lint: $(FULL) ## run ruff, mypy, codespell, snakefmt and snakemake --lint; renew docs/faults.md
 	@ruff check . && ruff format --check . && mypy && codespell
 	@snakefmt --check Snakefile workflow && python -m snakemake --lint
+	@python -m pytest --collect-only -qq --faults >/dev/null
 
 format: $(FULL) ## format the source files
 	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow

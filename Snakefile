@@ -27,7 +27,7 @@ include: "workflow/rules/paper.smk"
 
 
 rule all:
-    """The paper. Without an output of its own this always runs: a build ends with what it gave."""
+    """The paper. Without an output this rule always runs, so every build ends with the summary."""
     default_target: True
     input:
         MADE,

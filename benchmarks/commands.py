@@ -1,29 +1,36 @@
 """``cxrbench bench``: measure speed, and keep what was measured as evidence."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, say
+from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
-from cxrbench.study.platform_names import ENTRIES
+from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
 Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
-Platform = Annotated[str, typer.Option(help="cpu, cuda or, for `train`, xla_cpu.")]
+Platform = Annotated[str, typer.Option(help="cpu, cuda or (only `train`) xla_cpu.")]
 Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or tf32 on a GPU.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
-Blocks = Annotated[int, typer.Option(min=1, help="Paired blocks.")]
+Blocks = Annotated[int, typer.Option(min=1, help="Rounds in which the contenders take turns.")]
 Count = Annotated[int, typer.Option(min=1, help="Optimizer steps.")]
 Out = Annotated[Path, typer.Option(help="JSON to write.")]
+OutOfPlatform = Annotated[
+    Path | None,
+    typer.Option(help="JSON to write. Default: in results/bench, for a GPU in cuda/ there."),
+]
+
+
+def _place(name: str, *platforms: str) -> Path:
+    """Return the default file of a measurement: accelerators have folders of their own."""
+    return BENCH.joinpath(*(platform for platform in platforms if platform in ACCELERATED), name)
 
 
 def _print_numbers(row: dict[str, Any]) -> None:
@@ -42,16 +49,18 @@ def bench_train(
     threads: Threads = 2,
     blocks: Blocks = 15,
     steps: Annotated[int, typer.Option(min=1, help="Timed steps per block.")] = 3,
-    out: Out = BENCH / "train.json",
+    out: OutOfPlatform = None,
 ) -> None:
     """Compare the speed of our training loop with timm's and with the device's limit."""
     from benchmarks import train
+
+    must_run_here(platform)
 
     rows = []
     for name in architectures or train.NETWORKS:
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, steps)
         rows.append(row := train.measure(setting, say))
-        write_json(out, rows)
+        write_json(out or _place("train.json", platform), rows)
         print(
             "{architecture}: ours {ours:.0f} images/s, {ratio_to_timm:.2f} of timm's defaults, "
             "{ratio_to_timm_best:.2f} of those with channels last, {share_of_limit:.3f} of the limit"
@@ -67,17 +76,19 @@ def bench_gains(
     batch: Batch = 32,
     threads: Threads = 2,
     blocks: Blocks = 15,
-    out: Out = BENCH / "gains.json",
+    out: OutOfPlatform = None,
 ) -> None:
     """Measure what channels_last, fused AdamW and torch.compile gain in each precision."""
     from benchmarks import gains, train
+
+    must_run_here(platform)
 
     rows = []
     known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     for name, precision in product(architectures or train.NETWORKS, known):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks)
         rows += gains.measure_gains(setting, say)
-        write_json(out, rows)
+        write_json(out or _place("gains.json", platform), rows)
 
 
 @app.command("metrics")
@@ -97,17 +108,19 @@ def bench_steps(
     ] = "xla_cpu",
     precision: Precision = "fp32",
     steps: Count = 20,
-    out: Out = BENCH / "steps.json",
+    out: OutOfPlatform = None,
 ) -> None:
     """Measure how far loss, gradients and weights of the same steps differ between platforms."""
     from benchmarks.steps import compare_steps
     from benchmarks.train import packed_phantoms
 
+    must_run_here(*platforms.split(","))
+
     rows: list[dict[str, object]] = []
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
             rows += compare_steps(name, platforms.split(","), packed, steps, precision, say)
-            write_json(out, rows)
+            write_json(out or _place("steps.json", *platforms.split(",")), rows)
 
 
 @app.command("xla")
@@ -157,14 +170,15 @@ def bench_record(
     source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Keep this machine's measurements under data/recorded/bench/<host>/."""
+    """Keep this machine's measurements under data/recorded/bench/PROCESSOR-CORES[-ACCELERATOR]/."""
     from cxrbench.evidence.sums import updated_sums
     from cxrbench.study.files import write_text
     from cxrbench.training.host import folder_name
 
-    if not (measured := sorted(source.glob("*.json"))):
+    if not (measured := sorted(source.rglob("*.json"))):
         raise UserError(f"{source}: nothing was measured there; run a `cxrbench bench`, or name --source")
     with updated_sums(recorded):
         for path in measured:
-            write_text(recorded / "bench" / folder_name() / path.name, path.read_text(encoding="utf-8"))
-            say(f"recorded {path.name} of {folder_name()}")
+            machine = "-".join([folder_name(), *path.parent.relative_to(source).parts])
+            write_text(recorded / "bench" / machine / path.name, path.read_text(encoding="utf-8"))
+            say(f"recorded {path.name} of {machine}")

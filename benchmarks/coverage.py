@@ -6,8 +6,6 @@ findings. Scores are drawn: normal, alike within a patient, higher by the networ
 The networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are fixed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

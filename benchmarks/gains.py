@@ -1,7 +1,5 @@
 """What each way of running a step gains: a platform keeps a way when its median paired gain exceeds 3 %."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Callable

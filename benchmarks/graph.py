@@ -1,7 +1,5 @@
 """How long Snakemake takes to plan a large study, in a folder where all outputs are empty files."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

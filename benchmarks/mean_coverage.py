@@ -6,8 +6,6 @@ and scoring gives on average over validation parts. Beside its intervals stand t
 fixed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 All contenders take the same full-size images, drawn here, and as many workers, in paired blocks.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """How fast the statistics are, against scikit-learn called in a loop."""
 
-from __future__ import annotations
-
 import resource
 from timeit import timeit
 

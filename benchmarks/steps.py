@@ -3,8 +3,6 @@
 The reference is the CPU; the CPU with one thread, which sums in another order, is the noise floor.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -36,7 +34,7 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
 def compare_steps(
     architecture: str, others: list[str], packed: Path, steps: int, precision: str, report: Report
 ) -> list[dict[str, Any]]:
-    """Return a row per platform of ``others``, or the noise floor, and step: differences from the CPU's."""
+    """Return a row per step for the noise floor and each of ``others``: differences from the CPU."""
     traces = {}
     for label, name, threads in (("cpu", "cpu", 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)):
         kind = precision if name != "cpu" else "fp32"

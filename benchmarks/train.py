@@ -66,7 +66,7 @@ class Setting:
 def contender(
     step: Callable[[], object], setting: Setting, wait: Callable[[], object], spare: int = 1
 ) -> Contender:
-    """Return what times a block of optimizer steps: images per second, after ``spare`` emptied the queue."""
+    """Return a function that times a block of steps (images per second) after ``spare`` untimed ones."""
 
     def block() -> float:
         for _ in range(spare):

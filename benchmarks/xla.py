@@ -1,7 +1,5 @@
 """What each XLA change is worth: the same few steps with one of them left out, counted by torch_xla."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

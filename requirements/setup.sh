@@ -37,11 +37,11 @@ pip() {
 # A line that is rewritten on a terminal, a line now and then in a log.
 show() {
     count=0
-    while read -r word _; do
-        case $word in
-            Collecting | Processing) count=$((count + 1)) text="downloading $count of $total packages" ;;
-            Requirement) count=$((count + 1)) text="$count of $total packages are here" ;;
-            Installing) count=$total text="unpacking the packages, which takes as long again" ;;
+    while read -r word next _; do
+        case "$word $next" in
+            Collecting\ * | Processing\ *) count=$((count + 1)) text="downloading $count of $total packages" ;;
+            Requirement\ *) count=$((count + 1)) text="$count of $total packages are here" ;;
+            "Installing collected") count=$total text="unpacking the packages, which takes as long again" ;;
             *) continue ;;
         esac
         if [ -t 2 ]; then

@@ -1,7 +1,5 @@
 """Columns of predictions with the findings of NIH's radiographs."""
 
-from __future__ import annotations
-
 from cxrbench.datasets.findings import FINDINGS
 
 LABELS = [f"label_{finding}" for finding in FINDINGS]

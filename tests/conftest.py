@@ -1,7 +1,5 @@
 """What several tests share: a small packed phantom dataset, a fast recipe, the command line."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -25,14 +23,15 @@ from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, r
 from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
 
+os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
 FAULTS = """\
 # Faults tried
 
-Each row is tested: `make test-all` does what the second column says, fails unless the user gets what the
-third says, and renews this table. It prints the tests that it skips, with the reason.
+Each row is tested by `make test-all`, which fails unless the user gets what the third column says. Neuron's
+compiler and devices are stand-ins, and faults of a GPU are simulated. `make lint` renews this table.
 
 | area | what is done | what the user gets | tests |
 |---|---|---|---|"""

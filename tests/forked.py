@@ -4,8 +4,6 @@ Nothing has run in that process. Called as: forked.py MODULE...; it loads the mo
 the command on each line of standard input and prints how it ended.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

@@ -5,8 +5,6 @@ The rule: the weight gradient of a grouped convolution is an internal error, all
 exit codes are those of the issues that tests/training/neuron_log_lines.csv names. STANDIN makes it fail.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Small drawn radiographs with a table of any findings, as a user has them."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

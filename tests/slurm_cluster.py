@@ -4,8 +4,6 @@ Slurm's commands inside a job read /etc/slurm, so the configuration lies there w
 what was there before is put back.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

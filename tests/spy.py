@@ -3,8 +3,6 @@
 Called as: spy.py NOTES VICTIM -m module ...; VICTIM is the name of a log file without its ending, or nothing.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """docs/adding.md, done to the letter in a copy: what was added is in tables, figures and paper."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Studies with little to say still become a paper that says so in words where numbers would stand."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Links, commands and files that the documents name exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The ways to make the environment agree, and name nothing of the machine they were made on."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -99,22 +97,35 @@ def wheel(folder: Path, name: str) -> str:
 
 
 BACKEND = """
-import shutil
-def build_editable(folder, *_):
-    return shutil.copy("own-1.0-py3-none-any.whl", folder).rpartition("/")[2]
+import glob, shutil
+def build_wheel(folder, *_):
+    return shutil.copy(glob.glob("*.whl")[0], folder).rpartition("/")[2]
+build_editable = build_wheel
 """
+PROJECT = """[build-system]
+requires = {needs}
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def buildable(folder: Path, name: str, *needs: str) -> Path:
+    """Write a package whose build needs others; return its folder."""
+    (own := folder / f"{name}-1.0").mkdir()
+    wheel(own, name)
+    (own / "backend.py").write_text(BACKEND)
+    (own / "pyproject.toml").write_text(PROJECT.format(needs=[*needs]))
+    return own
 
 
 @pytest.mark.fault("setup without a network", "one message; nothing counts as installed")
 def test_setup_shows_how_far_it_is_and_says_when_there_is_no_network(tmp_path: Path) -> None:
-    checkout, venv = tmp_path / "checkout", tmp_path / "venv"
-    checkout.mkdir()
-    lock = wheel(tmp_path, "first") + wheel(tmp_path, "second")
+    checkout, venv = buildable(tmp_path, "own"), tmp_path / "venv"
+    source = buildable(tmp_path, "built", "first")
+    packed = Path(shutil.make_archive(str(source), "gztar", tmp_path, source.name))
+    lock = f"built==1.0 --hash=sha256:{hashlib.sha256(packed.read_bytes()).hexdigest()}\n"
+    lock += wheel(tmp_path, "first") + wheel(tmp_path, "second")
     (checkout / "some.lock").write_text(lock)
-    wheel(checkout, "own")
-    (checkout / "backend.py").write_text(BACKEND)
-    backend = 'requires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    (checkout / "pyproject.toml").write_text(f"[build-system]\n{backend}")
 
     def setup(**options: str) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
@@ -130,7 +141,7 @@ def test_setup_shows_how_far_it_is_and_says_when_there_is_no_network(tmp_path: P
     done = setup(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[1:] == [
-        "setup: downloading 2 of 2 packages",
+        "setup: downloading 3 of 3 packages",
         "setup: unpacking the packages, which takes as long again",
     ]
     assert (venv / "stamp").read_text().strip() == hashlib.sha256(lock.encode()).hexdigest()

@@ -1,7 +1,5 @@
 """The graph as users run it: real Snakemake, in a copy of the repository with a study of two tiny cells."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

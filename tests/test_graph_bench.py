@@ -1,7 +1,5 @@
 """The graph of a thousand cells: `cxrbench bench graph` trains all of them once, and none twice."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The whole study (config/full.yaml) on a few images at another size: a few lines of config laid over it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/own-data.md, done to the letter on drawn images, and on to the tables that a build makes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

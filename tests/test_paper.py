@@ -1,7 +1,5 @@
 """The paper's source: no number of its own, every macro defined, text from evidence harmless."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -53,7 +51,7 @@ def test_the_method_prints_one_recipe_for_both_sizes_of_the_radiographs(from_evi
     """method.tex names both datasets and prints the values of one; another recipe needs another sentence."""
     macros = (from_evidence / "paper/generated/macros.tex").read_text()
     recipes = dict(re.findall(r"\\csname cxr@(nih128-\d+px)/recipe\\endcsname\{(\w+)\}", macros))
-    named = set(re.findall(r"nih128-\d+px", (ROOT / "paper/sections/method.tex").read_text()))
+    named = set(re.findall(r"\\code\{(nih128-\d+px)\}", (ROOT / "paper/sections/method.tex").read_text()))
     assert len(named) == 2 and len({recipes[name] for name in named}) == 1
 
 

@@ -1,7 +1,5 @@
 """What others read with tools: the citation and the archive's description."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 

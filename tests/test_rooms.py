@@ -1,7 +1,5 @@
 """The rooms of src/cxrbench: imports go downwards, the paper needs no torch, names are unique."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The whole of the paper from recorded evidence, twice: nothing of folder, locale, clock or user is in it."""
 
-from __future__ import annotations
-
 import locale
 import os
 import re

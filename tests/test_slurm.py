@@ -1,7 +1,5 @@
 """The slurm profile against a real Slurm on this machine: requests, evidence, and a node that dies."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

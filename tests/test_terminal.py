@@ -1,7 +1,5 @@
 """The command line as a person meets it: help that teaches, colours only where they are wanted."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -56,8 +54,22 @@ def test_colours_are_for_terminals_whose_users_want_them(words: tuple[str, ...])
     assert ESCAPE not in done.stdout + done.stderr
 
 
+def test_a_long_message_is_wrapped_on_a_terminal_and_one_line_elsewhere() -> None:
+    words = ("train", "phantom-32px/resnet18/cpu/seed0", "--out", "elsewhere/some.json")
+    assert len(message := cxrbench(*words).stderr.strip()) > 80 and "\n" not in message
+    shown = on_a_terminal(*words, COLUMNS="80", NO_COLOR="1").splitlines()
+    assert len(shown) > 1 and max(map(len, shown)) <= 80
+    assert " ".join(map(str.strip, shown)) == message
+
+
 def test_an_empty_no_color_is_none() -> None:
     assert ESCAPE in on_a_terminal(*WRONG, NO_COLOR="")
+
+
+def test_the_version_names_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXRBENCH_COMMIT", "0123456789abcdef-dirty")
+    shown = cxrbench("--version").stdout
+    assert re.fullmatch(r"cxrbench( [\d.]+)?, commit 0123456789ab with changes\n", shown)
 
 
 def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None:
@@ -95,6 +107,14 @@ def test_a_table_fits_100_columns_and_loses_no_word(rows: list[list[object]], na
     assert not re.search(r"\b(nan|None|inf)\b|<NA>", printed)
     texts = [text for row in rows for text in row if isinstance(text, str)]
     assert all(word in printed for text in texts for word in text.split())
+
+
+def test_a_result_that_is_the_same_in_all_rows_stays_in_them_while_there_is_room() -> None:
+    rows = pd.DataFrame({"platform": ["cpu", "cuda"], "basis": "spot", "power": 0.5})
+    printed = in_columns(rows)
+    assert printed.count("0.5") == 2 and printed.endswith("In all rows: basis spot.")
+    wide = rows.assign(**{f"a_result_of_{n}_letters": float(n) for n in range(9)})
+    assert "power 0.5" in in_columns(wide).split("In all rows: ")[1]
 
 
 PROGRESS = """

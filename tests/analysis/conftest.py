@@ -1,7 +1,5 @@
 """Predictions that several tests look at."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Synthetic predictions like the real ones: patients with several images that resemble each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy.stats import norm

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from benchmarks.statistics import bench_metrics
 
 

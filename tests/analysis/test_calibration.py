@@ -1,7 +1,5 @@
 """Reliability curves: bins, and intervals that know about patients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import beta

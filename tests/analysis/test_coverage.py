@@ -1,7 +1,5 @@
 """The recorded simulation is what the code simulates, meets what is promised, and is what the docs say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

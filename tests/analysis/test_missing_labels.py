@@ -1,7 +1,5 @@
 """A label that is missing counts nowhere: the metrics are those of the images that have it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

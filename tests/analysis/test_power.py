@@ -1,7 +1,5 @@
 """Power against simulation and against formulas of others."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -115,7 +113,7 @@ def test_the_command_answers_from_given_numbers_and_names_what_is_wrong(tmp_path
     known = {name: value for name, value in expected.items() if value is not None}
     assert {name: row[name] for name in known} == pytest.approx(known, rel=1e-6)
     shown = cxrbench(*given).stdout
-    assert "none would do" in shown and max(map(len, shown.splitlines())) <= 100
+    assert "none suffices" in shown and max(map(len, shown.splitlines())) <= 100
     for words, message in [
         (["power", "--tables", str(tmp_path)], "make paper-from-evidence"),
         ([*given, "--margin", "0"], "a margin of 0"),

@@ -1,20 +1,8 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cxrbench.analysis.sample import sample_of, weight_blocks
 from cxrbench.study.errors import UserError
-
-
-def test_rows_are_sorted_and_patients_numbered(predictions):
-    mixed = predictions.sample(frac=1, random_state=3)
-    first, second = sample_of(predictions), sample_of(mixed)
-    for part in ("images", "scores", "clusters"):
-        np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
-    assert first.n_clusters == 600 and first.clusters.max() == 599
-    alone = sample_of(predictions.drop(columns="patient"))
-    assert not alone.by_patient and alone.n_clusters == alone.n_images
 
 
 def test_absent_split_names_those_there_are(predictions):

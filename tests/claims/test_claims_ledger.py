@@ -209,10 +209,12 @@ def test_a_cell_that_was_not_run_is_told_from_one_that_the_study_does_not_have(f
         (known, {"platform": "neuron"}, "nih/resnet18/neuron/seed*: not run yet"),
         (Context(prices), {}, "nih/resnet18/cpu/seed*: metrics.csv has not been made yet"),
         (known, {"architecture": "resnet81"}, "the study has no such cell; did you mean 'resnet18'?"),
+        (known, {"architecture": "convnext_tiny"}, "nih/convnext_tiny/cpu/seed*: the study has no such cell"),
         (known, {"platform": "cuda-"}, "nih/resnet18/cuda-/seed*: the study has no such cell"),
     ):
         row = found({"metric": METRIC_OF_CPU | changes}, there)
         assert row["verdict"] == "not testable here" and why in row["why"] and pd.isna(row["computed_low"])
+        assert "convnext_tiny" not in why or "did you mean" not in row["why"], "a network, and no slip"
 
 
 @pytest.mark.parametrize(
@@ -420,7 +422,7 @@ def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_o
 
 
 def checked(prices, cost):
-    """The shipped claims against rows of cost.csv of one data set, recorded."""
+    """The shipped claims against rows of cost.csv of one dataset, recorded."""
     common = {"dataset": "nih128-64px-bf16", "architecture": "convnext_tiny", "platform": "neuron", "seed": 0}
     common |= {"instance": "trn1.2xlarge", "kind": "measured", "cell": "c", "status": "ok"}
     rows = pd.DataFrame([common | {"headline": True, "cost_to_usable": 1.0} | row for row in cost])

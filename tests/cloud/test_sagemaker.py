@@ -1,7 +1,5 @@
 """SageMaker without AWS: the request against the service's model, the entry script for real."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -147,6 +145,8 @@ def test_the_command_prints_a_checked_request(tmp_path: Path) -> None:
     changed = replace(order, called="again", hours=4.0)
     assert json.loads(job("--name", "again", "--hours", 4).stdout) == training_job(changed)
     refused = job("--role", "training")
+    assert refused.returncode == 1 and "--role 'training': write the ARN of a role" in refused.stderr
+    refused = job("--role", "arn:aws:iam::1:role/training")
     assert refused.returncode == 1 and refused.stderr.startswith("cxrbench: the request does not fit")
 
 

@@ -1,7 +1,5 @@
 """Graphs that torch_xla makes here and now, and a program that stands in for Neuron's compiler."""
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")

@@ -1,7 +1,5 @@
 """Counts are those of a training loop's graph, and agree with hand counts and other counters."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The parser, on HLO that torch_xla makes in the test: work, groups, roles and dead code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What others report, and how often the rules agree with it: against counts made by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``cxrbench compile`` with a program that stands in for Neuron's compiler; graphs and processes are real."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 Run in a process of its own: functionalization is chosen before torch_xla is imported.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records and prices that the cost tests share."""
 
-from __future__ import annotations
-
 import pytest
 
 from conftest import ROOT

@@ -1,7 +1,5 @@
 """``cxrbench cost`` and ``cxrbench claims`` as users call them: rows, arithmetic, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -106,7 +104,7 @@ def test_break_even_of_the_published_cases() -> None:
     assert cases["nih128-64px resnet18", "on_demand", ""]["runs"] is None
     assert {row["basis"] for row in found if row["runs"]} == {"on_demand", "sagemaker"}
     shown = unwrapped("cost", "break-even", CELL)
-    assert "never" in shown and "USD/run, Trainium" in shown
+    assert "never" in shown and "USD/run," in shown and "it pays" in shown
 
 
 def test_break_even_of_given_numbers() -> None:

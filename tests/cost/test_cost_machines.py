@@ -1,7 +1,5 @@
 """Machines are never averaged: a busy or fresh run is shown, marked, and moves no headline or ranking."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -78,7 +76,7 @@ def test_a_shared_busy_processor_is_taken_last_and_named(priced, make_record, ru
 
 
 def test_records_without_a_processor_share_no_machine(priced, make_record):
-    records = [on(make_record(f"nih128-32px/resnet18/cpu/seed{seed}"), "", 1.0 + seed) for seed in (0, 1)]
+    records = [on(make_record(f"nih128-32px/resnet18/cpu/seed{seed}"), " ", 1.0 + seed) for seed in (0, 1)]
     table = priced(records, Pricing())
     assert table["cost_to_usable"].tolist() == pytest.approx([0.10264, 2 * 0.10264])
     assert table["machine"].nunique() == 2 and table["machine"].str.startswith("unknown processor of ").all()

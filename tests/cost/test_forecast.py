@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, SIZES, cxrbench
 from cxrbench.compile.audit import read_audit
 from cxrbench.cost.forecast import forecast, summary
 from cxrbench.cost.prices import read_prices
@@ -68,8 +68,18 @@ def test_what_is_not_known_has_a_reason_and_no_hours():
     assert "no Neuron device" in depthwise["not_here"]
     mnist = {"mnist": {"source": "chestmnist", "pixels": 64, "recipe": "reference-fp32"}}
     (row,) = rows(changed(datasets=mnist, cells=[block("mnist", "resnet18", "cpu", 0)])).values()
-    assert "does not say how many images mnist has" in row["why_not"]
+    assert "how many images mnist has is not known" in row["why_not"]
     assert "the images of mnist are not on this machine" in row["not_here"]
+
+
+def test_a_dataset_of_unstated_size_is_forecast_once_it_is_packed(packed: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").symlink_to(packed)
+    mine = {"mine": {"source": "chestmnist", "pixels": 64, "recipe": "reference-fp32"}}
+    study = changed(datasets=mine, cells=[block("mine", "resnet18", "cpu", 0)])
+    plan = Plan(study, EvidenceStore(RECORDED), tmp_path)
+    (row,) = forecast(plan, read_prices(ROOT / "data/prices.csv")).to_dict("records")
+    assert row["packed_gib"] == pytest.approx(sum(SIZES.values()) * 64**2 / 2**30)
+    assert row["kind"] == "projected" and row["hours_low"] > 0
 
 
 def test_memory_of_a_step_is_that_of_the_audit_at_its_batch():

@@ -1,7 +1,5 @@
 """Made-up radiographs, tarballs and studies for the tests of packing."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """Archives and images: hostile, damaged or mutated ones are a message; odd ones are read right."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import struct
@@ -154,7 +152,7 @@ SMALL = [member("a" * 120 + "/" + GOOD, IMAGE), member("readme.txt", b"text"), m
 ANY = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.fault("any bytes of a tarball are changed", "a message or its images, no traceback")
+@pytest.mark.fault("random bytes of a tarball are changed", "a message or its images, no traceback")
 @given(st.booleans(), st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]), st.data())
 @ANY
 def test_a_mutated_tarball_is_a_message_or_images(tmp_path: Path, zip: bool, format: int, draw) -> None:
@@ -169,7 +167,7 @@ def test_a_mutated_tarball_is_a_message_or_images(tmp_path: Path, zip: bool, for
         assert len(found) <= 2
 
 
-@pytest.mark.fault("any bytes of a PNG are changed", "a message or an image, no traceback")
+@pytest.mark.fault("random bytes of a PNG are changed", "a message or an image, no traceback")
 @given(st.data())
 @ANY
 def test_a_mutated_png_is_a_message_or_an_image(draw: st.DataObject) -> None:
@@ -183,7 +181,7 @@ def squeezed(data: bytes) -> bytes:
     return gzip.compress(data, 1)
 
 
-@pytest.mark.fault("a tarball is cut short or a header is damaged", "a message, not a shorter data set")
+@pytest.mark.fault("a tarball is cut short or a header is damaged", "a message, not a shorter dataset")
 @pytest.mark.parametrize(
     "damage",
     [

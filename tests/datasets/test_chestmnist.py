@@ -1,7 +1,5 @@
 """ChestMNIST through the medmnist package: the same packed form, and the same AUC as MedMNIST's Evaluator."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

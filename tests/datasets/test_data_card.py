@@ -1,7 +1,5 @@
 """The data card does not drift, the splits have their hashes, and label noise is what scikit-learn says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,8 +7,8 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from conftest import ROOT, cxrbench
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
-from cxrbench.analysis.splits import splits
 from cxrbench.datasets.pictures import contrast_table
+from cxrbench.datasets.split import splits
 from cxrbench.paper.data_card import NOISE, write_card
 from cxrbench.paper.fmt import rows
 from cxrbench.study.errors import UserError

@@ -1,7 +1,5 @@
 """DICOM radiographs are shown as their window says, or refused by name."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -101,7 +99,7 @@ def test_what_is_no_radiograph_is_refused_by_name(make: Make, message: str) -> N
     assert "here.dcm" in str(error.value)
 
 
-@pytest.mark.fault("any bytes of a DICOM file are changed", "a message or an image, no traceback")
+@pytest.mark.fault("random bytes of a DICOM file are changed", "a message or an image, no traceback")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(places=st.lists(st.tuples(st.integers(128, 800), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_mutated_file_is_a_message_or_an_image(places) -> None:

@@ -1,7 +1,5 @@
 """Downloads over a network that breaks: whole and right in the end, or one message and no final name."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Folders and tarballs of NIH-named images: read right, or refused with one message."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +84,7 @@ def test_an_empty_missing_or_incomplete_folder_says_what_to_put_there(folder: Pa
         packed_from(tmp_path / "empty", tmp_path)
     with pytest.raises(UserError, match="there is no such folder"):
         packed_from(tmp_path / "none", tmp_path)
-    with pytest.raises(UserError, match="is the folder complete"):
+    with pytest.raises(UserError, match="complete the folder, or correct expect_images"):
         packed_from(folder, tmp_path, expect_images={"train": 1, "val": 1, "test": 1})
 
 

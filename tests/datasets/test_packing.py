@@ -1,7 +1,5 @@
 """Packing: kills, full disks, any number of workers; the same bytes or one message."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

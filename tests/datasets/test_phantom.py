@@ -1,7 +1,5 @@
 """The phantom dataset: real rows, the same bytes however they are drawn, findings that can be seen."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

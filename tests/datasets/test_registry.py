@@ -1,7 +1,5 @@
 """The registry of downloads names what its publishers name, and its mistakes are errors with their line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

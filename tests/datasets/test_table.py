@@ -1,7 +1,5 @@
 """Anybody's radiographs: a table of any findings is read right, or refused with line and remedy."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from pathlib import Path
@@ -144,7 +142,7 @@ def set_cell(row: int, column: str, value: object):
     return change
 
 
-@pytest.mark.fault("a table of one's own has a wrong row", "its line, its column and a remedy; no dataset")
+@pytest.mark.fault("a user's own table has a wrong row", "its line, its column and a remedy; no dataset")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -153,7 +151,10 @@ def set_cell(row: int, column: str, value: object):
         (set_cell(3, "image", "a\\b.png"), r":5: column image: .* is no path below the folder; .*with /"),
         (set_cell(3, "image", "C:/a.png"), ":5: column image: 'C:/a.png' is no path below the folder"),
         (set_cell(3, "image", ""), ":5: column image: is empty"),
-        (set_cell(3, "image", "p0/absent.png"), "row 4: image p0/absent.png and 0 more are not among"),
+        (
+            set_cell(3, "image", "p0/absent.png"),
+            "row 4 below the head: there is no image p0/absent.png among",
+        ),
         (
             lambda t: pd.concat([t, t[3:4]]),
             r":62: column image: second row for .* \(first in .*:5\); keep one",
@@ -182,7 +183,7 @@ def test_a_wrong_row_is_named_and_nothing_is_left(change, message: str, tmp_path
     assert not list((tmp_path / "packed").rglob("*"))
 
 
-@pytest.mark.fault("an image of one's own is no radiograph", "refused by name, with a remedy; no dataset")
+@pytest.mark.fault("a user's own image is not a radiograph", "refused by name, with a remedy; no dataset")
 @pytest.mark.parametrize(
     ("content", "message"),
     [

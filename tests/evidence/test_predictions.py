@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.synthetic import draw_predictions
 from columns import LABELS, SCORES
+from conftest import ROOT
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.evidence.predictions import load_predictions
 from cxrbench.study.errors import UserError
@@ -91,15 +90,15 @@ def test_a_sound_table_comes_back_without_notes(load, table):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda t: put(t, "score_Mass", [4], np.nan), r"score_Mass is 'nan' in row 4 \(image .*png\)"),
-        (lambda t: put(t, "score_Mass", [4], np.inf), "score_Mass is 'inf' in row 4"),
-        (lambda t: put(t, "score_Edema", [2, 3, 5, 7], 1.5), "row 2 .* row 3 .* row 5 .* and 1 more; scores"),
-        (lambda t: put(t, "score_Edema", [2], -0.1), "score_Edema is '-0.1' in row 2"),
-        (lambda t: put(t, "score_Mass", [0], "x").astype({"score_Mass": str}), "score_Mass is 'x' in row 0"),
-        (lambda t: put(t, "label_Hernia", [1], 2), "label_Hernia is '2.0' in row 1 .*; labels are 0 or 1"),
-        (lambda t: pd.concat([t, t.iloc[[5]]]), "image occurs more than once in row 5 .*keep one"),
+        (lambda t: put(t, "score_Mass", [4], np.nan), r"score_Mass is 'nan' in row 5 \(image .*png\)"),
+        (lambda t: put(t, "score_Mass", [4], np.inf), "score_Mass is 'inf' in row 5"),
+        (lambda t: put(t, "score_Edema", [2, 3, 5, 7], 1.5), "row 3 .* row 4 .* row 6 .* and 1 more; scores"),
+        (lambda t: put(t, "score_Edema", [2], -0.1), "score_Edema is '-0.1' in row 3"),
+        (lambda t: put(t, "score_Mass", [0], "x").astype({"score_Mass": str}), "score_Mass is 'x' in row 1"),
+        (lambda t: put(t, "label_Hernia", [1], 2), "label_Hernia is '2.0' in row 2 .*; labels are 0 or 1"),
+        (lambda t: pd.concat([t, t.iloc[[5]]]), "image occurs more than once in row 6 .*keep one"),
         (lambda t: put(t, "patient", t["split"] == "test", 1), "patient 1.0 is in test, val .*1 such"),
-        (lambda t: put(t, "patient", [3], np.nan), "patient is empty in row 3 .*leave the column out"),
+        (lambda t: put(t, "patient", [3], np.nan), "patient is empty in row 4 .*leave the column out"),
         (lambda t: t.drop(columns=["label_Mass", "score_Hernia"]), "are missing: label_Mass, score_Hernia"),
         (
             lambda t: t.rename(columns={"label_Edema": "label_edema"}),
@@ -109,7 +108,7 @@ def test_a_sound_table_comes_back_without_notes(load, table):
         (lambda t: t[["image", "patient", "split"]], "there are no columns label_NAME and score_NAME"),
         (lambda t: t.rename(columns=lambda name: name.replace("Mass", "all")), "can have the name all"),
         (lambda t: t.iloc[:0], "there are no rows"),
-        (lambda t: t.assign(split="dev"), "split is 'dev' in row 0 .*use one of train, val, test"),
+        (lambda t: t.assign(split="dev"), "split is 'dev' in row 1 .*use one of train, val, test"),
         (lambda t: t.assign(split="train"), "all rows are train rows"),
     ],
 )  # fmt: skip
@@ -169,10 +168,18 @@ def test_other_findings_and_a_csv_are_read_alike(load, table, tmp_path):
         (b"image,label_A,score_A\na,1,0.5,3,4\nb\n", "not a readable CSV file|columns"),
         (b'image,label_A,score_A\n"a,1,0.5\n', "not a readable CSV file|label_A"),
         (b"\xff\xfe\x00", "not a readable CSV file"),
-        (b"image,label_A,score_A\na,yes,0.5\n", "label_A is 'yes' in row 0"),
+        (b"image,label_A,score_A\na,yes,0.5\n", "label_A is 'yes' in row 1"),
+        (b"image;label_A;score_A\na;1;0.5\n", "its columns are separated by ';'; separate them by commas"),
+        (b"image,label_A,score_B,label_B\na,1,0.5,1\n", "columns are missing: score_A; add them"),
     ],
 )
 def test_a_csv_that_is_no_table_is_named(tmp_path, content, message):
     (tmp_path / "p.csv").write_bytes(content)
     with pytest.raises(UserError, match=message):
         load_predictions(tmp_path / "p.csv")
+
+
+def test_a_folder_of_a_cell_stands_for_its_predictions() -> None:
+    folder = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0"
+    table, _ = load_predictions(folder)
+    pd.testing.assert_frame_equal(table, load_predictions(folder / "predictions.parquet")[0])

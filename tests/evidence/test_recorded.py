@@ -1,7 +1,5 @@
 """Which recorded evidence is refused, and what the message says to do about it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.evidence.store import EvidenceStore, copy_evidence
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
@@ -73,18 +71,6 @@ def test_a_record_from_before_a_field_was_added_is_read(root: Path) -> None:
     path.write_text(json.dumps(record))
     write_sums(root)
     assert refused(root) is None
-
-
-def test_an_adopted_record_is_recorded_fresh_or_refused_by_its_hash(root: Path) -> None:
-    adopted = CELL.folder(root.parent / "results/cells") / "record.json"
-    copy_evidence(CELL.folder(root), adopted.parent)
-    assert EvidenceStore(root).origin(CELL, adopted) == "recorded"
-    adopted.write_text(adopted.read_text() + "\n")
-    assert EvidenceStore(root).origin(CELL, adopted) == "fresh"
-    change(root, "train.log", sums=False)
-    assert EvidenceStore(root).origin(CELL, adopted) == "refused"
-    copy_evidence(adopted.parent, CELL.folder(root.parent / "results/runs"))
-    assert EvidenceStore(root).origin(CELL, adopted) == "fresh"
 
 
 def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:

@@ -1,7 +1,5 @@
 """What tests of the paper share: the tables of a build, or made-up ones."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The registry of the paper's items: each is complete and in the paper, and no table is outside it."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from inspect import signature
@@ -11,6 +9,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench import paper
+from cxrbench.paper import fmt
 from cxrbench.paper.items import Item, figures, tables
 
 ITEMS = [*tables().values(), *figures().values()]
@@ -37,5 +36,5 @@ def test_every_function_that_makes_a_table_is_registered() -> None:
     registered = [item.make for item in tables().values()]
     for found in iter_modules(paper.__path__):
         for name, value in vars(import_module(f"{paper.__name__}.{found.name}")).items():
-            makes_a_table = getattr(value, "__annotations__", {}).get("return") == "Table"
+            makes_a_table = getattr(value, "__annotations__", {}).get("return") in (fmt.Table, "Table")
             assert name.startswith("_") or not makes_a_table or value in registered, f"{found.name}:{name}"

@@ -1,7 +1,5 @@
 """Every matrix of states equals cells.csv, in summary, figure and table; the summary's scores."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The artifact appendix: from claims to evidence, from criteria to what proves them, systems of cells."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

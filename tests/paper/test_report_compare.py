@@ -1,7 +1,5 @@
 """Yours against recorded: inside for the same training, outside for another result, changes said first."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

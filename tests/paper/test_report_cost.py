@@ -1,7 +1,5 @@
 """The paper's tables and figures about money: an instance is one row of data, a projection says so."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -21,7 +19,7 @@ from cxrbench.cost.projection import SPREAD, projection_table
 from cxrbench.cost.write import write_cost_tables
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.items import figures, tables
-from cxrbench.paper.latex import tabular
+from cxrbench.paper.latex import placed
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
@@ -86,11 +84,11 @@ def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
     words = {"measured", "proxy", "projected", "published", "not projected"}
     unpriced = ("peaks", "prices", "regimes")  # or with basis and date in the heads of columns
     for name in (name for name, item in tables().items() if item.function.startswith("cost_tables:")):
-        table, preamble = tables()[name].make(results)
+        table, sides = tables()[name].make(results)
         if name == "backtest":
             assert table.empty, "nothing was measured on a device with a known peak"
             continue
-        tabular(table, preamble)
+        assert r"\label{tab:" in placed(tables()[name], table, sides)
         assert set(table["Kind"].str.split(":").str[0]) <= words, name
         assert name in unpriced or {"Region", "Basis", "Price of"} <= set(table.columns), name
     assert "spot up to 2026-11-01" in tables()["regimes"].make(results)[0].columns
@@ -127,6 +125,9 @@ def test_what_is_projected_is_a_range_and_says_why_the_rest_is_not(results: Resu
     assert why["resnet18"] == {"not projected: no efficiency of a cnn network on a GPU in fp32 is known"}
     assert why["resnet50"] == {"not projected: the audit failed: boom"}
     assert why["convnext_pico"] == {"not projected: no audit of this network at 64 px"}
+    printed, _ = tables()["projection"].make(results)  # networks that differ in nothing else share a row
+    assert not printed.drop(columns="Network").duplicated().any()
+    assert printed["Network"].str.contains("resnet18 at 32 px, convnext_atto at 32 px").any()
 
 
 def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_path: Path) -> None:

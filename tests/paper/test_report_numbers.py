@@ -1,7 +1,5 @@
 """What the prose says follows from the tables, also where cells fail, are refused, or none is left to run."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The HTML page: one file that needs no network, safe whatever the evidence says, always the same bytes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

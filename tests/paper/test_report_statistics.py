@@ -1,7 +1,5 @@
 """Which cells are compared with which."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables: means with their intervals, calibration, reports of others, and what fits a page."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -11,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
 from cxrbench.compile.reports import FORWARD, Reported, read_reported
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.paper import tables
+from cxrbench.paper import items, tables
 from cxrbench.paper.artifact import Criterion, read_criteria
-from cxrbench.paper.latex import as_text, fitted, macros
+from cxrbench.paper.latex import as_text, macros, placed
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, with_interval
 from cxrbench.study.errors import UserError
@@ -91,14 +91,49 @@ def test_the_prevalence_needed_is_a_range_only_of_seeds_that_agree(read: Results
 
 
 def test_a_wide_table_says_once_what_all_rows_share_and_a_single_row_stands_upright() -> None:
-    text = fitted(WIDE, "l" * 8 + "r")
-    assert text.count("same") == 8 and "In all rows:" in text and r"\linewidth" not in text
-    assert r"\begin{tabular}{r}" in text and "1 \\\\" in text and "2 \\\\" in text
-    long = fitted(WIDE.replace("same", "the same words in each of all the rows"), "l" * 8 + "r")
-    assert r"\multicolumn{1}{@{}p{\linewidth}@{}}" in long, "a long line would widen the table"
-    upright, narrow = fitted(WIDE.head(1), "l" * 8 + "r"), fitted(WIDE[["a", "i"]], "lr")
-    assert r"\begin{tabular}{ll}" in upright and "a & same" in upright
-    assert "In all rows" not in narrow and narrow.count("same") == 2
+    item = items.tables()["auroc"]
+    text = placed(item, WIDE, "l" * 8 + "r")
+    assert text.count("same") == 8 and "In all rows:" in text
+    assert widths(text)[0].startswith("R") and len(widths(text)) == 1
+    assert "1 \\\\" in text and "2 \\\\" in text
+    upright, narrow = placed(item, WIDE.head(1), "l" * 8 + "r"), placed(item, WIDE[["a", "i"]], "lr")
+    assert len(widths(upright)) == 2 and "a & same" in upright
+    assert "In all rows" not in narrow and len(widths(narrow)) == 2
+
+
+def widths(latex: str) -> list[str]:
+    """Return the columns of a table's preamble, such as ``P{20pt}``."""
+    return re.findall(r"[PCR]\{\d+pt\}", latex.split("\n")[1 + ("landscapepage" in latex)])
+
+
+@settings(deadline=None)
+@given(
+    st.integers(2, 7).flatmap(
+        lambda columns: st.lists(
+            st.lists(st.text("ab x", max_size=60), min_size=columns, max_size=columns), min_size=1, max_size=5
+        )
+    )
+)
+def test_a_table_is_never_wider_than_its_page_and_loses_no_text(rows: list[list[str]]) -> None:
+    heads = [f"h{number}" for number in range(len(rows[0]))]
+    table = pd.DataFrame(rows, columns=heads).map(lambda text: " ".join(re.findall(r"\S{1,8}", text)))
+    text = placed(items.tables()["auroc"], table, "l" * len(heads))
+    page = 708 if "landscapepage" in text else 460
+    points = [int(re.sub(r"\D", "", width)) for width in widths(text)]
+    assert len(points) == len(heads) and sum(points) + 8 * (len(points) - 1) <= page
+    printed = [line.removesuffix(r" \\").split(" & ") for line in text.split("\n") if line.endswith(r" \\")]
+    above = [None] * len(heads)
+    for row, shown in zip(table.values.tolist(), printed, strict=True):
+        filled = [is_ or was for is_, was in zip(shown, above, strict=True)]
+        assert filled == [word or was for word, was in zip(row, above, strict=True)]
+        above = filled
+
+
+def test_a_column_repeats_nothing_only_while_all_columns_before_it_repeat_too() -> None:
+    table = pd.DataFrame([["a", "x", "1"], ["a", "x", "1"], ["b", "x", "1"]], columns=["A", "B", "C"])
+    text = placed(items.tables()["auroc"], table, "lll")
+    lines = [line for line in text.split("\n") if line.endswith(r" \\")]
+    assert lines == [r"a & x & 1 \\", r" &  & 1 \\", r"b & x & 1 \\"]
 
 
 def test_the_words_of_a_caption_follow_from_a_count_in_html_and_pdf(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Neuron's command line tools as scripts on the PATH, which print what the real ones are known to print."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Only a folder below pytest's sees what it makes: phantoms, and a device whose name ends in "(cpu)".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """neuron-monitor and neuron-ls, as real processes that print what the real ones print, and worse."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

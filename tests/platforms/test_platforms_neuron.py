@@ -1,7 +1,5 @@
 """The Neuron adapters as far as they run without Neuron: on torch_xla's CPU device and in eager PyTorch."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import torch
 
 from cxrbench import platforms
 from cxrbench.evidence.record import read_record
+from cxrbench.platforms import base
 from cxrbench.study.config import Recipe
 from cxrbench.training.runner import run
 
@@ -96,14 +95,20 @@ def torchneuron(monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-def test_seconds_to_neffs_are_compilation_but_no_more_than_have_passed(torchneuron) -> None:
+def test_seconds_to_neffs_are_compilation_but_no_more_than_have_passed(torchneuron, monkeypatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=lambda: now))
     graphs = [SimpleNamespace(graph_name="step", graph_node_count=9, torch_neuronx_compile_us=0)]
     platform = torchneuron(get_dynamo_metrics=lambda: graphs)
     platform.synchronise()
     clock, seconds = platform.clock(), platform.compiles()[1]
     graphs[0].torch_neuronx_compile_us = 3_600_000_000  # an hour, of compilers side by side
+    now += 10
     platform.synchronise()
-    assert seconds < platform.compiles()[1] < seconds + 3600 and platform.clock() >= clock
+    assert platform.compiles()[1] == pytest.approx(seconds + 10) and platform.clock() == pytest.approx(clock)
+    now += 5  # of training
+    platform.synchronise()
+    assert platform.clock() == pytest.approx(clock + 5)
     assert platform.report()["compiled_graphs"] == [{"name": "step", "nodes": 9, "neff_seconds": 3600.0}]
 
 

@@ -1,7 +1,5 @@
 """Parallel pre-compilation: the step says what came of it (test_neuron_day.py: of every graph of a run)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -129,7 +127,7 @@ def test_what_earlier_tries_took_is_kept(machine, make_job) -> None:
 
 
 def test_mistakes_are_one_sentence(machine, make_job) -> None:
-    with pytest.raises(UserError, match="only platform neuron compiles ahead; cpu does as it runs"):
+    with pytest.raises(UserError, match="neuron can compile ahead; on cpu there is nothing to do"):
         precompile.precompile(make_job())
     with pytest.raises(UserError, match="neuron_parallel_compile is not on the PATH"):
         precompile.precompile(make_job(platform="neuron"))

@@ -1,7 +1,5 @@
 """Neuron's environment: flags from the recipe, a cache that is local or in S3, rounding; and who may run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A build is whole or fails: what its rules read, what a kill leaves, and what a user sees of a failure."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,14 +1,10 @@
 """Cells and their one name."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrbench.study.cells import Cell, expand_braces, find_cells
+from cxrbench.study.cells import Cell, expand_braces
 from cxrbench.study.errors import UserError
 
 names = st.from_regex(r"[a-z][\w.\-]{0,20}", fullmatch=True).filter(str.isascii)
@@ -28,13 +24,6 @@ WRONG = ("", "a/b/c", "a/b/c/seed", "a/b/c/d/seed0", "a/b/../seed1", "../b/cpu/s
 def test_what_is_no_cell_says_how_one_looks(text: str) -> None:
     with pytest.raises(UserError, match="dataset/architecture/platform/seedN"):
         Cell.parse(text)
-
-
-def test_cells_are_found_by_their_records(tmp_path: Path) -> None:
-    for cell in (Cell("a", "b", "cpu", 1), Cell("a", "b", "cpu", 0)):
-        cell.folder(tmp_path).mkdir(parents=True)
-        (cell.folder(tmp_path) / "record.json").touch()
-    assert [cell.seed for cell in find_cells(tmp_path)] == [0, 1]
 
 
 def test_braces_expand_like_a_shell() -> None:

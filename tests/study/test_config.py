@@ -1,7 +1,5 @@
 """The study: what is right is read, what is wrong is named with file, key and remedy."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

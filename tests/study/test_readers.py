@@ -1,7 +1,5 @@
 """Files that people edit: whatever bytes they hold, they are read, or their mistake is named."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path

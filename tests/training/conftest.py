@@ -1,7 +1,5 @@
 """Jobs of a network that misbehaves."""
 
-from __future__ import annotations
-
 import fcntl
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs of a job in processes of their own: ``python own_process.py {pixels,drop_paths} JOB.json OUT``."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Augmentation: what is drawn, and the same pixels wherever and however they are computed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

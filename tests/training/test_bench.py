@@ -1,7 +1,5 @@
 """The benchmark runs as users run it, and its ratios follow from its blocks."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A step that is recorded once and replayed computes what an eager step computes, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Events from the trainer to its runner, on a pipe shared with other processes and the log."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a trainer's last words mean: real public lines, real failures."""
 
-from __future__ import annotations
-
 import csv
 import signal
 import threading

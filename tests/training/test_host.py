@@ -1,7 +1,5 @@
 """At which commit the code stands: that of this checkout, whoever asks from wherever."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The machine's trouble is never evidence: no record, a message, and the state kept for the next call."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """A missing label has no part in the loss, and a known one counts the same in every batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ neuron-runtime/api/nrt_status.rst, with a part of the kind and the status that e
 status but the machine's trouble.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a network sees and drops is decided by the seed: on every platform, and when resumed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

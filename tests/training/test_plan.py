@@ -1,7 +1,5 @@
 """What a job asks for: time and memory from recorded runs, the nearest first, with stated margins."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One cell over several processes: trained as one does, every image scored once, stopped and resumed."""
 
-from __future__ import annotations
-
 import os
 import signal
 

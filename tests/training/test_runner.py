@@ -1,7 +1,5 @@
 """The trainer as users meet it: a record whatever happens, the same bits every time, resumed when stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Initial weights: what the network gets of them, what the record says, what is refused before training."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os
@@ -269,7 +267,7 @@ DATASET = {"source": "phantom", "pixels": 32, "recipe": "r", "images": SIZES}
 
 @pytest.fixture(scope="module")
 def kept(packed: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a cell was trained from weights and keeps its own, and its data set beside others."""
+    """A folder in which a cell was trained from weights and keeps its own, and its dataset beside others."""
     folder = tmp_path_factory.mktemp("kept")
     (folder / "data").mkdir()
     shutil.copytree(packed, folder / "data/packed/phantom-32px")

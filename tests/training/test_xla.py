@@ -1,7 +1,5 @@
 """torch_xla on its CPU device: the same loop, few compilations, no fallbacks, the same numbers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trainers as users start them, and networks that misbehave in them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -99,12 +99,12 @@ def table_file(wildcards):
 
 @cache
 def images_of(dataset, recipe=False):
-    """What a dataset's images are made of; with the name of its recipe on request."""
+    """Return the settings that decide a dataset's images, with the name of its recipe on request."""
     return STUDY.dataset(dataset).model_dump(mode="json", exclude=set() if recipe else {"recipe"})
 
 
 def wanted_evidence(wildcards):
-    """What adopted evidence must come from: without it, an interrupted retraining would leave the old in place."""
+    """Return what evidence depends on, so that an interrupted retraining does not leave the old adopted."""
     cell = cell_of(wildcards)
     return [PLAN.origin(cell), STUDY.recipe(cell.dataset).hash(), images_of(cell.dataset, recipe=True)]
 
@@ -132,12 +132,12 @@ def cell_of(wildcards):
 
 
 def needs(what):
-    """One of the things that a cell's job asks of a cluster; on one machine nothing looks at them."""
+    """Return a function that gives one resource of a cell's job; only a cluster uses it."""
     return lambda wildcards, attempt: getattr(NEEDS.of(cell_of(wildcards), attempt), what)
 
 
 def evidence_of(wildcards):
-    """Fresh evidence where the cell runs here, else the recorded; one sentence where there is neither."""
+    """Return the fresh record if the cell runs here, else the recorded one; exit if there is neither."""
     try:
         origin = PLAN.origin(cell_of(wildcards))
     except UserError as error:

@@ -38,7 +38,7 @@ rule metrics:
 
 
 rule evidence:
-    """One file that changes with any record: what reads cells by itself depends on it."""
+    """A checksum of all records: an input of rules whose commands find the records themselves."""
     input:
         RECORDS,
     output:

@@ -11,12 +11,12 @@ TABLES = [
 ]
 MEASURED = files(RECORDED, "bench/*/*.json", "audit/*.csv", "simulated/*.csv", "compile/*/*/*.json")
 READ_BY_TABLES = ["data/reported.csv", "data/prices.csv", "data/claims.yaml", "data/criteria.csv"]
-# What LaTeX is given: all of these and nothing else.
+# What LaTeX is given besides <generated> and <figures>.
 PAPER_SOURCES = files("paper", "*.tex", "*.bib", "sections/**/*")
 
 
-# All that is made on the way. A failed job's outputs are removed, and Snakemake does not miss a file between
-# others: a build that asks for its last files only would end with what the paper was made from before.
+# Every intermediate file. A failed job's outputs are removed, and Snakemake overlooks a missing intermediate
+# file: a build that asked for the last files only would leave a paper made from older ones.
 MADE = [
     *TABLES,
     EVIDENCE,
@@ -77,7 +77,7 @@ rule figures:
 
 
 rule report:
-    """Verdicts, claims, tables, figures and every cell's evidence on one HTML page."""
+    """Conclusions, claims, tables, figures and every cell's evidence on one HTML page."""
     input:
         TABLES,
         MEASURED,
@@ -103,7 +103,7 @@ rule report:
 
 
 rule page:
-    """The report as a build's aim: like `all`, it misses every file on the way."""
+    """The report as a target: like `all`, it requires every intermediate file."""
     input:
         MADE,
         page="<results>/report.html",

@@ -1,4 +1,4 @@
-"""Train what runs here, adopt the rest: afterwards a fresh cell and a recorded one look the same."""
+"""Train what runs here, then adopt all evidence: later rules treat fresh and recorded cells alike."""
 
 
 rule train:

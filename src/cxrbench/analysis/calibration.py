@@ -1,7 +1,5 @@
 """Reliability: how often images are positive beside the score that they got, over quantiles of the scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy.stats import beta

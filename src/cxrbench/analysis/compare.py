@@ -5,8 +5,6 @@ over the recorded seeds. Both runs score the same images, so nothing is added fo
 seed the half-width of its patient-clustered interval stands in. No tolerance depends on the fresh run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -53,7 +51,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In words; that no score could be judged is no agreement, nor is a run beside itself."""
+        """The verdict in words; unjudged scores and a run compared with itself are no agreement."""
         if self.itself:
             return "this is the recorded run itself: nothing was compared"
         if all(line.inside is None for line in self.lines if line.name != _SPEED):
@@ -148,7 +146,7 @@ def _where(mine: Record, theirs: Record) -> list[str]:
     if _machine(mine) != _machine(theirs):
         notes.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
     for what, record in (("yours", mine), ("the recorded run", theirs)):
-        if _busy(record):
+        if is_busy(record):
             load = load_in_words(record.timing.others_share)
             notes.append(f"{what} trained beside other processes: {load}")
     return notes
@@ -170,10 +168,6 @@ def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
 
 def _machine(record: Record) -> str:
     return machine_of(record, Cell.parse(record.cell).platform)
-
-
-def _busy(record: Record) -> bool:
-    return is_busy(record)
 
 
 def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
@@ -200,12 +194,12 @@ def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
         return _not_judged(_SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
     if _machine(mine) != _machine(theirs):
         return _not_judged(_SPEED, yours, other, "another machine: not judged")
-    if _busy(mine) or _busy(theirs):
+    if is_busy(mine) or is_busy(theirs):
         return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
     seeds = _seeds(Cell.parse(theirs.cell), recorded)
     records = [check_evidence(seed.folder(recorded), seed) for seed in seeds]
     quiet = [
-        record.timing for record in records if _machine(record) == _machine(theirs) and not _busy(record)
+        record.timing for record in records if _machine(record) == _machine(theirs) and not is_busy(record)
     ]
     speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
     if len(speeds) < 2:

@@ -7,8 +7,6 @@ of freedom, n - 1 per group of seeds. A seed starts every platform from the same
 platforms with the same seeds are compared seed by seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -47,8 +45,8 @@ class Difference:
     def p_among_many(self, seeds: int) -> np.ndarray:
         """The same (K,) with at most ``seeds`` - 1 degrees of freedom, for the smallest of many p values.
 
-        Among many differences the seeds of some lie close together by chance, so that patients alone seem to
-        count; judged by the patients' degrees of freedom these would be different too often.
+        Of many differences, some have seeds close together by chance, so that only patient variance is left;
+        with the patients' degrees of freedom these would be called different too often.
         """
         return replace(self, freedom=np.minimum(self.freedom, seeds - 1)).p_different()
 
@@ -115,7 +113,7 @@ def _difference(
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = sum(part**2 / (len(seeds) - 1) for part, (seeds, _) in zip(observed, groups, strict=True))
         mixed = (patients + beyond) ** 2 / (spread + shared**2 / freedom_of_patients)
-    fewest = min(len(seeds) - 1 for seeds, _ in groups)  # a sum has no fewer than its poorest part
+    fewest = min(len(seeds) - 1 for seeds, _ in groups)  # the smallest group's: a lower bound for a sum
     mixed = np.minimum(np.maximum(mixed, fewest), freedom_of_patients)
     return Difference(
         value=value,

@@ -1,13 +1,11 @@
-"""What image size, precision or initial weights are worth: one network on two data sets of the same images.
+"""What image size, precision or initial weights are worth: one network on two datasets of the same images.
 
-A row per pair of data sets that differ in pixels and recipe alone, per architecture, platform and metric,
+A row per pair of datasets that differ in pixels and recipe alone, per architecture, platform and metric,
 where both have :data:`~cxrbench.analysis.parity.MIN_SEEDS` seeds: ``difference`` of the means over seeds
 (a - b) with its 95 % interval over patients and seeds (:mod:`cxrbench.analysis.components`). ``differs``
 lists all that differs; where it is more than one thing, the difference is that of all of them together.
 No margin was declared, so there is no verdict.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -28,7 +26,7 @@ COLUMNS = [
 
 
 def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
-    """Return the table described above (columns ``COLUMNS``), data sets in the study's order."""
+    """Return the table described above (columns ``COLUMNS``), datasets in the study's order."""
     groups: dict[tuple[str, str], dict[str, dict[int, CellEstimate]]] = {}
     for cell in study.all_cells():
         if cell in cells:
@@ -45,7 +43,7 @@ def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
 
 
 def _differs(study: Study, a: str, b: str) -> str:
-    """Return what two data sets differ in; empty where it is more than pixels and recipe."""
+    """Return what two datasets differ in; empty where it is more than pixels and recipe."""
     sources = [study.dataset(name).model_dump(exclude={"pixels", "recipe"}) for name in (a, b)]
     if sources[0] != sources[1]:
         return ""

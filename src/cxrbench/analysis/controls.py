@@ -1,7 +1,5 @@
 """Controls: the metrics of scores whose worth is known. A failing control stops the paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,8 +32,8 @@ class Control(NamedTuple):
 def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]:
     """Return macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
 
-    Shuffled labels must give 0.5 within the patient-clustered interval at ``LEVEL``. Whole patients
-    swap their label lists, so that labels stay as clustered as they are; ``seed`` fixes the swap.
+    Shuffled labels must give 0.5 within the patient-clustered interval at ``LEVEL``. Labels in patient
+    order go to patients in random order (fixed by ``seed``), so that they stay clustered.
     """
     sample = sample_of(predictions)
     constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)
@@ -59,7 +57,7 @@ def require_controls(predictions: pd.DataFrame, where: str) -> None:
 
 
 def _shuffled(sample: Sample, seed: int) -> Sample:
-    """Order images by patient, in random patient order, and hand the labels on in name order."""
+    """Return the sample with labels in patient order assigned to images in random patient order."""
     rng = np.random.default_rng(seed)
     given = np.argsort(sample.clusters, kind="stable")
     taken = np.argsort(rng.permutation(sample.n_clusters)[sample.clusters], kind="stable")

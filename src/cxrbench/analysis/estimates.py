@@ -87,7 +87,7 @@ def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
     sums = patient_sums(sample, thresholds, scope.counted)
     whole = totals_of(sums)
     values = _measures(whole, scope)
-    with np.errstate(divide="ignore", invalid="ignore"):  # nobody is left without a single patient
+    with np.errstate(divide="ignore", invalid="ignore"):  # leaving out the only patient leaves none
         without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
     refits = _measures(totals_at(sample, refitted(val), scope.counted), scope) if val is not None else {}
     keys, parts, notes = [], [], []
@@ -123,6 +123,9 @@ def _measures(sums: Sums, scope: Scope) -> dict[str, np.ndarray]:
             measures[name] = measures[name].copy()
             measures[name][..., scope.tuned] = value
         measures |= {name: value[..., None] for name, value in f1_measures(sums).items()}
+        for name in IMAGE_LEVEL:
+            if not np.isfinite(getattr(scope.thresholds, name.removeprefix("f1_"))):
+                measures[name] = np.full((*shape, 1), np.nan)
     return measures
 
 
@@ -143,7 +146,7 @@ def _freedom(sample: Sample, metric: str) -> np.ndarray:
 
 
 def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str], Estimate, list[str]]:
-    """Return labels of a metric's columns, the columns with their mean as one more, and a note for each."""
+    """Return a metric's labels, its columns (per-label ones with their mean added), and a note for each."""
     if metric in (*RANKED, *PLAIN, *TUNED):
         included = scope.tuned if metric in TUNED else scope.counted
         averaged = scope.averaged(included)
@@ -156,7 +159,8 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
         usable = np.array([by_image or bool(scope.estimable[scope.tuned].all())])
         notes = ["" if by_image else scope.mean_note(scope.tuned)]
     if metric not in (*RANKED, *PLAIN) and not np.isfinite(estimate.value[-1]):
-        notes[-1] = f"undefined: no label has a threshold from validation {scope.unit}s"
+        who = "whole images have no" if metric in IMAGE_LEVEL else "no label has a"
+        notes[-1] = f"undefined: {who} threshold from validation {scope.unit}s"
     if scope.whole is not None and metric in ("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL):
         notes[-1] = "; ".join(filter(None, [f"of the {scope.whole} images with all labels", notes[-1]]))
     estimate = replace(estimate, influence=np.where(usable, estimate.influence, np.nan))

@@ -8,8 +8,6 @@ patients. Without a patient column only the ``-image`` methods exist. Intervals 
 network. Calibration error has none (docs/statistics.md says why).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
@@ -222,8 +220,8 @@ def _notes(scope: Scope) -> list[str]:
         notes.append("no val rows: metrics that need a threshold (F1, sensitivity) are left out")
     else:
         notes.append(
-            "intervals of F1, sensitivity and specificity hold for thresholds chosen anew: they include "
-            f"{REFITS} other draws of the validation {scope.unit}s"
+            "intervals of F1, sensitivity and specificity allow for the choice of thresholds, "
+            f"by {REFITS} draws of the validation {scope.unit}s"
         )
         if not np.isfinite(thresholds.any_finding):
             notes.append(
@@ -234,6 +232,6 @@ def _notes(scope: Scope) -> list[str]:
     if scope.whole is not None:
         notes.append(
             f"some labels are missing: a finding is judged on the images that have its label (n_images), and "
-            f"what is said of whole images on the {scope.whole} with all labels"
+            f"a measure of whole images on the {scope.whole} that have all labels"
         )
     return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]

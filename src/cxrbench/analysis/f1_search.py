@@ -7,8 +7,6 @@ best of those tried on the scored images, so the answer is the most that this sk
 macro pools the best threshold of each label alone, and the two samples definitions have one for all labels.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

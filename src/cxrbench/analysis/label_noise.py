@@ -5,8 +5,6 @@ table. Nearly half of its images are in the official test part, which has more f
 prevalence (ppv, kappa) is that of this set. Intervals are from resampling patients.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

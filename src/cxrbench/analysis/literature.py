@@ -1,7 +1,5 @@
 """AUROC beside published values, only within the same split: splits move AUROC as much as networks do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar
 

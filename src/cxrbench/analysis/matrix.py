@@ -1,7 +1,5 @@
 """cells.csv, every cell of the study with where, when and at which commit it ran, and its state in words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ come from the same few lines, applied to other totals. Arrays have any leading s
 A label that is not known counts in no sum; what is said of whole images is said of those with all labels.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cxrbench.analysis.sample import Sample

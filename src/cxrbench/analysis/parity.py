@@ -12,8 +12,6 @@ those are compared one by one and others are left out. Of the columns:
   words. Label ``every``: all labels at once, equivalent when each is (intersection-union, Berger 1982).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,16 +1,14 @@
 """What patients and seeds can show about two platforms: power, smallest margins, and the numbers needed.
 
 Two platforms train the same ``seeds`` and score the same ``patients``. The difference of their means has the
-variance 2 (luck + share * skill) / seeds. ``luck``, of one network's score, comes from the choice of patients
-and falls as 1/patients; networks of one recipe do not have it in common. ``skill`` is the variance between
-seeds beyond it; ``share`` is the part of it that a platform makes anew: 1 where a shared seed helps no more
-than another one would. Luck is counted in full for every share.
+variance 2 (luck + share * skill) / seeds. ``luck`` is the variance of one network's score that the choice of
+patients causes beyond what networks of one recipe share; it falls as 1/patients. ``skill`` is the remaining
+variance between seeds; ``share`` is the part of it that the platforms do not have in common: 1 if a shared
+seed helps no more than a different one. Luck counts in full, whatever the share.
 
 The verdict is that of :mod:`cxrbench.analysis.parity`. Its power is averaged over the chi-squared
 distribution of the observed variance (Phillips 1990 for the t test), and so over the choice of its error.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
@@ -236,8 +234,7 @@ def patients_at_fixed_thresholds(
 def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
     """Return, by architecture, the seeds on each platform that a verdict on macro AUROC needs.
 
-    With them equal platforms are shown to be equivalent four times in five, though seeds have nothing in
-    common on the two.
+    With that many, equal platforms are shown equivalent with 80 % power even if sharing seeds does not help.
     """
     whole = table[(table["dataset"] == dataset) & (table["metric"] == "auroc")]
     needed = whole[whole["share"] == SHARES[-1]].groupby("architecture")["seeds_needed"].max()

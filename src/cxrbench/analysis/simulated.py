@@ -3,8 +3,6 @@
 :mod:`benchmarks.coverage` writes them (`make coverage`); the paper and docs/statistics.md quote them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

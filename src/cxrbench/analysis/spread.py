@@ -1,7 +1,5 @@
 """What varies in a mean over seeds: training seeds, test patients, each alone and both together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 

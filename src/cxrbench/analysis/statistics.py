@@ -1,7 +1,5 @@
 """Comparisons between cells: platforms, settings, spread, power, subgroups, literature, the F1 question."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -56,7 +54,7 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
 
 
 def _named_as_nih(study: Study, dataset: str) -> bool:
-    """Return whether the images of a data set are rows of NIH's table, which has their sex and view."""
+    """Return whether the images of a dataset are rows of NIH's table, which has their sex and view."""
     return isinstance(study.dataset(dataset), NihSource | PhantomSource)
 
 
@@ -74,9 +72,9 @@ def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return parity within cells of equal data, recipe and images per BatchNorm statistic, with the
-    processors behind each side: where they differ, more than a platform does."""
+    processors of each side: where these differ, a difference is not due to the platform alone."""
     alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
-    groups = [[Cell.parse(cell) for cell in some["cell"]] for _, some in cells.groupby(alike, sort=True)]
+    groups = [[Cell.parse(cell) for cell in some["cell"]] for _, some in cells.groupby(alike, sort=False)]
     parts = [parity({cell: estimates[cell] for cell in group}, study.margins) for group in groups]
     rows = pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))

@@ -1,7 +1,5 @@
 """AUROC by sex and by view, with sizes; no claim is made where the interval is wide."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -83,7 +81,7 @@ def _table(group: Group) -> pd.DataFrame:
     ).tolist()
     if not shared.all() and shared.any():
         left_out = ", ".join(np.array(sample.names)[~shared])
-        why = f"without labels that have no interval in a {group.kind} group: {left_out}"
+        why = f"without {left_out}"
         notes[-1] = "; ".join(filter(None, [why, notes[-1]]))
     table = pd.DataFrame(
         {"label": [*sample.names, "macro"], "value": both.value, "ci_low": low, "ci_high": high}

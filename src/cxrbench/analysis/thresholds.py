@@ -3,8 +3,6 @@
 An image is called positive at score >= threshold.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

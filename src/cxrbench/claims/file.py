@@ -1,7 +1,5 @@
 """``data/claims.yaml``: its schema, and reading it so that every complaint names line and column."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -110,7 +108,7 @@ class Claim(Strict):
     )
     computation: Plain | None = None
     stated: Annotated[Stated | None, BeforeValidator(_stated)] = None
-    tolerance: Plain | None = None  # absolute, or 5% of what is stated
+    tolerance: Plain | None = None  # absolute, or a percentage of what is stated
     unit: Plain = ""
     verdict: Plain = ""  # of the last review: another computed one is drift; never shown as the verdict
     note: Plain = ""

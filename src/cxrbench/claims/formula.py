@@ -4,8 +4,6 @@ Nothing is executed: the text is parsed to a syntax tree, and every node is chec
 numbers are floats, so no formula can grow without bound.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

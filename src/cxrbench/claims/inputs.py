@@ -4,8 +4,6 @@ Each class is an input as it is written in ``data/claims.yaml``; its ``find`` re
 NotHere where there is no evidence and UserError where the input is wrong.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_pr
 from cxrbench.study.config import Strict
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.readers import Text, complaint, iso_date, one_of
+from cxrbench.training.plan import ARCHITECTURES
 
 
 class Basis(StrEnum):
@@ -94,12 +93,12 @@ def read_number(value: Any) -> Range:
     return float(min(ends)), float(max(ends))
 
 
-def show(ends: Range, yes_no: bool = False) -> str:
-    """Return a number or range for people: six digits, thousands apart, equal ends once; or yes and no."""
+def show(ends: Range, yes_no: bool = False, digits: int = 6) -> str:
+    """Return a number or range as text: so many digits, thousands apart, equal ends once; or yes and no."""
     if yes_no:
         texts = ["yes" if end else "no" for end in ends]
     else:
-        texts = [f"{end:,.6g}" if abs(end) < 1e6 else f"{end:,.0f}" for end in ends]
+        texts = [f"{end:,.{digits}g}" if abs(end) < 10**digits - 0.5 else f"{end:,.0f}" for end in ends]
     return " to ".join(dict.fromkeys(texts))
 
 
@@ -263,8 +262,8 @@ class Parity(Strict):
 
 
 class Share(Strict):
-    """``{share: {dataset, ...}, of: [compile_failed]}``: share of those cells with one of the statuses, among
-    them and those that trained: a cell that crashed or timed out shows neither. NotHere where all did."""
+    """``{share: {dataset, ...}, of: [compile_failed]}``: share of cells with a status in ``of``, among these
+    and the trained ones; a cell with any other status is left out. NotHere where all are."""
 
     share: _Runs
     of: Annotated[Any, AfterValidator(_listed)]  # statuses
@@ -340,15 +339,19 @@ def _found(low: float, high: float, shown: str) -> Value:
 
 
 def _no_such_cell(cells: pd.DataFrame | None, wanted: Wanted) -> str | None:
-    """Return that the study has no such cell, with the nearest names; None when it has, or is not known."""
+    """Return a message if the study has no such cell; None if it has, or if ``cells`` is None.
+
+    The message suggests the nearest known names for one that may be misspelt.
+    """
     named = {key: wanted[key] for key in _CELL if key in wanted}
     if cells is None or not _filtered(cells, named).empty:
         return None
+    networks = set(ARCHITECTURES.read_text(encoding="utf-8").split())
     hints = [
         nearest(str(name), cells[key].astype(str).unique())
         for key, names in named.items()
         for name in names
-        if name not in set(cells[key])
+        if name not in {*cells[key], *networks}
     ]
     return f"{_cells(wanted)}: the study has no such cell{''.join(hints)}"
 

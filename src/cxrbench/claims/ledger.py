@@ -8,8 +8,6 @@ say is **conditional**, and ``if_assumed`` has its verdict under the assumption.
 here**. Our own claims **follow** or **do not follow**, at the inputs and the dates of prices that they name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

@@ -3,14 +3,13 @@
 Commands import what they need when they are called: most need no torch, and `cost` answers in a second.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -30,8 +29,7 @@ Train a cell on drawn radiographs, then print its scores:
 
   cxrbench data pack phantom-32px
   cxrbench train phantom-32px/resnet18/cpu/seed0
-  cd results/runs/phantom-32px/resnet18/cpu/seed0
-  cxrbench evaluate predictions.parquet
+  cxrbench evaluate results/runs/phantom-32px/resnet18/cpu/seed0
 
 Check all recorded evidence, then print the claims that it supports:
 
@@ -45,7 +43,9 @@ command line; 3 the cell cannot be trained here; 75 training was interrupted,
 and the same command resumes it."""
 
 
-def schema(folder: Path = Path("workflow/schemas")) -> None:
+def schema(
+    folder: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("workflow/schemas"),
+) -> None:
     """Write the JSON Schemas of a study and of a run record."""
     from cxrbench.cli.schemas import write_schemas
 
@@ -97,12 +97,31 @@ class InOrder(TyperGroup):
 
 app = typer.Typer(
     cls=InOrder,
-    help=HELP,
-    epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from cxrbench.training.host import commit
+
+        head, dirty = commit()
+        number = next((f" {found.version}" for found in metadata.distributions(name="cxrbench")), "")
+        print(f"cxrbench{number}, commit {head[:12]}{' with changes' if dirty else ''}")
+        raise typer.Exit
+
+
+@app.callback(help=HELP, epilog=EPILOG)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of ``cxrbench`` itself."""
+
+
 for panel, steps in STEPS.items():
     for name, step in steps.items():
         if isinstance(step, typer.Typer):

@@ -61,8 +61,8 @@ def audit(
 ) -> None:
     """Compare a network's training graph with Neuron's documented limits. Nothing is compiled.
 
-    The result is a prior: only a run on Trainium shows whether a network
-    compiles.
+    The result is a prior: only Neuron's compiler shows whether a network
+    compiles, and only a run on Trainium whether it trains.
     """
     if rules:
         _show_rules(recorded, as_json)
@@ -80,9 +80,9 @@ def audit(
     settings = [Setting(*each) for each in dict.fromkeys(axes)]
     table = survey(architectures or NETWORKS, settings, cache, say)
     if dump_hlo:
-        from cxrbench.compile.campaign import dump
+        from cxrbench.compile.campaign import dump_steps
 
-        written = dump(table["architecture"].unique(), settings, dump_hlo, say)
+        written = dump_steps(product(table["architecture"].unique(), settings), dump_hlo, say)
         say(f"wrote {len(written)} graphs and their manifest into {dump_hlo}")
     if out:
         write_csv(out, table)
@@ -94,8 +94,8 @@ def audit(
         _show(table[table["part"] == "step"], bool(architectures))
     versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
     for setting in settings:
-        say(f"{setting.words()} {versions}.")
-    say(PRIOR)
+        say(wrapped(f"{setting.words()} {versions}."))
+    say(wrapped(PRIOR))
 
 
 def _show(table: pd.DataFrame, named: bool) -> None:
@@ -112,9 +112,10 @@ def _show(table: pd.DataFrame, named: bool) -> None:
         for verdict in network["verdicts"]:
             flag = "flagged" if verdict["flagged"] else "clear"
             print(wrapped(f"  {verdict['rule']:4}{flag:8} {verdict['found']}", " " * 17))
-    if rules := {verdict["rule"]: verdict for network in details for verdict in network["verdicts"]}:
-        print("\nRules")
-        for name, rule in rules.items():
+    verdicts = [verdict for network in details for verdict in network["verdicts"]]
+    if flagged := {verdict["rule"]: verdict for verdict in verdicts if verdict["flagged"]}:
+        print("\nFlagged rules (`cxrbench audit --rules` prints all)")
+        for name, rule in flagged.items():
             print(_described(name, rule))
 
 

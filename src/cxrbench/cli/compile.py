@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, in_columns, say
 from cxrbench.study.errors import UserError
 
-if TYPE_CHECKING:
-    from cxrbench.compile.rules import Setting
-    from cxrbench.study.config import Compilation
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 
 
@@ -25,7 +22,8 @@ def compile(
     study: Annotated[
         bool,
         typer.Option(
-            "--study", help="Compile the study's training steps. The options below choose among them."
+            "--study",
+            help="Compile the training steps of the study in --config. Other options select.",
         ),
     ] = False,
     target: Annotated[str | None, typer.Option(help="trn1 or trn2. Default: trn1.")] = None,
@@ -63,6 +61,7 @@ def compile(
     from cxrbench.compile.campaign import Campaign
     from cxrbench.compile.compiler import Compiler, Limits
     from cxrbench.compile.outcomes import is_version, rows
+    from cxrbench.compile.rules import Setting
     from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
     from cxrbench.study.config import AuditedPrecision, read_study
     from cxrbench.training.plan import must_be_architectures
@@ -79,8 +78,18 @@ def compile(
         raise UserError(f"{config}: the study has no 'compilation'; add it, or name networks")
     if not study and not networks:
         raise UserError("name networks as timm does, or --study for those of the study")
-    chosen = Chosen(networks or [], pixels or [], batch or [], precision or [])
-    steps = chosen.of(planned) if planned else chosen.each()
+    asked: tuple[list[Any], ...] = (networks or [], pixels or [], batch or [], precision or [])
+    if planned:
+        steps = [
+            (step[0], Setting(*step[1:]))
+            for step in planned.steps()
+            if all(not some or value in some for value, some in zip(step, asked, strict=True))
+        ]
+    else:
+        each = product(pixels or [224], batch or [1], precision or ["fp32"])
+        steps = [(name, Setting(*axis)) for axis in each for name in networks or ()]
+    if not steps:
+        raise UserError("the study has no such training step; to compile it anyway, leave out --study")
     must_be_architectures((name for name, _ in steps), "name them as timm does")
     compiler = Compiler.find(container, image)
     if planned and not is_version(compiler.version, planned.compiler):
@@ -100,36 +109,6 @@ def compile(
     )
     _show(rows(campaign.run(steps, part or PARTS, say)), as_json)  # type: ignore[arg-type]
     say(f"neuronx-cc {compiler.version}; {NOT_SHOWN}")
-
-
-class Chosen(NamedTuple):
-    """What the command line names of training steps; empty where it names nothing."""
-
-    networks: list[Any]
-    pixels: list[Any]
-    batch: list[Any]
-    precision: list[Any]
-
-    def each(self) -> list[tuple[str, Setting]]:
-        """Return every network in every setting; of what is not named, the default."""
-        from cxrbench.compile.rules import Setting
-
-        settings = product(self.pixels or [224], self.batch or [1], self.precision or ["fp32"])
-        return [(name, Setting(*values)) for values in settings for name in self.networks]
-
-    def of(self, planned: Compilation) -> list[tuple[str, Setting]]:
-        """Return the steps of a study that are named, in its order; UserError where there are none."""
-        from cxrbench.compile.rules import Setting
-
-        steps = [(step[0], Setting(*step[1:])) for step in planned.steps() if self._has(step)]
-        if not steps:
-            raise UserError(
-                "the study has no such training step; without --study it is compiled all the same"
-            )
-        return steps
-
-    def _has(self, step: tuple[Any, ...]) -> bool:
-        return all(not some or value in some for value, some in zip(step, self, strict=True))
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

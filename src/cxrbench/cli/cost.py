@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -269,7 +269,10 @@ def cost_refresh(
     write: Annotated[bool, typer.Option("--write", help="Add today's prices to the table.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Get today's prices from AWS and print the differences. Only --write changes the table."""
+    """Get today's prices from AWS (needs AWS credentials) and print the differences.
+
+    Only --write changes the table.
+    """
     from cxrbench.cost.refresh import refresh
 
     difference, not_sold = refresh(prices, region, instances, write, window)
@@ -280,37 +283,17 @@ def cost_refresh(
     say(f"wrote {prices}" if written else "nothing written; add --write to keep these prices")
 
 
+def _asked(what: str) -> Any:
+    return typer.Option(prompt=what, help=f"{what}.")
+
+
 @app.command("decide")
 def cost_decide(
-    spend: Annotated[
-        float,
-        typer.Option(
-            prompt="USD per month spent on GPU training", help="USD per month spent on GPU training."
-        ),
-    ],
-    architecture: Annotated[
-        str,
-        typer.Option(
-            prompt="cnn, transformer, a timm network, or data set/network of your own cells",
-            help="cnn, transformer or a timm name (published ratios), or data set/network of your cells.",
-        ),
-    ],
-    porting: Annotated[
-        float, typer.Option(prompt="porting budget in USD", help="Budget of the port, in USD.")
-    ],
-    horizon: Annotated[
-        float,
-        typer.Option(
-            prompt="months the model will be trained", help="Months that the model will be trained."
-        ),
-    ],
-    capacity: Annotated[
-        float,
-        typer.Option(
-            prompt="share of it that Trainium capacity can take, 0 to 1",
-            help="Share of the training that Trainium can take, 0 to 1.",
-        ),
-    ],
+    spend: Annotated[float, _asked("USD per month spent on GPU training")],
+    architecture: Annotated[str, _asked("cnn, transformer, a timm name, or dataset/network of your cells")],
+    porting: Annotated[float, _asked("Budget of the port, in USD")],
+    horizon: Annotated[float, _asked("Months that the model will be trained")],
+    capacity: Annotated[float, _asked("Share of the training that Trainium can take, 0 to 1")],
     ongoing: Annotated[float, typer.Option(help="USD per month of work on the second platform.")] = 0.0,
     ratio: Annotated[
         tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")

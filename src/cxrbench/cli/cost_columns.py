@@ -38,7 +38,7 @@ _HEADS = {
 
 
 def cost_columns(table: pd.DataFrame, *apart: str) -> str:
-    """Return costs in 100 columns, a table for each value of ``apart``; a range's two ends are one text."""
+    """Return costs as printed, a table for each value of ``apart``; a range's two ends are one text."""
     for name, (low, high) in _RANGES.items():
         if low in table:
             ends = zip(table[low], table[high], strict=True)
@@ -72,7 +72,7 @@ def costs_and_notes(table: pd.DataFrame) -> str:
 
 
 def hours_and_dollars(table: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, in 100 columns."""
+    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, as printed."""
     import pandas as pd
 
     short = {basis: f"{basis} ".replace("capacity_", "") for basis in table["basis"]} | {"on_demand": ""}
@@ -82,7 +82,7 @@ def hours_and_dollars(table: pd.DataFrame) -> str:
             "instance": row["instance"],
             "USD/h": digits(row["usd_per_hour"]),
             "price of": f"{short[row['basis']]}{row['as_of']}",
-            "x GPU's": f"{row['break_even_ratio']:.2f}",
+            "price / GPU price": f"{row['break_even_ratio']:.2f}",
             "h at peak": digits(row["hours_at_peak"], 3),
             "hours": span(row["hours_low"], row["hours_high"]),
             "USD": span(row["usd_low"], row["usd_high"]),

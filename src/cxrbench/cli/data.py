@@ -1,7 +1,5 @@
 """``cxrbench data``: fetch, verify and pack datasets; look at phantoms."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=Tru
 
 REGISTRY, RAW = Path("data/registry.csv"), Path("data/raw")
 NameArgument = Annotated[str, typer.Argument(help="A dataset of the registry, e.g. nih or chestmnist.")]
-FolderOption = Annotated[Path | None, typer.Option(help="Where the files are. [default: data/raw/NAME]")]
+FolderOption = Annotated[Path | None, typer.Option(help="Folder of the files. Default: data/raw/NAME.")]
 MirrorOption = Annotated[
     list[str] | None,
     typer.Option("--mirror", help="Address or folder with the same files. It is tried first."),
@@ -161,7 +159,7 @@ def data_tables(
 ) -> None:
     """Write splits.csv (all splits with hashes) and label_noise.csv (labels against adjudicated ones)."""
     from cxrbench.analysis.label_noise import label_noise
-    from cxrbench.analysis.splits import splits
+    from cxrbench.datasets.split import splits
     from cxrbench.study.files import write_csv
 
     write_csv(out / "splits.csv", splits())

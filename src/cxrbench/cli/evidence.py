@@ -1,7 +1,5 @@
 """Commands about evidence: adopt, record and verify it, compare outcomes with the reviewed ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +19,11 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
 
 
-def adopt(cell: CellArgument, source: Path, target: Path) -> None:
+def adopt(
+    cell: CellArgument,
+    source: Annotated[Path, typer.Argument(help="record.json to check.")],
+    target: Annotated[Path, typer.Argument(help="record.json to write.")],
+) -> None:
     """Check the evidence beside SOURCE, a record.json, and copy it to TARGET's folder."""
     from cxrbench.evidence.store import check_evidence, copy_evidence
 

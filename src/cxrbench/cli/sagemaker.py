@@ -1,7 +1,5 @@
 """``cxrbench sagemaker``: a cell as a training job on SageMaker, checked without AWS."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Files generated from the code: JSON Schemas of study and run record, and the names of architectures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cxrbench.analysis.power import Spread
 
 SOURCE = (
-    "Predictions as Parquet or CSV, or a record.json beside them. Columns: image; label_NAME (0 or 1) and"
-    " score_NAME (0 to 1) for each finding, whatever its name; patient and split (train, val, test) if known."
+    "A cell's folder, its record.json, or predictions as Parquet or CSV. Columns: image; label_NAME (0, 1 or"
+    " empty) and score_NAME (0 to 1) for each finding; patient and split (train, val, test) if known."
 )
 
 
@@ -35,7 +35,7 @@ def evaluate(
     source: Annotated[Path, typer.Argument(help=SOURCE)],
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
-    replicates: Annotated[int, typer.Option(min=1, help="Bootstrap replicates.")] = 2000,
+    replicates: Annotated[int, typer.Option(min=1, help="Draws for the calibration error by chance.")] = 2000,
 ) -> None:
     """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
 
@@ -49,7 +49,7 @@ def evaluate(
     if out:
         write_csv(out, table)
     for note in notes:
-        say(note)
+        say(wrapped(note))
     if as_json:
         print_json(table)
     elif not out:
@@ -117,7 +117,10 @@ def power(
         typer.Option(help="Share of the variance between seeds that differs between platforms, 0 to 1."),
     ] = None,
     patient_se: Annotated[
-        float | None, typer.Option(help="Standard error over patients, in place of the recorded one.")
+        float | None,
+        typer.Option(
+            help="Standard error over patients of what networks do not share, in place of the recorded."
+        ),
     ] = None,
     seed_sd: Annotated[
         float, typer.Option(help="With --patient-se: standard deviation between seeds.")
@@ -132,7 +135,7 @@ def power(
 
     It covers means over findings and pooled F1, not single findings. It uses
     the recorded spread, or yours:
-    cxrbench power --patient-se 0.0037 --measured-on 510 --seed-sd 0.009
+    cxrbench power --patient-se 0.0038 --measured-on 510 --seed-sd 0.009
     """
     import pandas as pd
 
@@ -178,7 +181,8 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     chosen = [(named, spread) for named, spread, _ in recorded_spreads(table[asked])]
     if not chosen:
         raise UserError(
-            f"{group or metric}: no spread over seeds is known{suggestion(group, list(names.unique()))}"
+            f"{group or metric}: no spread over seeds is known{suggestion(group, list(names.unique()))}; "
+            "build with three seeds or more, or give --patient-se, --seed-sd and --measured-on"
         )
     return chosen
 
@@ -201,7 +205,7 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
         for name in table.columns.intersection(list(_FORMATS))
     }
-    shown = table.assign(**{name: column.fillna("none would do") for name, column in texts.items()})
+    shown = table.assign(**{name: column.fillna("none suffices") for name, column in texts.items()})
     if "dataset" in shown:
         shown.insert(0, "run", shown["dataset"] + "/" + shown["architecture"] + "/" + shown["platform"])
     return shown.drop(columns=["dataset", "architecture", "platform"], errors="ignore")

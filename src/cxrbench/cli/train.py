@@ -20,9 +20,9 @@ from cxrbench.cli.words import (
     PricesOption,
     RecordedOption,
     StudyOption,
-    complain,
     digits,
     in_columns,
+    must_run_here,
     print_json,
     say,
     span,
@@ -46,14 +46,18 @@ _FORECAST_NOTE = (
     "longer. 'disk GiB': the packed images. 'step GiB': weights, moments, gradients and activations of "
     "the largest step, by the recorded audit."
 )
-PackedOption = Annotated[Path | None, typer.Option(help="manifest.json of the packed dataset.")]
+PackedOption = Annotated[
+    Path | None, typer.Option(help="manifest.json of the packed dataset. Default: in data/packed/DATASET.")
+]
 
 
 def train(
     cell: CellArgument,
     study: StudyOption = STUDY,
     packed: PackedOption = None,
-    out: Annotated[Path | None, typer.Option(help="record.json to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="record.json to write. Default: in results/runs/CELL.")
+    ] = None,
     work: Annotated[
         Path | None,
         typer.Option(help="Folder of checkpoints. They are removed when the record is written."),
@@ -65,7 +69,6 @@ def train(
     A failed training is a result too: exit code 0. After an interruption (exit
     code 75), the same command resumes it.
     """
-    from cxrbench import platforms
     from cxrbench.training.job import INTERRUPTED
     from cxrbench.training.runner import Interrupted, run
 
@@ -73,14 +76,14 @@ def train(
     out = out or named.folder(RESULTS / "runs") / "record.json"
     if out.name != "record.json":
         raise UserError(f"--out {out}: a cell's evidence is record.json and what lies beside it; name that")
-    if reason := platforms.unavailable(named.platform):
-        complain(f"platform {named.platform} cannot run here: {reason}")
-        raise typer.Exit(CANNOT_RUN)
+    must_run_here(named.platform)
     results = _results_of(out, named)
     job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
     if job.limits.keep_weights:
         kept = weights_in(results / "weights", named) if results else out.with_name("weights.safetensors")
         job = job.model_copy(update={"weights": kept})
+    if out.exists():
+        say(f"{out} is there already; this run replaces it when it ends")
     try:
         record = run(job, out.parent)
     except Interrupted as error:
@@ -116,6 +119,8 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset
     if missing := weights_missing(recipe.weights):
         raise UserError(missing)
+    if cell not in config.all_cells():
+        say(f"{cell} is not planned in {study}: no table of the study will show it")
     must_be_packed_from(config.dataset(cell.dataset), folder)
     return Job(
         **vars(cell),
@@ -155,7 +160,6 @@ def predict(
 
     The cell's weights are needed: train it with `limits: {keep_weights: true}` in the study.
     """
-    from cxrbench import platforms
     from cxrbench.datasets.packed import must_be_packed_from, read_packed
     from cxrbench.evidence.record import read_record
     from cxrbench.study.config import read_study
@@ -165,9 +169,7 @@ def predict(
     folder = packed.parent if packed else PACKED / dataset
     must_be_packed_from(read_study(study).dataset(dataset), folder)
     record = read_record(named.folder(results / "runs"))
-    if reason := platforms.unavailable(used):
-        complain(f"platform {used} cannot run here: {reason}; name another with --platform")
-        raise typer.Exit(CANNOT_RUN)
+    must_run_here(used, remedy="; name another with --platform")
     from cxrbench.training.predict import predict as score
 
     for note in score(named, record, weights_in(results / "weights", named), read_packed(folder), out, used):
@@ -179,7 +181,7 @@ def plan(
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
-    packed: Annotated[Path, typer.Option(help="Folder of packed data sets.")] = PACKED,
+    packed: Annotated[Path, typer.Option(help="Folder of packed datasets.")] = PACKED,
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
@@ -212,12 +214,12 @@ def _expected(row: dict[str, Any], unit: str) -> str:
 
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.forecast.summary` in 100 columns."""
+    """Return the rows of :func:`~cxrbench.cost.forecast.summary` as printed."""
     import pandas as pd
 
     shown = [
         {
-            "data set": row["dataset"],
+            "dataset": row["dataset"],
             "platform": row["platform"],
             "cells": row["cells"],
             "to run": row["to_run"],
@@ -272,7 +274,9 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
         else:
             say("nobody has recorded it either")
         raise typer.Exit(CANNOT_RUN)
-    if not (store.record(named) or store.refused(named)):
+    if store.record(named) or store.refused(named):
+        say(f"{named} can be trained here")
+    else:
         say(f"nobody has recorded {named}: it is trained and scored, and there is nothing to compare it with")
 
 
@@ -280,7 +284,7 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
 def compare_with_recorded(
     cell: CellArgument,
     study: StudyOption = STUDY,
-    runs: Path = RESULTS / "runs",
+    runs: Annotated[Path, typer.Option(help="Folder of your runs.")] = RESULTS / "runs",
     recorded: RecordedOption = RECORDED,
     prices: PricesOption = PRICES,
 ) -> None:

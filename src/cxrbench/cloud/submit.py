@@ -4,8 +4,6 @@ The check reads botocore's service model, with the patterns and enumerations tha
 service. The SageMaker SDK is not needed; where version 2 is installed, a test compares both.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -73,6 +71,9 @@ class Order:
             raise UserError(f"no job is known for instance '{self.instance}'{hint}")
         if (platform := INSTANCES[self.instance].platform) != self.cell.platform:
             raise UserError(f"{self.instance} trains cells of platform {platform}, not {self.cell}")
+        if not self.role.startswith("arn:"):
+            example = "arn:aws:iam::123456789012:role/NAME"
+            raise UserError(f"--role '{self.role}': write the ARN of a role, such as {example}")
         for name in ("code", "data", "output"):
             if not (address := getattr(self, name)).startswith("s3://"):
                 raise UserError(f"--{name} '{address}': write an address that begins with s3://")

@@ -1,1 +1,1 @@
-"""The graph of a network's training step, held against Neuron's limits. Only ``capture`` needs torch."""
+"""Graphs of training steps, checked against Neuron's limits. Only ``capture`` and ``dump`` need torch."""

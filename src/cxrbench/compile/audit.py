@@ -1,7 +1,5 @@
 """Audits of many networks as rows of one table: captured (and cached), or recorded. Imports no torch."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

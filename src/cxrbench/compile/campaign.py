@@ -1,14 +1,11 @@
 """Many graphs, dumped and compiled one after the other; what is done is kept. Imports no torch."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from math import inf
 from multiprocessing import get_context
 from pathlib import Path
@@ -67,13 +64,6 @@ def read_manifest(folder: Path) -> Manifest:
     return read_model(path, Manifest) if path.exists() else Manifest()
 
 
-def dump(
-    names: Iterable[str], settings: Sequence[Setting], folder: Path, say: Callable[[str], None]
-) -> dict[str, TracedGraph]:
-    """Write the graphs of each network in each setting into ``folder``: see :func:`dump_steps`."""
-    return dump_steps(product(names, settings), folder, say)
-
-
 def dump_steps(
     steps: Iterable[tuple[str, Setting]], folder: Path, say: Callable[[str], None]
 ) -> dict[str, TracedGraph]:
@@ -114,7 +104,7 @@ def _is(file: Path, graph: TracedGraph) -> bool:
 
 
 def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[str, TracedGraph] | str]:
-    """Trace each network in a process of its own pool; yield its graphs, or why there are none."""
+    """Trace the networks in a pool of processes; yield each one's graphs, or why it has none."""
     if not missing:
         return
     from cxrbench.compile.audit import as_on_neuron
@@ -134,7 +124,7 @@ def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] 
     from cxrbench.compile.dump import dump_network
 
     try:
-        return {dumped.file.name: dumped.graph for dumped in dump_network(name, setting, folder)}
+        return dump_network(name, setting, folder)
     except NotCaptured as error:
         return str(error)
 
@@ -182,7 +172,7 @@ class Campaign:
         return record
 
     def _kept(self, name: Path) -> tuple[Path, CompileRecord | None]:
-        """Return where an outcome is and the outcome; where it goes and None if it is to be made."""
+        """Return the path of an outcome, and the outcome itself or None if it has yet to be made."""
         recorded = [self.recorded / FOLDER / name] if self.recorded and not self.replace else []
         for place in (self.out / name, *recorded):
             if place.exists() and not self._reaches_further(record := read_model(place, CompileRecord)):

@@ -6,8 +6,6 @@ weights exist from the start, as placeholders without memory: the graph is that 
 instruction for instruction what the training loop gives.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings
@@ -70,7 +68,7 @@ def capture(
 ) -> dict[str, Facts]:
     """Return the facts of ``network`` by part (B x 1 x P x P images to B x labels logits), which is used up.
 
-    ``resident`` images live on the device, as platform neuron does not have them. ``keep`` is called with
+    ``resident`` keeps the images on the device, unlike platform neuron. ``keep`` is called with
     the pending tensors of each part of the step. Raises NotCaptured when its forward or backward fails on
     images of this size.
     """
@@ -114,7 +112,7 @@ def capture(
 
 
 class _Blank:
-    """What :class:`Batches` asks of a packed data set: a batch of black images without findings."""
+    """What :class:`Batches` asks of a packed dataset: a batch of black images without findings."""
 
     def __init__(self, setting: Setting, labels: int) -> None:
         self.images = np.zeros((setting.batch, setting.pixels, setting.pixels), np.uint8)

@@ -1,7 +1,5 @@
 """The networks that ``cxrbench audit`` captures when none is named, by family. Imports no torch."""
 
-from __future__ import annotations
-
 import re
 
 _SIZES = ("atto", "femto", "pico", "nano", "tiny", "small", "base", "large")

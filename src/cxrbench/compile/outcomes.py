@@ -1,7 +1,5 @@
 """What is known of the graphs that a study plans to compile. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ Few networks are reported, with many compilers, and a report is no experiment: a
 with reports, it does not prove a rule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path

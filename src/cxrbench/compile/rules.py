@@ -1,10 +1,9 @@
 """What is counted of a training step's graph, and what is known of Neuron that it is held against.
 
-A flagged rule is a *prior*: the network has what the source reports trouble with. Whether it compiles is
-known only from a run; :mod:`cxrbench.compile.reports` holds each rule against what is reported. No torch.
+A flagged rule is a *prior*: the network has what the source reports trouble with. Only
+Neuron's compiler shows whether it compiles; :mod:`cxrbench.compile.reports` holds each rule against what is
+reported. No torch.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 PRIOR = (
     "This is a prior, not a verdict: it says which documented limits a graph comes near. "
-    "Whether a network compiles and loads on Trainium is known only from a run there."
+    "Neuron's compiler, which needs no device, shows whether a network compiles; only a run on Trainium "
+    "shows whether it loads and trains."
 )
 CORE_GIB = 16.0  # HBM of one NeuronCore-v2: 32 GiB a chip, two cores
 INSTRUCTION_CAP = 5_000_000
@@ -125,8 +125,8 @@ class Rule(NamedTuple):
     source: str
     seen_with: str  # version of SDK or compiler; empty where the source names none
     date: str  # of the report, or when the page was last changed
-    flags: tuple[str, ...]  # any of them that is not zero
-    found: str  # what decided, to be formatted
+    flags: tuple[str, ...]  # the rule is flagged if any of these is not zero
+    found: str  # a format string that shows the deciding values
     of: Literal["network", "setting"] = "network"
 
 
@@ -323,7 +323,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "R16",
-        "A data set that lives on the device is gathered from inside the step: its memory, or a failure of "
+        "A dataset that lives on the device is gathered from inside the step: its memory, or a failure of "
         "its gather, would look like the network's. Platform neuron streams its images, so that none is here",
         "failure",
         "hypothesis",

@@ -1,7 +1,5 @@
 """What a run cost, hours by phase times the hourly price of an instance, and which runs may be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -69,7 +67,7 @@ def pricing_of(
 def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
     """Return the runs in ``paths`` (record.json files, or folders) with their origin.
 
-    Fresh is what differs from the record below ``recorded``; that of the same recipe and images follows it.
+    A run is fresh if it differs from its record below ``recorded``, which follows if recipe and images agree.
     """
     files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
     evidence, runs = EvidenceStore(recorded) if recorded else None, []
@@ -116,7 +114,7 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
 
 
 def _hours_to(record: Record, target: float | None) -> float | None:
-    """Return hours of set-up, compilation and epochs up to the first whose validation AUROC is ``target``."""
+    """Return the hours of set-up, compilation and epochs until validation AUROC reaches ``target``."""
     seconds = record.timing.setup_seconds + record.timing.compile_seconds
     for epoch in record.history:
         seconds += epoch.train_seconds + epoch.eval_seconds
@@ -138,8 +136,8 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
         unpriced = f", and prices.csv has no price of {own}, which it ran on: add a row there, or"
         raise UserError(
             f"config: prices.instances names no instance for platform '{run.platform}' ({run.cell})"
-            f"{unpriced if run.host_instance else ':'} add one to the config, for example "
-            f"'{run.platform}: trn1.2xlarge'"
+            f"{unpriced if run.host_instance else ':'} add '{run.platform}: INSTANCE' there, with an "
+            "instance of data/prices.csv"
         )
     where = (pricing.region, pricing.basis, pricing.as_of)
     rates = pd.DataFrame([price(prices, instance, *where) for instance in instances.unique()])
@@ -161,8 +159,8 @@ def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     """Return cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
 
-    The whole instance is paid in all phases; ``usd_used_cores`` is the share of the occupied cores, NaN for a
-    kind of core that the instance is not counted in. ``usd_per_million_images`` is of training alone.
+    The whole instance is paid for in all phases; ``usd_used_cores`` is the share of the cores in use, NaN if
+    the instance's ``cores`` are of another kind. ``usd_per_million_images`` is of training alone.
     """
     table = hours.merge(rates.drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
@@ -222,7 +220,7 @@ def both_sides(costs: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], str, list[
 
 
 def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of one data set and network that compare its platforms, and what differs between them.
+    """Return the rows of one dataset and network that compare its platforms, and what differs between them.
 
     Platforms on the processor itself are compared on one that all of them ran on: quiet before busy, recorded
     before fresh, then where most runs are. Otherwise, and for accelerators, each headline stands.

@@ -1,7 +1,5 @@
 """Accelerators: documented peaks and bandwidths of one core, each with its source."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

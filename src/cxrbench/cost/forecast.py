@@ -1,8 +1,7 @@
-"""What a study would take before any of it runs: hours, USD, disk and memory per data set and platform."""
-
-from __future__ import annotations
+"""What a study would take before any of it runs: hours, USD, disk and memory per dataset and platform."""
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -22,9 +21,10 @@ from cxrbench.cost.projection import (
     project,
     work_of,
 )
+from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import AnySource
+from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ACCELERATED
 from cxrbench.training.plan import Plan
 
@@ -38,7 +38,7 @@ _EVALUATION = 1 / 3  # of a training image: forward alone
 
 
 def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per data set, network and platform of the plan's study (:data:`FORECAST_COLUMNS`).
+    """Return a row per dataset, network and platform of the plan's study (:data:`FORECAST_COLUMNS`).
 
     Hours and USD are of the cells without evidence that fits. They are measured or proxy where seeds of the
     same recipe and images are recorded, else projected, else missing with the reason in ``why_not``.
@@ -98,8 +98,10 @@ class _Outlook:
         """Return the hours of a cell by its work: at the peak of its device, and projected from speeds known
         elsewhere, with the reason where there are none. NotProjected when not even its work is known."""
         dataset, recipe = self.study.dataset(cell.dataset), self.study.recipe(cell.dataset)
-        if not (counts := _counts(dataset)):
-            raise NotProjected(f"the config does not say how many images {cell.dataset} has")
+        if not (counts := self._counts(cell.dataset)):
+            raise NotProjected(
+                f"how many images {cell.dataset} has is not known: pack it first (`cxrbench data pack`)"
+            )
         evaluated = counts.get("val", 0) * (recipe.epochs + 1) + counts.get("test", 0)
         images = counts.get("train", 0) * recipe.epochs + evaluated * _EVALUATION
         work = work_of(self.audit, cell.architecture, dataset.pixels, recipe.precision)
@@ -128,9 +130,17 @@ class _Outlook:
         raise NotProjected(f"no speed of a {work.kind} network in {precision} is known on {cell.platform}")
 
     def _packed_gib(self, name: str) -> float:
+        counts = self._counts(name)
+        return sum(counts.values()) * self.study.dataset(name).pixels ** 2 / 2**30 if counts else math.nan
+
+    def _counts(self, name: str) -> dict[str, int]:
+        """Return the images per part: as the config states them, else as packed here, else none."""
         dataset = self.study.dataset(name)
-        counts = _counts(dataset)
-        return sum(counts.values()) * dataset.pixels**2 / 2**30 if counts else math.nan
+        if stated := getattr(dataset, "images", None) or getattr(dataset, "expect_images", None):
+            return stated
+        with suppress(UserError):
+            return read_packed(self.plan.packed / name).manifest["images"]
+        return {}
 
     def _device_gib(self, cell: Cell) -> float:
         """Return the GiB of a step at the recipe's batch, from an audit in its precision; NaN without."""
@@ -154,11 +164,6 @@ def _usd(hours: dict[str, float], usd_per_hour: float) -> dict[str, float]:
     return {name.replace("hours", "usd"): value * usd_per_hour for name, value in hours.items()}
 
 
-def _counts(dataset: AnySource) -> dict[str, int]:
-    """Return the images per part as the config states them; empty when it does not."""
-    return getattr(dataset, "images", None) or getattr(dataset, "expect_images", None) or {}
-
-
 def _on_processor(speed: Speed, cell: Cell, work: Work, precision: str) -> bool:
     """Whether a speed was measured on a processor by cells of a network alike."""
     own = cell.platform == "cpu" and speed.device.family not in {"gpu", "neuron"}
@@ -166,7 +171,7 @@ def _on_processor(speed: Speed, cell: Cell, work: Work, precision: str) -> bool:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of :func:`forecast` added up per data set and platform.
+    """Return the rows of :func:`forecast` added up per dataset and platform.
 
     ``hours_least`` and ``usd_least``: those at the peak of the device stand for cells of unknown speed, which
     ``unknown`` counts; cells without either are left out.

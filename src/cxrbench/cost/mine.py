@@ -1,7 +1,5 @@
 """What training any network costs on every priced instance: projected where nothing was run on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +85,7 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
 def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
     """Return hours and USD of ``training`` on every instance, a row each, the cheapest hour first.
 
-    A price is that of the study's region and basis, else the instance's newest elsewhere. ``hours_at_peak``
+    A price is at the study's region and basis, else in its region, else at its basis. ``hours_at_peak``
     is arithmetic; ``hours_low`` and ``hours_high`` are projected, but where the speed was given they are
     measured, and proxy (proportional to cores) on instances with the same GPU.
     ``break_even_ratio``: price over that of the GPU, which is how much faster it must be to cost the same.

@@ -1,7 +1,5 @@
 """Whether a port to Trainium pays: runs to break even, the sources' decision tables, reservations."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path
@@ -144,7 +142,7 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
 
 
 class Scenario(NamedTuple):
-    """Four of the five numbers as a source's decision table draws its line, and where it leans."""
+    """A scenario of a source's decision table, without the cost ratio, and the side it leans to."""
 
     spend: float  # USD per month
     porting: float  # USD
@@ -178,8 +176,8 @@ def decide(
     """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
 
     ``spend`` and ``ongoing`` (engineering for the second platform): USD per month. ``porting``: USD.
-    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium can be had. Pairs in the
-    answer run from the worst to the best end of the cost ratio.
+    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium is available. In the
+    answer ``ratio`` is low and high; other pairs run from the worst to the best end of the cost ratio.
     """
     amounts = {"spend": spend, "porting budget": porting, "horizon": horizon, "ongoing engineering": ongoing}
     for name, value in amounts.items():
@@ -249,15 +247,15 @@ def _unchanged_times(row: dict, prices: str) -> Ratio:
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
-    """Return a published cost ratio, the preprint's put at ``basis``; for a name with a slash that of the
-    recorded cells of that data set and network."""
+    """Return a published cost ratio, the preprint's repriced at ``basis`` if given; for ``dataset/network``,
+    the ratio of its recorded cells."""
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
         return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
     if architecture not in PUBLISHED:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
-            f"(known: {', '.join(PUBLISHED)}); give your own ratio, low and high"
+            f"(known: {', '.join(PUBLISHED)}); give --ratio LOW HIGH"
         )
     ratio, pair = PUBLISHED[architecture], study_pair(pricing)
     if basis is None:
@@ -285,7 +283,7 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Rati
     if missing:
         raise UserError(
             f"no usable cell {dataset}/{architecture}/{missing[-1]}: not run yet, so its cost ratio is not "
-            "known; record one or give the ratio yourself"
+            "known; record one or give --ratio LOW HIGH"
         )
     gpu, trainium = (runs["usd_total"] for runs in sides.values())
     measured = (pd.concat(sides.values())["kind"] == "measured").all()

@@ -4,8 +4,6 @@
 NeuronCores on Trainium and Inferentia, GPUs on GPU instances, vCPUs on instances without an accelerator.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 

@@ -4,8 +4,6 @@ A training image costs 3 x 2 x GMAC x 1e9 FLOP (backward is twice forward, a MAC
 at best ``share x peak`` FLOP/s; shares come from runs elsewhere with the same kind of network and precision.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,15 +18,15 @@ from cxrbench.compile.audit import of_setting, read_audit
 from cxrbench.compile.rules import Setting
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.prices import newest
-from cxrbench.evidence.machine import is_busy, machine_of
+from cxrbench.evidence.machine import host_in_words, is_busy, machine_of
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ENTRIES, FAMILIES
 
-# A single device's share is taken as known to this factor only, up and down: an assumption that a test holds
-# above the largest factor between our own cells of one kind on one processor.
+# A single device's share is assumed known within this factor, up and down; a test asserts that it exceeds
+# the largest factor between our own cells of one kind on one processor.
 SPREAD = 4.0
 AUDITED_BATCH = 32  # images of the step that work is counted of
 MIN_DEVICES = 3  # leaving one device out needs two others
@@ -109,8 +107,8 @@ def project(
 ) -> dict[str, Any]:
     """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``.
 
-    The range is that of the shares of :attr:`Speed.alike` runs, those of a single device times and over
-    :data:`SPREAD`; its high end never passes the peak or what memory bandwidth allows.
+    The range spans the shares of :attr:`Speed.alike` runs, widened by :data:`SPREAD` at both ends if all are
+    of one device; it never exceeds the peak or what memory bandwidth allows.
     """
     usable = [s for s in known if s.alike == (work.kind, target.family, precision) and s.share > 0]
     if not usable:
@@ -225,8 +223,8 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
 
 
 def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
-    """Return which of ``group`` may stand in the projection of ``run``, and by which rule: a run's own share
-    only gives back what was measured."""
+    """Return the speeds of ``group`` to project ``run`` from, and the rule that chose them: projecting it
+    from its own share would be circular."""
     same = [other for other in group if other.device.name == run.device.name]
     if len({other.device.name for other in group}) >= MIN_DEVICES:
         return [other for other in group if other not in same], "leave one device out"
@@ -239,8 +237,8 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     """Return every recorded speed whose share of a peak is known: cells on documented devices, benchmarks,
     and quiet cells on a processor, a mean over seeds per network, size and precision.
 
-    A benchmark's peak is the matrix product beside it, its work the audit's. A processor has no documented
-    peak: the share of a cell there is of one TFLOP/s, and each machine is a family of its own.
+    A benchmark's peak is its own measured matrix product, its work the audit's. A processor has no documented
+    peak: a cell's share there is relative to 1 TFLOP/s, and each machine is a family of its own.
     """
     audit, found = read_audit(recorded), []
     seeds: dict[tuple[Device, Work, str], list[float]] = {}
@@ -277,9 +275,11 @@ def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterato
     """Yield the speed of a row of a benchmark's train.json, where it has one."""
     peak, speed, platform = row["matmul_flops_per_second"], row["ours"], row["platform"]
     if peak and speed:
-        device = _measured_device(f"{platform} of {host}", peak / 1e12, FAMILIES.get(platform, "cpu"))
+        device = _measured_device(
+            f"{platform} of {host_in_words(host)}", peak / 1e12, FAMILIES.get(platform, "cpu")
+        )
         work = work_of(audit, row["architecture"], row["pixels"], row["precision"])
-        source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host}"
+        source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host_in_words(host)}"
         yield reached(device, 1, work, speed, source, row["precision"])
 
 

@@ -1,7 +1,5 @@
 """Cost ratios of Trainium over a GPU: published ones, and the preprint's at other prices, same run times."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,10 +81,10 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
 
 
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
-    """Return rows of :func:`pair_prices` with what the preprint's ratio is there, run times unchanged.
+    """Return rows of :func:`pair_prices` with the preprint's ratio at those prices, run times unchanged.
 
-    ``time_*`` is the ratio of run times, ``then`` the date of the prices in the stated ratio: on demand in
-    the same region on its day, or the newest where there is none so old. NaN in regions without.
+    ``time_*`` is the ratio of run times, ``then`` the date of the prices taken for the stated one: on demand
+    in the same region, the newest up to :data:`PREPRINT_DATE`, else the newest. NaN in regions without.
     """
     rows = pair_prices(prices, pair, home)
     demand = rows[rows["basis"] == "on_demand"]

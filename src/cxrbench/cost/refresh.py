@@ -3,8 +3,6 @@
 A refreshed price is a new row with today's date: older rows stay.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,8 +46,8 @@ def refresh(
     clients: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return today's prices of ``instances`` (none: of all in ``path``) beside the known ones, and which
-    instances are not sold. ``clients``: boto3's, by service."""
+    """Return today's prices of ``instances`` (None: those ``path`` has in ``region``) beside the known ones,
+    and the instances that are not sold there. ``clients``: boto3's, by service."""
     prices = read_prices(path)
     now, wanted = now or datetime.now(UTC), _wanted(prices, region, instances)
     blocks = set(prices.loc[prices["basis"] == "capacity_block", "instance"])
@@ -139,7 +137,7 @@ def _list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
     found = {sku: usd for sku, usd, _ in _hourly(products, "OnDemand", what)}
     if len(set(found.values())) > 1:
         each = ", ".join(f"{sku}: {usd:g}" for sku, usd in sorted(found.items()))
-        raise UserError(f"AWS's price list has several prices for {what} ({each}): which one is meant?")
+        raise UserError(f"AWS's price list has several prices for {what} ({each}); add the right one by hand")
     for sku, usd in list(found.items())[:1]:
         yield Quote(instance, "on_demand", usd, f"AWS Price List, SKU {sku}", "Linux, shared tenancy")
     terms = list(_hourly(products, "Reserved", what))

@@ -1,7 +1,5 @@
 """The same hours at every price basis and date, and whether the ranking of platforms turns between them."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from cxrbench.cost.costs import charge, comparable, priced_as
@@ -15,8 +13,8 @@ _RUN = ["cell", "origin"]
 def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return rows of cost.csv after a column ``regime``, for every basis and date that prices a run.
 
-    A run is the same machine in all of them, or SageMaker's of it (ml.*) where it ran on that: only prices
-    can turn a ranking.
+    A run has the same instance in all regimes (as ml.* if it ran on SageMaker and that is priced), so only
+    prices can change a ranking.
     """
     if hours.empty:
         return pd.DataFrame(columns=["regime"])

@@ -5,8 +5,6 @@ of work, and each interruption costs the work since the last save plus ``restart
 interruptible. Waiting for a new instance is neither paid nor counted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every table about money as CSV, in one step of the graph: what the paper's section on cost is made of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -48,7 +46,7 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
 
 
 def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
-    """Return all rows of the price table in ``region``, cheapest instance first."""
+    """Return all rows of the price table in ``region``, instances in order of their highest price."""
     rows = prices[prices["region"] == region]
     cheapest = rows.groupby("instance")["usd_per_hour"].transform("max")
     order = ["cheapest", *KEY, "as_of"]

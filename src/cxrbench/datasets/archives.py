@@ -4,8 +4,6 @@ tarfile's stream mode stops silently at a damaged header and reads headers of an
 of a tarball and the bytes between its members are checked here. gzip checks its own checksum and length.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import posixpath
@@ -34,7 +32,7 @@ Naming = Callable[[str], str | None]
 
 
 class Found(NamedTuple):
-    """An image: its name in the data set, its place as printed in messages, and its bytes."""
+    """An image: its name in the dataset, its place as printed in messages, and its bytes."""
 
     name: str
     where: str

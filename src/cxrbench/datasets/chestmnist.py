@@ -4,8 +4,6 @@ MedMNIST v2 (Yang et al., Scientific Data 2023) gives the part of each image, bu
 ``patient``, ``view``, ``sex`` and ``age`` are empty in the index, and intervals are by image.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Images of any common format, decoded and reduced on threads in the order of their files."""
 
-from __future__ import annotations
-
 import io
 import struct
 from abc import abstractmethod

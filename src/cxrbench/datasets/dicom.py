@@ -1,11 +1,9 @@
 """DICOM radiographs as grey pictures: the window of the file, MONOCHROME1 inverted, 8 to 16 bits.
 
-DICOM PS3.3, C.11.1 (modality), C.11.2 (window, VOI LUT) and C.7.6.3.1.2 (photometric interpretation); all of
-it by pydicom. What a window does to a pixel depends on its stored value alone, so it is worked out once per
-value and looked up per pixel.
+DICOM PS3.3: pydicom applies C.11.1 (modality) and C.11.2 (window, VOI LUT); C.7.6.3.1.2 (photometric
+interpretation) is applied here. What a window does to a pixel depends on its stored value alone, so it is
+worked out once per value and looked up per pixel.
 """
-
-from __future__ import annotations
 
 import io
 from typing import Any

@@ -4,8 +4,6 @@ Bytes are collected in a hidden ``.NAME.part``, which survives a kill and is con
 (RFC 9110, section 14). Sources are web addresses, read with requests, or local folders.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -151,7 +149,7 @@ class Transfers:
         return f"{name}: no source gave it{answers}\n  {again} (an address or a folder)"
 
     def _copy(self, source: str, file: RemoteFile, part: Path) -> None:
-        """Copy the file from a folder, unless it is another file: what was fetched is kept then."""
+        """Copy the file from a folder if its hash is right; otherwise keep what was fetched so far."""
         try:
             if file.hash_of(Path(source)) != file.hash:
                 raise Refused("has another hash than the registry's")
@@ -205,9 +203,9 @@ class Transfers:
 
 @contextmanager
 def _answer(url: str, size: int | None, start: int, timeout: float) -> Iterator[Answer]:
-    """Yield bytes of ``url`` from ``start`` on, or from 0; the first one's place; ``size``, else as offered.
+    """Yield the bytes of ``url``, the offset where they begin (``start`` or 0), and the file's size if known.
 
-    Raises Broken or Refused, now or while the bytes are read. ``timeout`` in seconds is for each silence.
+    Raises Broken or Refused, now or while the bytes are read. ``timeout``: seconds to wait for data.
     """
     asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     try:

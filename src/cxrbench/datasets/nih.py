@@ -1,7 +1,5 @@
 """NIH-named radiographs of any size, from a folder of PNG files, of tarballs, or of both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd
@@ -34,7 +32,9 @@ class Images(Files):
             empty = False
             yield chunk
         if empty:
-            raise UserError(f"{self.config.folder}: its tarballs hold no PNG; are they NIH's tarballs?")
+            raise UserError(
+                f"{self.config.folder}: its tarballs hold no PNG; put NIH's archives there (data/README.md)"
+            )
 
     def files(self) -> Iterator[Found]:
         """Yield the PNG files and members below the folder."""
@@ -69,7 +69,7 @@ class Images(Files):
         if self.config.expect_images not in (None, {}, images):
             raise UserError(
                 f"{self.config.folder}: the split gives {images} images, but the config expects "
-                f"{self.config.expect_images}; is the folder complete?"
+                f"{self.config.expect_images}; complete the folder, or correct expect_images"
             )
         return rows
 

@@ -1,7 +1,5 @@
 """NIH's label table (v2020), read from the data files of the torchxrayvision wheel."""
 
-from __future__ import annotations
-
 import importlib.util
 from functools import cache
 from pathlib import Path

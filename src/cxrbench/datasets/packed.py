@@ -5,8 +5,6 @@ age, findings, empty where a label is missing), manifest.json (source, counts, s
 were made).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -201,7 +199,7 @@ def read_packed(folder: Path | str) -> Packed:
 
 
 def must_be_packed_from(config: Dataset, folder: Path) -> None:
-    """UserError when what is packed in ``folder``, if anything, has another source, size, seed or split."""
+    """Raise UserError when ``folder`` holds a dataset that was packed with other settings than ``config``."""
     if not (folder / MANIFEST).exists():
         return  # reading it reports that
     manifest = read_packed(folder).manifest

@@ -4,8 +4,6 @@ Nothing is downloaded: the torchxrayvision wheel has NIH's rows and real lung ma
 label. Scores on phantoms show that the pipeline works; they mean nothing for reading radiographs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial

@@ -4,8 +4,6 @@ Each finding is drawn from its own random stream: leaving it out changes nothing
 (0 hardly visible to 1 plain), place and side are random, so that none is recognised by its side alone.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -4,8 +4,6 @@ Body coordinates: u runs to the right in half-widths of the lungs, 0 on the midl
 unit, 0 at the top of the lungs. Side 0 is the left of the picture. Brightness is 0 (air) to 1 (bone, metal).
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import math
@@ -162,7 +160,7 @@ class Scene:
         self.depth = self._depth()  # signed distance to the border of the lungs
         self.lung = ramp(self.depth, (0.07 if ap else 0.045) + 1.2 / (pixels * zoom))  # 0 outside to 1 inside
         self.opacity = np.zeros_like(self.u)  # 0 air to 1 water; below 0 more air than in a healthy lung
-        self.vessels = np.ones_like(self.u)  # how much of them is seen, 0 to 1
+        self.vessels = np.ones_like(self.u)  # visibility: 0 none, 1 healthy, above 1 congested
         self.extra = np.zeros_like(self.u)  # brightness added last
 
     def _depth(self) -> np.ndarray:

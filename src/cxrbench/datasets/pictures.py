@@ -6,8 +6,6 @@ becomes, or whether a small one is there at all, depends on where it lies. A fil
 a dark rim that no radiograph has. The antialiased triangle keeps a nodule's total and blurs its peak most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path

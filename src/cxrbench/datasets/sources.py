@@ -1,7 +1,5 @@
 """What a source of images gives the packer: pixels, their rows, findings, and notes for the manifest."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -4,8 +4,6 @@ The two published lists name every image of ChestX-ray14; both keep a patient's 
 are stored here by patient (``splits/*.csv.gz``, made from the lists named in data/README.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable
@@ -14,8 +12,9 @@ from typing import Annotated, ClassVar
 
 import pandas as pd
 
-from cxrbench.datasets.findings import SPLITS
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 
 PUBLISHED = ("chexnet", "official")
@@ -44,8 +43,8 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
     if parts.isna().any():
         missing = table["image"][parts.isna()]
         raise UserError(
-            f"split '{split}': image {missing.iloc[0]} and {len(missing) - 1} more "
-            "are in no part; add them to the split or take them out of the folder"
+            f"split '{split}': no part has image {missing.iloc[0]}"
+            f"{and_more(len(missing) - 1)}; add what is missing to the split, or take it out of the folder"
         )
     check_disjoint(table.assign(split=parts), f"split '{split}'")
     return parts
@@ -116,7 +115,19 @@ def _from_file(path: Path, present: set[str]) -> pd.Series:
         if row.image not in present:
             absent = sum(row.image not in present for row in rows.values())
             raise UserError(
-                f"{path}:{line}: column image: {shortened(row.image)} and {absent - 1} more are not in "
-                "the image folder; fetch them or take them out of the split file"
+                f"{path}:{line}: column image: the image folder lacks {shortened(row.image)}"
+                f"{and_more(absent - 1)}; fetch what is missing, or take it out of the split file"
             )
     return pd.Series({row.image: row.split for row in rows.values()}, name="split", dtype=str)
+
+
+def splits() -> pd.DataFrame:
+    """Return one row per split and part: images, patients, images of each finding, sha256 of sorted names."""
+    table, rows = read_nih_table(), []
+    for split in (*PUBLISHED, "seeded-0"):
+        parts = assign_split(table, split)
+        for part in SPLITS:
+            some = table[parts == part]
+            row = {"split": split, "part": part, "images": len(some), "patients": some["patient"].nunique()}
+            rows.append(row | some[list(FINDINGS)].sum().to_dict() | {"sha256": part_hash(some["image"])})
+    return pd.DataFrame(rows)

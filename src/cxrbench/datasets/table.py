@@ -1,7 +1,5 @@
 """Anybody's radiographs: PNG, JPEG and DICOM files named by a table of any findings."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Iterator
 
@@ -12,7 +10,7 @@ from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.sources import Chunks
 from cxrbench.datasets.table_rows import ABOUT, one_class, read_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.errors import UserError, printable
+from cxrbench.study.errors import UserError, and_more, printable
 from cxrbench.study.files import sha256_file
 
 _PICTURES = (".png", ".jpg", ".jpeg")
@@ -72,15 +70,15 @@ class Images(Files):
         missing = self._table["image"][~self._table["image"].isin(present)]
         if len(missing):
             raise UserError(
-                f"{self.config.table}: row {missing.index[0] + 1}: image {printable(missing.iloc[0])} and "
-                f"{len(missing) - 1:,} more are not among the PNG, JPEG and DICOM files and archives in "
-                f"{self.config.folder}; put them there, or remove their rows"
+                f"{self.config.table}: row {missing.index[0] + 1} below the head: there is no image "
+                f"{printable(missing.iloc[0])}{and_more(len(missing) - 1)} among the PNG, JPEG and DICOM "
+                f"files and archives in {self.config.folder}; put what is missing there, or remove its rows"
             )
 
     def decode(self, found: Found) -> Decoded:
         """Return one radiograph; UserError for a colour picture or what cannot be read."""
         if found.data[128:132] == b"DICM" or posixpath.splitext(found.name)[1].lower() in _DICOM:
-            from cxrbench.datasets.dicom import decode_dicom  # imported here: few data sets need it
+            from cxrbench.datasets.dicom import decode_dicom  # imported here: few datasets need it
 
             return decode_dicom(found, self.config.pixels)
         return decode(found, self.config.pixels, ("PNG", "JPEG"), colour=False)

@@ -3,8 +3,6 @@
 A million rows take seconds: nothing here loops over rows. Texts stay as they are written (patient 007).
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +57,7 @@ class _Table:
         with open(self.path, encoding="utf-8-sig", newline="") as file:
             header = next(csv.reader(file, strict=True), [])
         self._check_header([name.strip() for name in header])
-        few = pa.dictionary(pa.int32(), pa.string())  # of a million labels, three are different
+        few = pa.dictionary(pa.int32(), pa.string())  # a million labels have three distinct values
         types = {name: pa.string() if name.strip() in ("image", "patient") else few for name in header}
         table = arrow_csv.read_csv(
             self.path,

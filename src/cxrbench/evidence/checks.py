@@ -1,7 +1,5 @@
 """What a record must agree on with itself, its platform and its predictions; for ``cxrbench verify``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any

@@ -3,8 +3,6 @@
 Recorded below ``data/recorded/compile/<compiler version>/<graph sha256>/``, a record and a log per target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -136,8 +134,8 @@ def _problems(root: Path, path: Path, record: CompileRecord) -> Iterator[str]:
 def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, replace: bool) -> list[Path]:
     """Copy records, each with its log, below ``root``, and update SHA256SUMS; return the paths written.
 
-    What is recorded already stays. UserError, before anything is written, where it is of another compilation
-    that no limit stopped, unless ``replace``.
+    Raises UserError, before anything is written, where another compilation is recorded that no limit stopped,
+    unless ``replace``.
     """
     new = []
     for record, log in records:

@@ -1,7 +1,5 @@
 """Reviewed outcomes: data/expected_status.csv against what happened. Worse and better both fail."""
 
-from __future__ import annotations
-
 import fnmatch
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args

@@ -1,7 +1,7 @@
 """Which machine a cell ran on, how busy it was, and which runs may stand for a group of cells.
 
-Speeds and costs are averaged within one machine only. Two runs share a machine when device, processor, core
-count and the software that decides speed are equal. Imports no torch.
+Speeds and costs are averaged within one machine only. Two runs share a machine when :func:`machine_of`
+returns the same text for both. Imports no torch.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ def short_processor(processor: str) -> str:
     """Return a processor's name without what every name has: ``Intel Xeon``."""
     plain = re.sub(r"\((R|TM)\)|@[^,]*|\b(Processor|CPU)\b", " ", processor)
     return re.sub(r" +,", ",", " ".join(plain.split()))
+
+
+def host_in_words(folder: str) -> str:
+    """Return the machine that a folder of measurements is named after: ``Intel Xeon, 2 cores``."""
+    brands = {"intel": "Intel", "xeon": "Xeon", "amd": "AMD", "epyc": "EPYC", "nvidia": "NVIDIA"}
+    parts = [
+        brands.get(part, part) for part in folder.split("-") if part not in ("r", "tm", "processor", "cpu")
+    ]
+    return re.sub(r" (\d+ cores?)$", r", \1", " ".join(parts))
 
 
 def processors_in_words(processors: Iterable[str]) -> str:

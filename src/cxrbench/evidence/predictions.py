@@ -4,8 +4,6 @@ The findings are those that the table's columns ``label_<finding>`` and ``score_
 label is one that is not known.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.findings import SPLITS
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.evidence.record import PREDICTIONS
+from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.files import remedy, written_aside
 
 LABEL, SCORE = "label_", "score_"
@@ -67,7 +66,7 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
     """Return a table that :func:`write_predictions` wrote; UserError naming what is wrong with it."""
     path = Path(path)
     if not path.exists():
-        raise UserError(f"{path}: there are no such predictions")
+        raise UserError(f"{path}: missing; train the cell, or name another file")
     table = _read(path, todo := f"; {remedy(path)}")
     for complaint in _complaints(table):
         raise UserError(f"{path}: {complaint}{todo}")
@@ -90,6 +89,8 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     first bad rows for anything that is wrong.
     """
     path = Path(path)
+    if (beside := path / PREDICTIONS).is_file():  # a cell's folder
+        path = beside
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; name a Parquet or CSV file of predictions")
     table, notes = _read(path, "; write it again"), []
@@ -120,6 +121,8 @@ def _read(path: Path, todo: str) -> pd.DataFrame:
                 table = pd.read_csv(
                     path, dtype={"image": str, "split": str}, index_col=False, low_memory=False
                 )
+            if len(table.columns) == 1 and (found := [sign for sign in ";\t|" if sign in table.columns[0]]):
+                raise UserError(f"{path}: its columns are separated by {found[0]!r}; separate them by commas")
             return table[[name for name in table.columns if _ours(name)]]
         return _read_parquet(path, todo)
     except (
@@ -158,12 +161,19 @@ def _ours(name: str) -> bool:
     return name in IDENTITY or name.startswith((LABEL, SCORE))
 
 
+def _partner(name: str) -> str:
+    """Return the column that belongs to a label or a score."""
+    kind, _, finding = name.partition("_")
+    return {LABEL: SCORE, SCORE: LABEL}.get(f"{kind}_", "") + finding
+
+
 def _complaints(table: pd.DataFrame) -> Iterator[str]:
     """Yield what is wrong in a predictions table, the first thing first."""
     named = dict.fromkeys(name.partition("_")[2] for name in table.columns if name not in IDENTITY)
     needed = ["image", "split", *(prefix + name for prefix in (LABEL, SCORE) for name in named)]
     if missing := [name for name in needed if name not in table]:
-        hint = nearest(missing[0], list(table.columns), 1)
+        lonely = [name for name in table.columns if _partner(name) in missing or name not in needed]
+        hint = nearest(missing[0], lonely, 1)
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
@@ -204,10 +214,10 @@ def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _rows(table: pd.DataFrame, bad: pd.Series | np.ndarray, column: str | None = None) -> str:
-    """Return the first bad rows by number and image, with their value in ``column``, and how many follow."""
+    """Return the first bad rows, counted from 1 below the head, with image and value in ``column``."""
     numbers = np.flatnonzero(bad)
     named = []
     for k in numbers[:SHOWN]:
         value = f"'{table[column].iloc[k]}' in " if column else ""
-        named.append(f"{value}row {k} (image {table['image'].iloc[k]})")
-    return ", ".join(named) + (f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else "")
+        named.append(f"{value}row {k + 1} (image {table['image'].iloc[k]})")
+    return ", ".join(named) + and_more(max(0, len(numbers) - SHOWN))

@@ -1,7 +1,5 @@
 """The run record of a cell: its fields and its reading."""
 
-from __future__ import annotations
-
 import json
 from enum import StrEnum
 from pathlib import Path
@@ -191,7 +189,7 @@ def _json_of(path: Path) -> Any:
         raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
         json.dumps(raw, ensure_ascii=False).encode()  # half a character cannot be written again
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such record; run the cell or ask for a recorded one") from None
+        raise UserError(f"{path}: there is no such record; run the cell first") from None
     except RecursionError:
         raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
     except (OSError, ValueError) as error:

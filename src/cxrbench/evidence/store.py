@@ -1,7 +1,5 @@
 """Where a cell's evidence comes from, whether it fits the study, and whether it is intact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -108,7 +106,7 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
     """Return the record in ``folder`` after checking it against its name, its predictions and its log."""
     record = read_record(folder)
     if record.cell != str(cell):
-        raise UserError(f"{folder}: the record is of cell {record.cell}; it lies in the wrong folder")
+        raise UserError(f"{folder}: the record is of cell {record.cell}; move it to the folder of that cell")
     for name, expected in ((PREDICTIONS, record.predictions_sha256), (LOG, record.log_sha256)):
         path = folder / name
         if not path.exists():

@@ -1,7 +1,5 @@
 """SHA256SUMS, the hash of every recorded file, and its signature."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Lines drawn before measuring, which code that trains and code that reports must draw alike."""
+"""Thresholds set before measuring, shared by the code that measures and the code that reports."""
 
 # A way of running a training step is kept when it gains more than this (paired median, docs/decisions.md).
 KEPT_ABOVE = 0.03

@@ -4,8 +4,6 @@ A cell is compared with itself, with the other cells, with NIH's label table and
 git. A whole run that is made up to fit passes (:data:`NOT_SHOWN`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

@@ -5,8 +5,6 @@ Scores, tolerances, hours and money come from recorded evidence, so that a fresh
 person's minutes, which no evidence has, are an estimate.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -22,7 +20,7 @@ from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.fmt import Columns, Values, ends
-from cxrbench.paper.latex import HEAD, escape, longtable, tabular
+from cxrbench.paper.latex import HEAD, breakable, escape, listing
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
 from cxrbench.study.cells import Cell
@@ -194,23 +192,16 @@ def write_artifact(read: Results, out: Path) -> None:
     """Write artifact_claims.tex and artifact_experiments.tex (with the prose two pages), and systems.tex."""
     table, found = experiments(read), systems(read.recorded)
     narrow = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
-    commands = table["Command"].map(escape).str.replace("--", "-{}-").map(_breakable)  # no dashes
+    commands = table["Command"].map(escape).str.replace("--", "-{}-").map(breakable)  # no dashes
     expected = table["Expected"].map(lambda text: escape(text, longest=600))
     what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
     narrow.insert(1, "Experiment, command and expected result", what)
     ours = claims(read).map(lambda text: escape(text, longest=400))
-    widths = {"claims": "6.4 1.2 3.0 1.6 1.7", "experiments": "5.4 1.3 1.4 2.1 2.3 1.5"}  # in cm
     for name, shown in {"claims": ours, "experiments": narrow}.items():
-        columns = "".join(f"p{{{width}cm}}" for width in widths[name].split())
-        write_text(out / f"artifact_{name}.tex", tabular(shown, f"@{{}}l{columns}@{{}}"))
-    texts = found.map(lambda text: _breakable(escape(text, longest=2000)))
-    printed = longtable(texts, "@{}lP{3.3cm}P{3.4cm}P{2.5cm}P{3.9cm}@{}")
+        write_text(out / f"artifact_{name}.tex", listing(shown, "l" * len(shown.columns)))
+    texts = found.map(lambda text: breakable(escape(text, longest=2000)))
+    printed = listing(texts, "l" * len(texts.columns))
     write_text(out / "systems.tex", printed if len(found) else HEAD + "\\emph{No cell is recorded.}\n")
-
-
-def _breakable(latex: str) -> str:
-    """Return LaTeX in which a long name may be broken after a slash."""
-    return latex.replace("/", r"/\allowbreak{}")
 
 
 def write_markdown(read: Results, path: Path) -> None:

@@ -1,7 +1,5 @@
 """Generated parts of hand-written Markdown: what stands between ``<!-- begin NAME -->`` and its end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

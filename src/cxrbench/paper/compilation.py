@@ -1,7 +1,5 @@
 """The graphs that the study plans to compile: what Neuron's compiler did with them, beside the audit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd
@@ -33,7 +31,7 @@ def compiled(read: Results) -> Table:
             texts = (_outcome(of_size), _rules(of_size, audit)) if len(of_size) else ("", "")
             row[f"{pixels} px"], row[f"Audit, {pixels} px"] = texts
         found.append(row)
-    return pd.DataFrame(found), "lr" + "p{4.2cm}l" * len(sizes)
+    return pd.DataFrame(found), "lr" + "ll" * len(sizes)
 
 
 def _outcome(some: pd.DataFrame) -> str:
@@ -53,7 +51,7 @@ def _outcome(some: pd.DataFrame) -> str:
 
 
 def _rules(some: pd.DataFrame, audit: pd.DataFrame) -> str:
-    """Return the rules by which the audit expects any of these graphs to fail; where it has none, that."""
+    """Return the rules that predict failure of any of these graphs, or ``none``, or ``not audited``."""
     found = some.merge(audit, "inner", KEY) if len(audit) else audit
     if found.empty:
         return "not audited"

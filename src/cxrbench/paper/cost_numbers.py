@@ -1,7 +1,5 @@
 """Every number about money that the paper's prose may name, as text for a macro."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,9 +1,7 @@
 """The paper's tables about money, and how a table names a machine and writes dollars.
 
-Every row says measured, proxy, projected or published, and region, basis and date of its price.
+Rows with a price say measured, proxy, projected or published, and its region, basis and date.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
@@ -94,7 +92,7 @@ def _mean(values: pd.Series) -> str:
 
 
 def _evidence(read: Results, runs: pd.DataFrame) -> str:
-    """Return the names behind ``runs``; a recorded run beside a fresh one of its cell has no row."""
+    """Return the names behind ``runs``, and ``recorded`` for recorded runs of cells that were run afresh."""
     shown = runs["origin"] == runs["cell"].map(read.cells.set_index("cell")["origin"])
     beside = "" if shown.all() else "recorded"
     return ", ".join(filter(None, [of_cells(read, runs.loc[shown, "cell"]), beside]))
@@ -170,7 +168,7 @@ _PEAKS: Columns = {
     "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
     "How known": "{evidence}",
 }
-documented_peaks = csv_table("peaks", "lrrrlp{9cm}l", _PEAKS)
+documented_peaks = csv_table("peaks", "lrrrlll", _PEAKS)
 
 
 @fmt.table("llllllrrrrrrrl")
@@ -193,14 +191,16 @@ def spot_runs(read: Results) -> Iterable[Row]:
     return fmt.rows(read.csv("spot").dropna(subset="usd"), columns)
 
 
-@fmt.table("lrlp{4cm}llllrrrp{4cm}")
+@fmt.table("lllllllrrrl")
 def projected_speeds(read: Results) -> Iterable[Row]:
-    """Projected speed and cost on the study's instances; why not, where nothing can be projected."""
+    """Projected speed and cost on the study's instances; why not, where nothing can be projected.
+
+    Networks that differ in nothing else, such as those that cannot be projected for one reason, share a row.
+    """
     table = read.csv("projection")
     own = set(read.study.prices.instances.values())
     columns: Columns = {
-        "Network": "{architecture}",
-        "Pixels": "{pixels}",
+        "Network": "{architecture} at {pixels} px",
         "Precision": "{precision}",
         "Kind": lambda row: row.kind if pd.isna(row.why_not) else row.why_not,
         **_PRICE,
@@ -209,7 +209,12 @@ def projected_speeds(read: Results) -> Iterable[Row]:
         "USD per million": lambda row: span(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
         "Error elsewhere": "{error}",
     }
-    return fmt.rows(table[table["instance"].isna() | table["instance"].isin(own)], columns)
+    texts = pd.DataFrame(
+        fmt.rows(table[table["instance"].isna() | table["instance"].isin(own)], columns), columns=[*columns]
+    )
+    alike = texts.groupby([*texts.columns[1:]], sort=False, as_index=False)["Network"].agg(", ".join)
+    rows: list[Row] = alike[[*columns]].to_dict("records")
+    return rows
 
 
 @fmt.table("llrll" + "r" * (len(BASES) + 1))

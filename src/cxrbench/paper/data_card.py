@@ -1,19 +1,16 @@
 """The data in tables: splits and label noise for the paper, and the generated parts of data/README.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise
-from cxrbench.analysis.splits import splits
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.pictures import contrast_table
 from cxrbench.datasets.registry import read_files
-from cxrbench.datasets.split import PUBLISHED
+from cxrbench.datasets.split import PUBLISHED, splits
 from cxrbench.paper import fmt
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.fmt import Columns, Values
@@ -52,7 +49,7 @@ FILES: Columns = {
     "Terms": lambda file: file.licence,
 }
 splits_of_images = fmt.csv_table("splits", "llrrl", SPLITS)
-noise_of_labels = fmt.csv_table("label_noise", "lp{4.5cm}rrllll", NOISE)
+noise_of_labels = fmt.csv_table("label_noise", "llrrllll", NOISE)
 
 
 def numbers(read: Results) -> Values:
@@ -103,7 +100,7 @@ def _counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _views(table: pd.DataFrame) -> pd.DataFrame:
-    """Return images by view and sex, and how common a finding is in each."""
+    """Return images by view and sex, and the share of each without a finding."""
     rows = [
         (*group, f"{len(some):,}", f"{100 * (some[list(FINDINGS)].sum(axis=1) == 0).mean():.1f} %")
         for group, some in table.groupby(["view", "sex"])

@@ -1,10 +1,9 @@
 """The paper's figures, from adopted evidence: vector PDF without dates, readable in grey."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -18,7 +17,6 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.transforms import ScaledTranslation
 from sklearn.metrics import roc_curve
 
 from cxrbench.analysis.calibration import reliability
@@ -34,11 +32,16 @@ from cxrbench.paper.fmt import words
 from cxrbench.paper.items import Item, figures
 from cxrbench.paper.results import Results
 from cxrbench.study.files import written_aside
+from cxrbench.study.platform_names import PLATFORMS
 
 WIDTH = 6.3  # inches: the text width of the paper
 # Okabe and Ito's colours, dark to light, so that they differ in grey and for the colour-blind.
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A6D00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKER_OF = dict(zip(PLATFORMS, cycle(MARKERS), strict=False))
+DASHES_OF: dict[str, Any] = dict(
+    zip(PLATFORMS, cycle(("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 2))), strict=False)
+)
 STYLE: Any = {
     "font.family": "STIXGeneral",  # the paper is set in Times
     "mathtext.fontset": "stix",
@@ -102,40 +105,62 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
 
 
 def _by_dataset(rows: pd.DataFrame, height: float, sharey: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
-    """Yield a panel for each dataset with its rows, and put the legend of networks below what was drawn."""
+    """Yield a panel for each dataset with its rows; then put a legend of all networks below the panels."""
     groups = rows.groupby("dataset", sort=False)
-    size = (WIDTH, height + 0.2 * max(0, groups["network"].nunique().max() - 4))  # four fit into ``height``
+    size = (WIDTH, height + 0.2 * np.ceil(rows["network"].nunique() / 3))
     figure, panels = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=sharey)
+    named: dict[str, Any] = {}
     for axes, (dataset, some) in zip(panels[0], groups, strict=True):
-        axes.set_title(dataset)
+        axes.set_title("\n".join(wrap(str(dataset), max(13, 60 // len(groups)))), fontsize=9)
         yield axes, some
-        # Placed in inches, so that the layout finds room.
-        anchor = axes.transAxes + ScaledTranslation(0, -0.38, figure.dpi_scale_trans)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=anchor)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+        if legend := axes.get_legend():
+            legend.remove()
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3)
 
 
 def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
-    """Yield each item with a colour and a marker; both start again after six."""
+    """Yield each item with a colour and a marker; colours repeat after eight, markers after six."""
     return zip(items, cycle(COLOURS), cycle(MARKERS), strict=False)
 
 
+def colours_of(read: Results, others: Iterable[str] = ()) -> dict[str, str]:
+    """Return the colour of each network, the same in every figure: the study's first, then ``others``."""
+    return dict(zip(dict.fromkeys([*read.cells["architecture"], *others]), cycle(COLOURS), strict=False))
+
+
 def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float = 0.25) -> None:
-    """Draw ``value`` with ``ci_low`` to ``ci_high`` of ``rows`` at ``y``; groups of ``by`` are ``apart``."""
+    """Draw ``value`` with ``ci_low`` to ``ci_high`` of ``rows`` at ``y``; groups of ``by`` are ``apart``.
+
+    A row has its ``colour``; a group's marker is that of its first row.
+    """
     groups = rows.groupby(by, sort=False)
     offsets = np.linspace(-apart, apart, len(groups)) if len(groups) > 1 else [0.0]
-    for ((name, some), offset), colour, marker in styled(zip(groups, offsets, strict=True)):
-        axes.hlines(y[some.index] + offset, some["ci_low"], some["ci_high"], color=colour, lw=0.9)
-        axes.plot(some["value"], y[some.index] + offset, marker, color=colour, ms=4, label=name)
+    for (name, some), offset in zip(groups, offsets, strict=True):
+        at, marker = y[some.index] + offset, some["marker"].iloc[0]
+        axes.hlines(at, some["ci_low"], some["ci_high"], color=some["colour"], lw=0.9)
+        axes.scatter(some["value"], at, 16, some["colour"], marker=marker, label=name, zorder=3)
 
 
-def with_network(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add ``network``: 'architecture, platform'."""
-    return rows.assign(network=rows["architecture"] + ", " + rows["platform"])
+def with_network(read: Results, rows: pd.DataFrame) -> pd.DataFrame:
+    """Add ``network``, its ``colour``, and the platform's ``marker`` and ``dashes``."""
+    network, colours = rows["architecture"] + ", " + rows["platform"], colours_of(read, rows["architecture"])
+    platform = rows["platform"].str.split(",").str[0]  # "cpu, one thread" is a cpu
+    looks = {"marker": platform.map(MARKER_OF), "dashes": platform.map(DASHES_OF)}
+    return rows.assign(network=network, colour=rows["architecture"].map(colours), **looks)
+
+
+def curves(axes: Axes, rows: pd.DataFrame, **given: Any) -> None:
+    """Draw a line per network of :func:`with_network`: its colour, and the dashes of its platform."""
+    networks = rows.drop_duplicates("network").set_index("network")
+    looks = {"palette": dict(networks["colour"]), "dashes": dict(networks["dashes"])}
+    sns.lineplot(rows, hue="network", style="network", estimator=None, ax=axes, **looks, **given)
 
 
 def _first_seeds(read: Results) -> pd.DataFrame:
     """Return the first scored seed of each network on the main dataset."""
-    scored = with_network(read.ok)
+    scored = with_network(read, read.ok)
     return scored[scored["dataset"] == read.main()].drop_duplicates("network")
 
 
@@ -157,7 +182,7 @@ def cells_by_status(read: Results) -> Figure:
     texts = [[", ".join(f"{state} ({n})" for state, n in some.items()) for some in line] for line in counts]
     kinds = [[next(iter(some)).word if len(some) == 1 else "several" for some in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.2 * len(rows)))
+    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.17 * len(rows)))
     sns.heatmap(
         pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
         mask=np.array(texts) == "", annot=np.array(texts), fmt="", annot_kws={"color": "black", "size": 7},
@@ -173,16 +198,15 @@ def cells_by_status(read: Results) -> Figure:
 
 def learning_curves(read: Results) -> Figure:
     """Draw losses by epoch, one panel per dataset and one line per seed: validation thick, training thin."""
-    scored, folder = with_network(read.ok), read.folder / "cells"
+    scored, folder = with_network(read, read.ok), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
     for axes, some in _by_dataset(scored, 2.6, sharey=False):
         histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in some["cell"]}
         losses = pd.concat([pd.DataFrame(each).assign(cell=cell) for cell, each in histories.items()])
-        losses = losses.merge(some[["cell", "network"]])
-        each = {"hue": "network", "style": "network", "units": "cell", "estimator": None, "ax": axes}
-        sns.lineplot(losses, x="epoch", y="train_loss", lw=0.6, alpha=0.6, legend=False, **each)
-        sns.lineplot(losses, x="epoch", y="val_loss", **each)
+        losses = losses.merge(some[["cell", "network", "colour", "dashes"]])
+        curves(axes, losses, x="epoch", y="train_loss", units="cell", lw=0.6, alpha=0.6, legend=False)
+        curves(axes, losses, x="epoch", y="val_loss", units="cell")
         axes.set_ylabel("mean binary cross-entropy" if axes is axes.figure.axes[0] else "")
         axes.locator_params(axis="x", integer=True)
     return plt.gcf()
@@ -202,14 +226,15 @@ def roc_per_label(read: Results) -> Figure:
     drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]
     for axes in unused:
         axes.axis("off")
-    for row, dash in zip(networks.itertuples(), cycle(("-", "--", "-.", ":")), strict=False):
+    for row in networks.itertuples():
         test = _predictions(read, row.cell).query("split == 'test'")
-        (key,) = last.plot([], [], dash, label=row.network)
+        look = {"color": row.colour, "dashes": row.dashes or (None, None)}
+        last.plot([], [], label=row.network, **look)
         for finding, axes in zip(findings, drawn, strict=True):
             known = test[[f"label_{finding}", f"score_{finding}"]].dropna()
             if known.iloc[:, 0].nunique() == 2:
                 curve = roc_curve(*known.to_numpy().T)
-                axes.plot(*curve[:2], dash, color=key.get_color(), lw=0.9)
+                axes.plot(*curve[:2], lw=0.9, **look)
             else:
                 axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
     for finding, axes in zip(findings, drawn, strict=True):
@@ -227,7 +252,7 @@ def roc_per_label(read: Results) -> Figure:
 
 def auroc_per_label(read: Results) -> Figure:
     """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals."""
-    rows = _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread)
+    rows = with_network(read, _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread))
     if rows.empty:
         return no_evidence("No cell has run.")
     labels = [*read.findings(), "macro"]
@@ -245,13 +270,13 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
     keys, shown = [*GROUP, "metric", "label"], ["value", "ci_low", "ci_high"]
     alone = rows.drop_duplicates(keys, keep=False).set_index(keys)[shown]
     means = rows[keys].drop_duplicates().merge(spread.rename(columns={"mean": "value"}), "left")
-    return with_network(means.set_index(keys)[shown].fillna(alone).reset_index())
+    return means.set_index(keys)[shown].fillna(alone).reset_index()
 
 
 def seed_spread(read: Results) -> Figure:
     """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too."""
     rows, means = (
-        table.query("metric == 'auroc' and label == 'macro'").assign(
+        with_network(read, table.query("metric == 'auroc' and label == 'macro'")).assign(
             name=table["dataset"] + " " + table["architecture"] + " " + table["platform"]
         )
         for table in (read.metrics, read.spread)
@@ -259,15 +284,16 @@ def seed_spread(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No cell has run.")
     names = list(rows["name"].unique())
-    figure, axes = lines_named(names, 0.2)
+    figure, axes = lines_named(names, 0.17)
     seeds = rows.groupby("name")["cell"]
     y = rows["name"].map(names.index) + 0.16 * (seeds.cumcount() - (seeds.transform("size") - 1) / 2)
     axes.hlines(y, rows["ci_low"], rows["ci_high"], color="0.6", lw=0.8)
-    axes.plot(rows["value"], y, "o", color=COLOURS[0], ms=3)
+    for marker, some in rows.groupby("marker"):
+        axes.scatter(some["value"], y[some.index], 9, some["colour"], marker=marker, zorder=3)
     means = means[means["ci_low"].notna() & means["name"].isin(names)]
     y = means["name"].map(names.index)
-    axes.hlines(y, means["ci_low"], means["ci_high"], color=COLOURS[1], lw=5, alpha=0.45)
-    axes.plot(means["mean"], y, "|", color=COLOURS[1], ms=11, mew=1.5)
+    axes.hlines(y, means["ci_low"], means["ci_high"], color=means["colour"], lw=5, alpha=0.35)
+    axes.scatter(means["mean"], y, 120, means["colour"], marker="|", linewidths=1.5)
     for row in rows[seeds.transform("size") == 1].itertuples():
         axes.text(row.ci_high, names.index(row.name), " one seed", va="center", fontsize=7, color="0.4")
     axes.set_xlabel("macro AUROC on test images")
@@ -289,9 +315,9 @@ def reliability_curves(read: Results) -> Figure:
     for axes, row in zip(panels.flat, networks.itertuples(), strict=False):
         bins = reliability(sample_of(_predictions(read, row.cell), "test"))
         axes.plot([floor, 1], [floor, 1], color="0.7", lw=0.6)
-        axes.vlines(bins["score"], bins["ci_low"].clip(floor), bins["ci_high"], color=COLOURS[1], lw=1)
+        axes.vlines(bins["score"], bins["ci_low"].clip(floor), bins["ci_high"], color=row.colour, lw=1)
         some = bins[bins["share"] > 0]
-        axes.plot(some["score"], some["share"], "o", color=COLOURS[1], ms=3.5)
+        axes.plot(some["score"], some["share"], row.marker, color=row.colour, ms=3.5)
         axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1))
         axes.set_title(row.network, fontsize=9)
     figure.supxlabel("mean score")

@@ -1,22 +1,23 @@
 """The figures that compare platforms: differences in scores, speed, money."""
 
-from __future__ import annotations
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
 from cxrbench.compile.outcomes import NOT_RUN, STATES, states
 from cxrbench.cost.prices import BASES
-from cxrbench.evidence.machine import GROUP
+from cxrbench.evidence.machine import GROUP, host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper.compilation import graphs
 from cxrbench.paper.cost_tables import MACHINE, machine_names
 from cxrbench.paper.figures import (
-    COLOURS,
+    MARKERS,
     WIDTH,
+    colours_of,
+    curves,
     lines_named,
     no_evidence,
     points,
@@ -42,11 +43,11 @@ def parity(read: Results) -> Figure:
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0)
     axes.axvline(0, color="0.6", lw=0.5)
-    rows = rows.assign(y=range(len(rows)))
-    floors, pairs = (rows[(rows["kind"] == "noise floor") == floor] for floor in (True, False))
-    for some, marker, colour, fill in ((pairs, "s", COLOURS[1], None), (floors, "o", "0.45", "w")):
-        axes.hlines(some["y"], some["ci_low"], some["ci_high"], color=colour, lw=1)
-        axes.plot(some["difference"], some["y"], marker, color=colour, ms=4, mfc=fill)
+    rows = rows.assign(y=range(len(rows)), colour=rows["architecture"].map(colours_of(read)))
+    floor = rows["kind"] == "noise floor"
+    axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=1)
+    fill = rows["colour"].where(~floor, "w")
+    axes.scatter(rows["difference"], rows["y"], 18, fill, edgecolors=rows["colour"], zorder=3)
     axes.set_xlabel("difference in macro AUROC")
     return figure
 
@@ -59,8 +60,8 @@ def step_parity(read: Results) -> Figure:
     lowest = 1e-9  # equal bits are drawn at the lower edge
     figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 2.0), sharex=True, sharey=True)
     for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
-        shown = with_network(rows).assign(part=rows[f"{part}_difference"].clip(lower=lowest))
-        sns.lineplot(shown, x="step", y="part", hue="network", style="network", estimator=None, ax=axes)
+        shown = rows.assign(part=rows[f"{part}_difference"].clip(lower=lowest))
+        curves(axes, with_network(read, shown), x="step", y="part")
         axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
         axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
         axes.get_legend().remove()
@@ -76,14 +77,24 @@ def throughput(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm at its best", "timm": "timm, defaults"}
-    names = [f"{row.architecture}, {row.platform}, {row.pixels} px\n{row.host}" for row in rows.itertuples()]
+    names = [
+        f"{row.architecture}, {row.platform}, {row.pixels} px\n{host_in_words(row.host)}"
+        for row in rows.itertuples()
+    ]
+    colours = list(rows["architecture"].map(colours_of(read, rows["architecture"])))
     shares = pd.DataFrame(
         [
-            (label, y, *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]))
-            for name, label in contenders.items()
+            (
+                label,
+                y,
+                marker,
+                colours[y],
+                *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]),
+            )
+            for (name, label), marker in zip(contenders.items(), MARKERS, strict=False)
             for y, blocks in enumerate(rows["blocks_of_each"])
         ],
-        columns=["contender", "y", "ci_low", "value", "ci_high"],
+        columns=["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"],
     )
     figure, axes = lines_named(names, 0.36)
     points(axes, shares, "contender", shares["y"], apart=0.22)
@@ -125,8 +136,11 @@ def cost_by_price(read: Results) -> Figure:
     keys = [*GROUP, "instance", "kind", *MACHINE]
     costs = costs.assign(named=machine_names(costs), regime=costs["regime"].str.replace("_", " "))
     costs["y"] = costs.groupby(keys, sort=False).ngroup()
-    means = costs.groupby(["regime", "y"], sort=False)[["cost_to_usable", "usd_sd"]].mean()
+    means = costs.groupby(["regime", "y", "architecture"], sort=False)[["cost_to_usable", "usd_sd"]].mean()
     means = means.set_axis(["value", "sd"], axis=1).reset_index()
+    markers = dict(zip(means["regime"].unique(), cycle(MARKERS), strict=False))
+    looks = {"colour": means["architecture"].map(colours_of(read)), "marker": means["regime"].map(markers)}
+    means = means.assign(**looks)
     means = means.assign(ci_low=means["value"] - means["sd"], ci_high=means["value"] + means["sd"])
     names = [
         f"{row.dataset} {row.architecture} {row.platform}\n{row.kind}, {row.instance}; {row.named}"
@@ -164,7 +178,7 @@ def prices_by_instance(read: Results) -> Figure:
 
 
 def line_of_indifference(read: Results) -> Figure:
-    """Draw saving per run against runs: above a line porting pays; a case without a saving is on none."""
+    """Draw saving per run against runs: above a line porting pays; cases without a saving are left out."""
     cases = read.csv("break_even")
     figure, axes = plt.subplots(figsize=(WIDTH, 4.0))
     for factor, dash in ((0.1, "-"), (1, "--"), (10, "-.")):

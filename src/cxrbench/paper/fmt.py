@@ -1,7 +1,5 @@
 """How the paper writes values, and how texts are made from the rows of a table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from string import Formatter
@@ -11,26 +9,26 @@ import pandas as pd
 
 UNDEFINED = "undefined"
 Row = dict[str, str]  # head of a column: text
-Table = tuple[pd.DataFrame, str]  # texts, and the preamble of the LaTeX tabular
+Table = tuple[pd.DataFrame, str]  # texts, and the side of each column: l, c or r
 Columns = dict[str, str | Callable[[Any], str]]  # see `row`
 Values = dict[str, str]  # key that the prose may name: text in LaTeX
 
 
-def table(preamble: str) -> Callable[[Callable[[Any], Iterable[Row]]], Callable[[Any], Table]]:
-    """Decorate a function of the Results that returns or yields the rows of a table with ``preamble``."""
+def table(sides: str) -> Callable[[Callable[[Any], Iterable[Row]]], Callable[[Any], Table]]:
+    """Decorate a function of the Results that returns or yields the rows of a table."""
 
     def decorate(rows: Callable[[Any], Iterable[Row]]) -> Callable[[Any], Table]:
         def made(read: Any) -> Table:
-            return pd.DataFrame(list(rows(read))), preamble
+            return pd.DataFrame(list(rows(read))), sides
 
         return made
 
     return decorate
 
 
-def csv_table(name: str, preamble: str, columns: Columns) -> Callable[[Any], Table]:
+def csv_table(name: str, sides: str, columns: Columns) -> Callable[[Any], Table]:
     """Return the function that writes a CSV of the graph as a table."""
-    return table(preamble)(lambda read: rows(read.csv(name), columns))
+    return table(sides)(lambda read: rows(read.csv(name), columns))
 
 
 def rows(values: pd.DataFrame, columns: Columns) -> list[Row]:

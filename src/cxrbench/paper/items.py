@@ -3,8 +3,6 @@
 Graph, LaTeX source, HTML page, CSV and Markdown files take names, titles and captions from it.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ class Item:
     caption: str  # LaTeX
     function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
-    sideways: bool = False  # a page of its own in landscape
     evidence: str = ""  # what the caption points at: see cxrbench.paper.provenance.behind
     alt: str = ""  # a figure in words
 

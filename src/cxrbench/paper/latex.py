@@ -1,13 +1,18 @@
 """LaTeX from data: escaping, macros, tables."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import permutations, product
 from pathlib import Path
 
+import matplotlib
+import numpy as np
 import pandas as pd
 
 from cxrbench.paper.items import Item, figures, tables
+
+Array = np.ndarray
 
 _SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -21,16 +26,29 @@ _SPECIAL = {
 _LAST_LETTER = "\u017f"  # of Latin Extended-A
 _ARGUMENT = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _CHOICE = re.compile(rf"\\if(any|many)\{{([^{{}}]*)\}}{_ARGUMENT}{_ARGUMENT}")
-_WIDE = 8  # columns from which a table is made narrower
-_LINE = 150  # letters from which a line below a table is broken
+_WIDE = 8  # a table with more columns than this is made narrower
+_LETTERS = 8  # points of a table's letters: \footnotesize
+_PAGES = (460, 708)  # points that a line has, upright and in landscape
+_GAP = 8  # points between columns: twice \tabcolsep of main.tex
+_SPARE = 2  # points of a text, for kerning and rounding
+_LINES = 4  # of a row, on average, before a table takes a page in landscape
+_STEPS = (32, 8)  # points that columns give to others
+_RAGGED = 1.1
+_MAY_BREAK = "\u200b"
+_BREAK = re.compile(rf"(?<=[A-Za-z]-)|{_MAY_BREAK}|\s+")
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
 def escape(text: object, longest: int = 200) -> str:
     """Return ``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
     line = "".join(c if c.isprintable() else " " for c in str(text))[:longest]
-    # A letter that the paper's fonts lack would end LaTeX; findings of one's own may have any.
+    # A letter that the paper's fonts lack would end LaTeX; a user's findings may have any.
     return "".join(_SPECIAL.get(c, "?" if c.isalpha() and c > _LAST_LETTER else c) for c in line)
+
+
+def breakable(latex: str) -> str:
+    """Return LaTeX in which a long name may be broken after a slash."""
+    return latex.replace("/", r"/\allowbreak{}")
 
 
 def macros(values: dict[str, str]) -> str:
@@ -47,15 +65,16 @@ def read_macros(path: Path) -> dict[str, str]:
     return dict(found)
 
 
-def floating(kind: str, item: Item, body: str) -> str:
-    """Return a table or figure as a float with the caption and label of its registered ``item``."""
-    environment = "sidewaystable" if item.sideways else kind
-    place = "" if item.sideways else "[htbp]"
-    evidence = rf" \evidence{{{item.name}}}" if item.evidence else ""
-    caption = rf"\caption{{{item.caption}{evidence}}}\label{{{kind[:3]}:{item.name}}}"
-    inside = [caption, body] if kind == "table" else [body, caption]
-    lines = [rf"\begin{{{environment}}}{place}", r"\centering", *inside, rf"\end{{{environment}}}"]
+def figure(item: Item) -> str:
+    """Return a figure as a float with the words, caption and label of its registered ``item``."""
+    picture = rf"\includegraphics[width=\linewidth,alt={{{escape(item.alt, 1000)}}}]{{figures/{item.name}}}"
+    lines = [r"\begin{figure}", r"\centering", picture, _caption(item, "fig"), r"\end{figure}"]
     return HEAD + "\n".join(lines) + "\n"
+
+
+def _caption(item: Item, kind: str) -> str:
+    evidence = rf" \evidence{{{item.name}}}" if item.evidence else ""
+    return rf"\caption{{{item.caption}{evidence}}}\label{{{kind}:{item.name}}}"
 
 
 def as_text(latex: str, values: dict[str, str]) -> str:
@@ -82,41 +101,121 @@ def as_text(latex: str, values: dict[str, str]) -> str:
     return " ".join(text.split())
 
 
-def fitted(table: pd.DataFrame, columns: str) -> str:
-    """Return a tabular that fits a page: what all rows share stands once below; a single row upright.
+def placed(item: Item, table: pd.DataFrame, sides: str) -> str:
+    """Return a table of LaTeX texts with the caption and label of its registered ``item``.
 
-    ``table`` holds LaTeX texts, ``columns`` its preamble.
+    ``sides`` has l, c or r for each column. Columns of one value in a wide table move to a line below it;
+    a wide table of a single row is transposed.
     """
-    wide = len(table.columns) > _WIDE
-    if len(table) == 1 and wide:
-        return tabular(table.T.reset_index().set_axis(["", " "], axis=1), "ll")
-    kinds = dict(zip(table.columns, re.findall(r"[pmbR]\{[^}]*\}|[lrc]", columns), strict=True))
-    same = [column for column in table.columns if wide and table[column].nunique() == 1]
-    kept = [column for column in table.columns if column not in same]
-    if not same or not kept:
-        return tabular(table, columns)
-    shown = tabular(table[kept], "".join(kinds[column] for column in kept))
-    shared = "; ".join(f"{column}: {table[column].iloc[0]}" for column in same if table[column].iloc[0])
-    form = "l" if len(shared) < _LINE else "p{\\linewidth}"  # a long line would make the table smaller
-    width = f"\\multicolumn{{{len(kept)}}}{{@{{}}{form}@{{}}}}"
-    below = f"\\bottomrule\n{width}{{\\emph{{In all rows:}} {shared}}} \\\\"
-    return shown.replace("\\bottomrule", below) if shared else shown
+    wide, below = len(table.columns) > _WIDE, []
+    if wide and len(table) == 1:
+        table, sides = table.T.reset_index().set_axis(["", " "], axis=1), "ll"
+    elif wide and (same := [name for name in table if table[name].nunique() == 1]):
+        shared = "; ".join(f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0])
+        sides = "".join(side for side, name in zip(sides, table, strict=True) if name not in same)
+        table = table.drop(columns=same)
+        span = rf"\multicolumn{{{len(table.columns)}}}{{@{{}}P{{\linewidth}}@{{}}}}"
+        below = [rf"\midrule {span}{{\emph{{In all rows:}} {shared}}} \\"] if shared else []
+    preamble, landscape = _laid_out(table, sides)
+    head = rf"\begin{{placed}}{{{preamble}}}{{{_caption(item, 'tab')}}}{{{' & '.join(table)}}}"
+    lines = [head, *_rows(table), *below, r"\end{placed}"]
+    return HEAD + "\n".join([r"\landscapepage{", *lines, "}"] if landscape else lines) + "\n"
 
 
-def tabular(table: pd.DataFrame, columns: str) -> str:
-    """Return a booktabs tabular of a table whose texts are LaTeX already; ``columns`` is its preamble."""
-    ragged = columns.replace("p{", "P{")  # main.tex: justified, narrow columns tear words apart
-    text: str = table.style.hide(axis="index").to_latex(hrules=True, column_format=ragged)
-    return HEAD + text
-
-
-def longtable(table: pd.DataFrame, columns: str) -> str:
-    """Return a table over several pages, of texts that are LaTeX already; ``columns`` is its preamble."""
-    lines = [
-        rf"\begin{{longtable}}{{{columns}}}",
-        rf"\toprule {' & '.join(table.columns)} \\ \midrule \endhead",
-        *(rf"{' & '.join(row)} \\" for row in table.itertuples(index=False)),
-        r"\bottomrule",
-        r"\end{longtable}",
-    ]
+def listing(table: pd.DataFrame, sides: str) -> str:
+    """Return a table of LaTeX texts without a caption, over as many pages as it takes."""
+    preamble, _ = _laid_out(table, sides, _PAGES[:1])
+    head = rf"\toprule {' & '.join(table)} \\ \midrule \endhead"
+    lines = [rf"\begin{{longtable}}{{{preamble}}}", head, *_rows(table), r"\bottomrule", r"\end{longtable}"]
     return HEAD + "\n".join(lines) + "\n"
+
+
+def _rows(table: pd.DataFrame) -> list[str]:
+    """Return the lines of a table; what the first columns share with the row above is not repeated."""
+    repeated = (table == table.shift()).cumprod(axis=1).astype(bool)
+    repeated.iloc[:, -1:] = False
+    return [rf"{' & '.join(row)} \\" for row in table.mask(repeated, "").itertuples(index=False)]
+
+
+def _laid_out(table: pd.DataFrame, sides: str, pages: Sequence[int] = _PAGES) -> tuple[str, bool]:
+    """Return a preamble with a width for each column, and whether it needs the second of ``pages``."""
+    columns = [[_printed(text) for text in (name, *table[name])] for name in table]
+    word = np.array(
+        [max(_points(part) for text in column for part in _BREAK.split(text)) for column in columns]
+    )
+    texts = np.array([[*map(_points, column)] for column in columns])  # the head first
+    whole = np.maximum(word, texts[:, 1:].max(axis=1))
+    for page in pages:
+        room = page - _GAP * (len(columns) - 1)
+        if whole.sum() <= room:
+            widths = _between(whole, np.maximum(whole, texts[:, 0]), room)
+            break
+        widths = _fewest_lines(_between(word, whole, room), word, texts)
+        if word.sum() <= room and _lines(widths, texts).max(axis=0).mean() <= _LINES:
+            break
+    kinds = {"l": "P", "c": "C", "r": "R"}
+    preamble = "".join(f"{kinds[side]}{{{width:.0f}pt}}" for side, width in zip(sides, widths, strict=True))
+    return f"@{{}}{preamble}@{{}}", page != pages[0]
+
+
+def _between(least: Array, most: Array, room: float) -> Array:
+    """Return widths that fit ``room``: ``most`` of each column, capped at one width, at least ``least``."""
+    widths, low, high = least, 0.0, most.max()
+    while high - low > 0.1:
+        level = (low + high) / 2
+        tried = np.maximum(least, np.minimum(most, level))
+        fits = tried.sum() <= room
+        widths, low, high = (tried, level, high) if fits else (widths, low, level)
+    return np.floor(widths)
+
+
+def _fewest_lines(widths: Array, least: Array, texts: Array) -> Array:
+    """Return ``widths`` after moving points from column to column as long as that saves lines.
+
+    Fractions of lines count too, so that a step is taken before it saves a whole line.
+    """
+
+    def measure(widths: Array) -> float:
+        return float(
+            _lines(widths, texts).max(axis=0).sum() + np.linalg.norm(texts / widths[:, None], 6, 0).sum()
+        )
+
+    pairs = list(permutations(range(len(widths)), 2))
+    fewest, saved = measure(widths), True
+    while saved:
+        saved = False
+        for step, (giver, taker) in product(_STEPS, pairs):
+            tried = widths.copy()
+            tried[giver] -= step
+            tried[taker] += step
+            if tried[giver] >= least[giver] and (lines := measure(tried)) < fewest:
+                widths, fewest, saved = tried, lines, True
+    return widths
+
+
+def _lines(widths: Array, texts: Array) -> Array:
+    """Return the lines of each text (columns x rows), given the width of each in one line."""
+    needed = texts / widths[:, None]
+    # A line that ends before a word leaves some of its width empty.
+    return np.ceil(np.where(needed > 1, needed * _RAGGED, needed))
+
+
+def _points(text: str) -> float:
+    """Return the width of ``text`` in the letters of a table."""
+    return _LETTERS * sum(_widths().get(letter, 0.55) for letter in text) + _SPARE
+
+
+@cache
+def _widths() -> dict[str, float]:
+    """Return the widths of Times' letters in em, from the metrics that matplotlib carries."""
+    metrics = Path(matplotlib.get_data_path(), "fonts/afm/ptmr8a.afm").read_text(encoding="latin-1")
+    found = re.findall(r"^C (\d+) ; WX (\d+)", metrics, flags=re.M)
+    return {chr(int(code)): int(width) / 1000 for code, width in found} | {_MAY_BREAK: 0}
+
+
+def _printed(latex: str) -> str:
+    """Return what a cell of LaTeX prints, roughly, with a mark where it may be broken."""
+    text = re.sub(r"\\(?:hyperlink|hypertarget|href)\{[^{}]*\}", "", latex)
+    text = text.replace(r"\allowbreak{}", _MAY_BREAK).replace(r"\newline", " ")
+    text = re.sub(r"\\text(\w)\w*\{\}", r"\1", text)
+    return re.sub(r"\\[A-Za-z]+|[\\{}$]", "", text)

@@ -1,7 +1,5 @@
 """The claims: the whole ledger over several pages, and tables of verdicts, sources and facts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import VERDICTS, findings
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
-from cxrbench.paper.latex import escape, longtable
+from cxrbench.paper.latex import escape, listing
 from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text
 
@@ -30,7 +28,7 @@ def claims_by_verdict(read: Results) -> Table:
     return shown, "l" + "r" * (len(shown.columns) - 1)
 
 
-@fmt.table("lp{3cm}p{5cm}p{3.5cm}p{3cm}")
+@fmt.table("lllll")
 def sources(read: Results) -> Iterator[Row]:
     """Who says what is tested: author, title, place, and what they may gain by it."""
     for key, source in read_claims(CLAIMS).sources.items():
@@ -42,7 +40,7 @@ def facts(read: Results) -> Table:
     """Facts that several entries rest on: those entries are one finding."""
     rows = read.claims[read.claims["rests_on"] != ""]
     table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
-    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lp{9cm}p{4cm}"
+    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lll"
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:
@@ -58,7 +56,7 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     }
     table = pd.DataFrame(fmt.rows(claims, columns), columns=list(columns))
     texts = table.map(lambda text: escape(text, longest=400))
-    write_text(out / "ledger.tex", longtable(texts, "@{}llP{4.4cm}P{2.1cm}P{2.1cm}P{1.7cm}P{1.4cm}@{}"))
+    write_text(out / "ledger.tex", listing(texts, "l" * len(columns)))
 
 
 def claimed(row: Any) -> str:
@@ -80,8 +78,4 @@ def computed(row: Any) -> str:
 
 def _range(low: Any, high: Any, yes_no: bool) -> str:
     missing = low == "" or pd.isna(low)
-    return "" if missing else show((_short(float(low)), _short(float(high))), yes_no)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}") if abs(value) < 1e4 else float(round(value))
+    return "" if missing else show((float(low), float(high)), yes_no, digits=4)

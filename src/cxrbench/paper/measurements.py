@@ -1,7 +1,5 @@
 """What was measured apart from cells: speed, gains, XLA's ways, step parity, the graph audit; no torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from cxrbench.compile import audit
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import ANY, Scored, confusion, read_reported, scored
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
+from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Values, listed
@@ -50,7 +49,7 @@ def numbers(read: Results) -> Values:
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
-        "Machine": "{host}",
+        "Machine": lambda row: host_in_words(row.host),
         "Platform": "{platform}",
         "Network": "{architecture}",
         "Step": "{pixels} px, batch {batch}, {precision}",
@@ -90,7 +89,7 @@ def gains(read: Results) -> Iterator[Row]:
     for (host, platform, precision, way), some in rows.groupby(by, sort=False) if len(rows) else ():
         median = some["gain"].median()
         yield {
-            "Machine": host,
+            "Machine": host_in_words(host),
             "Platform": platform,
             "Precision": precision,
             "Way": way,
@@ -102,7 +101,7 @@ def gains(read: Results) -> Iterator[Row]:
         }
 
 
-@fmt.table("lp{6cm}rrrrll")
+@fmt.table("llrrrrll")
 def xla_ways(read: Results) -> Iterable[Row]:
     """Compiles, seconds and fallbacks of the same steps with one XLA change left out."""
     columns: Columns = {
@@ -121,7 +120,11 @@ def xla_ways(read: Results) -> Iterable[Row]:
 def _xla_values(read: Results) -> Values:
     """Return compiles and seconds of each way, and what was run: ``xla/...``."""
     rows = read_measurements(read.recorded, "xla_ways")
-    values = fmt.keyed(rows, "xla", {"steps": "{steps}", "network": "{architecture}", "host": "{host}"})
+    values = fmt.keyed(
+        rows,
+        "xla",
+        {"steps": "{steps}", "network": "{architecture}", "host": lambda row: host_in_words(row.host)},
+    )
     values |= fmt.keyed(rows, "xla/{way}", {"compiles": "{compiles}", "seconds": "{seconds:.0f}"})
     return {key: escape(text) for key, text in values.items()}
 

@@ -1,7 +1,5 @@
 """Every number that the prose may name, as text for a macro; the sentences are in the LaTeX source."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pandas as pd
@@ -278,7 +276,7 @@ def _three_digits(value: float) -> str:
 
 
 def _contrast_numbers(read: Results) -> Values:
-    """Return differences in macro AUROC, ``worth/<data set>/<other data set>/<architecture>/<platform>``."""
+    """Return differences in macro AUROC, ``worth/<dataset>/<other dataset>/<architecture>/<platform>``."""
     rows = read.contrasts[read.contrasts["metric"] == "auroc"].itertuples()
     named = ((f"{row.dataset_a}/{row.dataset_b}/{row.architecture}/{row.platform}", row) for row in rows)
     return {f"worth/{name}": difference(row) for name, row in named}

@@ -1,7 +1,5 @@
 """The paper: tables (LaTeX, CSV, Markdown) and a macro for every number from evidence, then the PDF."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,10 +7,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pandas as pd
+
 from cxrbench.paper import measurements, provenance
 from cxrbench.paper.artifact import write_artifact
 from cxrbench.paper.items import Item, figures, tables
-from cxrbench.paper.latex import escape, fitted, floating, macros
+from cxrbench.paper.latex import breakable, escape, figure, macros, placed
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
@@ -25,8 +25,7 @@ def write_tables(read: Results, out: Path) -> None:
     for item in tables().values():
         _write_table(item, read, out)
     for item in figures().values():
-        picture = rf"\includegraphics[width=\linewidth]{{figures/{item.name}}}"
-        write_text(out / f"figure_{item.name}.tex", floating("figure", item, picture))
+        write_text(out / f"figure_{item.name}.tex", figure(item))
     write_text(out / "xla_listing.tex", measurements.xla_listing())
     write_ledger(read.claims, out)
     write_artifact(read, out)
@@ -36,16 +35,15 @@ def write_tables(read: Results, out: Path) -> None:
 
 
 def _write_table(item: Item, read: Results, out: Path) -> None:
-    table, preamble = item.make(read)
+    table, sides = item.make(read)
     path = read.folder / "tables" / f"table_{item.name}"
     write_csv(path.with_suffix(".csv"), table)
     write_text(path.with_suffix(".md"), table.to_markdown(index=False) + "\n")
-    text = r"\emph{Nothing of this has been run.}" + "\n"
-    if len(table):
-        shown = table.map(escape).rename(columns=escape)
-        text = fitted(provenance.linked(shown, read, item.name), preamble)
-    body = rf"\begin{{adjustbox}}{{max width=\linewidth}}\small{text}\end{{adjustbox}}"
-    write_text(out / f"table_{item.name}.tex", floating("table", item, body))
+    if table.empty:
+        table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
+    shown = table.map(lambda text: breakable(escape(text))).rename(columns=escape)
+    shown = provenance.linked(shown, read, item.name)
+    write_text(out / f"table_{item.name}.tex", placed(item, shown, sides))
 
 
 def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:

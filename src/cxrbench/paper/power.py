@@ -1,7 +1,5 @@
 """What patients and seeds can show: the power of comparisons, simulated coverage, families of verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

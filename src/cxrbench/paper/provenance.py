@@ -4,8 +4,6 @@ Evidence has short names, valid in one build, that two tables explain: ``e1``, `
 alike in dataset, architecture, platform, status and origin; ``m1``, ``m2``, ... are files of measurements.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -17,7 +15,7 @@ import pandas as pd
 
 from cxrbench.analysis.matrix import NOT_RUN, state_of
 from cxrbench.compile.reports import read_reported
-from cxrbench.evidence.machine import GROUP, short_processor
+from cxrbench.evidence.machine import GROUP, host_in_words, short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Row, Table, Values, listed
@@ -78,7 +76,10 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
     table[below] = table[below].map(_link)
     if name == "cells":
         groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
-        table["Seeds"] = [", ".join(map(_record_link, some.itertuples())) for some in groups]
+        links = (", ".join(map(_record_link, some.itertuples())) for some in groups)
+        table["Seeds"] = [
+            link if r"\href" in link else text for link, text in zip(links, table["Seeds"], strict=True)
+        ]
     return table
 
 
@@ -125,7 +126,7 @@ def behind(item: Item, read: Results) -> str:
 def status_matrix(read: Results) -> Table:
     """States of our cells by architecture and platform, then what others report, marked as cited.
 
-    Networks of others of which the same is known are one row; "not run" without a number is no cell of ours.
+    Networks that only others report share a row if they agree; "not run" without a count: none is planned.
     """
     cells, reported, by = read.cells, read_reported(), ["architecture", "platform"]
     states = cells.assign(state=[state_of(row).word for row in cells.itertuples()]).groupby(by)["state"]
@@ -142,9 +143,8 @@ def status_matrix(read: Results) -> Table:
         rows.append(row | {COLUMN: of_cells(read, own)})
     known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
     table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
-    wide = set(reported["platform"])  # these cells have more words
-    widths = ("p{5.6cm}" if platform in wide else "p{2.4cm}" for platform in platforms)
-    return table[["Architecture", *known[1:]]], "p{5.4cm}" + "".join(widths) + "l"
+    shown = table[["Architecture", *known[1:]]]
+    return shown, "l" * len(shown.columns)
 
 
 def reports(read: Results) -> Table:
@@ -154,7 +154,7 @@ def reports(read: Results) -> Table:
     table["compiled"] = [_compiled(row) for row in table.itertuples()]
     shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
     table = table[[*shown, "words"]]
-    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "lllp{2cm}rp{4.4cm}lp{5cm}"
+    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "llllrlll"
 
 
 def _compiled(row: Any) -> str:
@@ -164,7 +164,7 @@ def _compiled(row: Any) -> str:
     return ", ".join(form.format(values[name]) for name, form in forms.items() if pd.notna(values[name]))
 
 
-@fmt.table("lllllllp{3cm}l")
+@fmt.table("lllllllll")
 def cells_by_status(read: Results) -> Iterator[Row]:
     """The groups of cells that names lead to: status, origin, date, machine and commit."""
     known = names(read.cells)
@@ -175,12 +175,18 @@ def cells_by_status(read: Results) -> Iterator[Row]:
             "Dataset": group[0],
             "Architecture": group[1],
             "Platform": group[2],
-            "Seeds": listed(some["seed"]),
+            "Seeds": _in_a_row(some["seed"]),
             "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
             "Run on": listed(run["ended"].str[:10]),
             "Machine": _machines(run),
             "Commit": listed(run["commit"].str[:7]),
         }
+
+
+def _in_a_row(seeds: pd.Series) -> str:
+    """Return ``0 to 17`` for more than three seeds in a row, else every seed."""
+    in_a_row = len(seeds) > 3 and seeds.diff().iloc[1:].eq(1).all()
+    return f"{seeds.iloc[0]} to {seeds.iloc[-1]}" if in_a_row else listed(seeds)
 
 
 def _machines(some: pd.DataFrame) -> str:
@@ -204,7 +210,7 @@ def measured_files(read: Results) -> Iterator[Row]:
         yield {
             COLUMN: name,
             "What": _WHAT.get(path.stem, path.stem),
-            "Machine": path.parent.name if timed else "any: counted, not timed",
+            "Machine": host_in_words(path.parent.name) if timed else "any: counted, not timed",
             "Measured": listed(table["measured"].str[:10]),
             "Commit": listed(table["commit"].str[:7]),
             "File": path.name,

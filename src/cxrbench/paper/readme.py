@@ -1,7 +1,5 @@
 """The README's generated parts: conclusions, the two commands, what a build prints, experiments."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
@@ -75,13 +73,13 @@ def _commands(read: Results) -> pd.DataFrame:
         {
             "Command": f"`{FROM_EVIDENCE}`",
             "What it does": "makes every number, table and figure from recorded evidence",
-            "Needs": "Linux or macOS, Python 3.11 or newer, make, LaTeX",
+            "Needs": "Linux, Python 3.11, make, LaTeX (macOS and newer Pythons are locked too, but untried)",
             "Disk": f"1 GB of packages{disk}",
             "Time after set-up": took,
         },
         {
             "Command": "`make paper`",
-            "What it does": f"first trains {len(trained)} small networks on drawn radiographs",
+            "What it does": f"the same, after training {len(trained)} small networks on drawn radiographs",
             "Needs": "Linux on x86-64, Python 3.11, make, LaTeX",
             "Disk": "7.6 GB of packages",
             "Time after set-up": f"{minutes:.0f} min more for these trainings, as recorded on "

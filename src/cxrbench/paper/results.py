@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,18 @@ class Results:
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
         names = [field.name for field in fields(cls) if field.type == "pd.DataFrame"]  # as text
-        return cls(folder, read_study(study), recorded, **{name: read_csv(folder, name) for name in names})
+        read = cls(folder, read_study(study), recorded, **{name: read_csv(folder, name) for name in names})
+        return replace(read, cost=read._in_order(read.cost))
 
     def csv(self, name: str) -> pd.DataFrame:
-        """Return another table of the graph; empty where it has no columns."""
-        return read_csv(self.folder, name)
+        """Return another table of the graph, cells in the study's order; empty where it has no columns."""
+        return self._in_order(read_csv(self.folder, name))
+
+    def _in_order(self, table: pd.DataFrame) -> pd.DataFrame:
+        place = {cell: number for number, cell in enumerate(self.cells["cell"])}
+        if "cell" not in table:
+            return table
+        return table.sort_values("cell", key=lambda cells: cells.map(place), kind="stable", ignore_index=True)
 
     @property
     def ok(self) -> pd.DataFrame:
@@ -168,7 +175,7 @@ def is_phantom(datasets: pd.Series) -> pd.Series:
 
 
 def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the parity figure: macro AUROC with an interval, real radiographs first.
+    """Return the rows of the parity figure: macro AUROC with an interval, in the study's order.
 
     Beside real radiographs phantoms are drawn for pairs of platforms only, without their noise floors.
     """
@@ -176,7 +183,7 @@ def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     real = ~is_phantom(rows["dataset"])
     if real.any():
         rows = rows[real | (rows["kind"] != "noise floor")]
-    return rows.sort_values("dataset", key=is_phantom, kind="stable")
+    return rows
 
 
 def processors_differ(row: Any) -> bool:

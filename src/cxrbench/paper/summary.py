@@ -1,7 +1,5 @@
 """The text that ends `make paper`: matrix of cells, scores per network and platform, the place of the PDF."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent

@@ -1,7 +1,5 @@
 """The paper's tables of data and scores."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -9,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.parity import Cause, checks_software
+from cxrbench.analysis.parity import Cause
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
@@ -35,8 +33,7 @@ def dataset_counts(read: Results) -> Table:
     for (split, *texts), datasets in same.items():
         evidence = of_cells(read, read.cells.loc[read.cells["dataset"].isin(datasets), "cell"])
         columns[f"{', '.join(datasets)} {split}"] = [*texts, evidence]
-    broad = any("," in name for name in columns)  # such names take two lines
-    return pd.DataFrame(columns), "l" + ("R{2.6cm}" if broad else "r") * (len(columns) - 1)
+    return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
 def auroc_per_label(read: Results) -> Table:
@@ -155,7 +152,7 @@ def published_beside_ours(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
-@fmt.table("llp{4cm}rrrl")
+@fmt.table("lllrrrl")
 def what_settings_are_worth(read: Results) -> Iterator[Row]:
     """A network under two settings of the study, on the same real radiographs."""
     table = read.contrasts
@@ -173,7 +170,7 @@ def what_settings_are_worth(read: Results) -> Iterator[Row]:
         }
 
 
-@fmt.table("llrrllp{5cm}l")
+@fmt.table("llrrllll")
 def subgroups_of_cells(read: Results) -> Iterator[Row]:
     """Macro AUROC by sex and view on real radiographs; no difference is tested."""
     table = read.subgroups
@@ -219,17 +216,14 @@ def _parity(read: Results, drawn: bool) -> Iterator[Row]:
         yield from (first | row | last for row in rows)
 
 
-parity_of_platforms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=False))
-parity_on_phantoms = fmt.table("llllrrrp{3.4cm}l")(partial(_parity, drawn=True))
+parity_of_platforms = fmt.table("llllrrrll")(partial(_parity, drawn=False))
+parity_on_phantoms = fmt.table("llllrrrll")(partial(_parity, drawn=True))
 
 
 def _verdict(row: Any) -> str:
-    """Return the verdict on a pair and its reason; a platform beside itself has none if its size is known."""
+    """Return the verdict on a pair and its reason, or only ``noise floor`` for one that has an interval."""
     floor = row.kind == "noise floor"
     verdict = "noise floor" if floor and pd.notna(row.ci_low) else row.verdict
     if verdict == row.verdict and pd.notna(row.reason) and row.cause != Cause.MARGIN:
         verdict += f": {row.reason}"  # a margin too small stands in a column of its own
-    notes = ["check of software"] if not floor and checks_software(row) else []
-    if processors_differ(row):
-        notes.append(f"processors differ: {row.processors_a} against {row.processors_b}")
-    return "; ".join([verdict, *notes])
+    return f"{verdict} *" if processors_differ(row) else verdict

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cxrbench.study.config import Compiler
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def unavailable(name: str) -> str | None:
     """Return why ``name`` cannot run on this machine, in one sentence; None when it can."""
     if name not in PLATFORMS:
-        raise UserError(f"unknown platform '{name}'{nearest(name, PLATFORMS)}; use {', '.join(PLATFORMS)}")
+        raise UserError(f"unknown platform '{name}'; use {', '.join(PLATFORMS)}")
     if settings := _settings(name):
         reason: str | None = settings.unavailable()
         return reason

@@ -1,7 +1,5 @@
 """What the one training loop asks of a platform, with the answers that ordinary PyTorch gives."""
 
-from __future__ import annotations
-
 import os
 import resource
 import time

@@ -1,7 +1,5 @@
 """The CPU through eager PyTorch: the reference that every other platform is held against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """NVIDIA GPUs through ordinary PyTorch."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

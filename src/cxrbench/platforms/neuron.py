@@ -4,8 +4,6 @@ Never run on the hardware yet (docs/neuron.md). Sources: Neuron SDK, pytorch-neu
 (device, `xla` backend under torchrun, gradients) and torch-neuron-envvars.rst.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -4,8 +4,6 @@ Sources: Neuron SDK, neuronx-cc API reference (flags); neuron-caching.rst and tr
 (cache); torch-neuron-envvars.rst (variables). Imports no torch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

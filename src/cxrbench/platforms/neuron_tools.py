@@ -4,8 +4,6 @@ The monitor is a side process that prints a JSON object a period (Neuron SDK, ne
 its death changes nothing.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import math

@@ -6,8 +6,6 @@ torch/guides/memory-profiling-guide; what they leave open, from a public snapsho
 github.com/parmoham-aws/test-repo-parmoham).
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 
@@ -75,7 +73,7 @@ class TorchNeuronPlatform(Monitored, Platform):
 
     def synchronise(self) -> None:
         torch.accelerator.synchronize()
-        # NEFFs are compiled after Dynamo's part and side by side: of their seconds no more than have passed.
+        # NEFFs compile in parallel, after Dynamo's part: count no more of their seconds than have passed.
         known = sum(graph["neff_seconds"] for graph in self._graphs())
         self._waited_for_neffs += min(known - self._neff_seconds, self.clock() - self._synchronised)
         self._neff_seconds, self._synchronised = known, self.clock()

@@ -1,7 +1,5 @@
 """Environment of TorchNeuron, which has a cache of its own. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

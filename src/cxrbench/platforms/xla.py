@@ -4,8 +4,6 @@ XLA records operations and compiles them when the graph is cut. Eight things fol
 last three are rules that the loop keeps on every platform. The rest answers what the loop asks each platform.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """What a build adds to Snakemake: it goes on after a kill, and shows the messages of its commands."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import logging
@@ -22,7 +20,7 @@ _OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its 
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _BUILT = ("results/metrics", "results/tables", "paper", "figures")  # folders that nothing but a build writes
 _NARRATORS = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
-_NOISE = (  # how words of Snakemake begin that tell a user nothing, or the same again
+_NOISE = (  # beginnings of Snakemake's messages that are useless to a user or repeated
     "Assuming unrestricted shared filesystem usage",
     "Conda environments: ignored",
     "Exiting because a job execution failed",
@@ -97,10 +95,10 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# What decides the result of a rule's command, below the package; its top level always does.
+# Files of the package that decide the result of a command; the modules at its top level always count.
 SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/findings.py", "cli/scores.py")
 _ROOMS = ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
-REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py")
+REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
 
 
 def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -1,7 +1,5 @@
 """How many cores this process may use: the one place that every pool of workers asks."""
 
-from __future__ import annotations
-
 import os
 
 

@@ -1,7 +1,5 @@
 """The error that a user may cause: its message says what is wrong, where, and what to do."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Iterable
 
@@ -22,6 +20,11 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
     close = difflib.get_close_matches(word, list(map(str, known)), n=count, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def and_more(count: int) -> str:
+    """Return `` and 3 more``; nothing where there are none."""
+    return f" and {count:,} more" if count else ""
 
 
 def suggestion(word: str, known: Collection[str], count: int = 3) -> str:

@@ -3,8 +3,6 @@
 A platform is a module of ``cxrbench/platforms`` and an entry here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

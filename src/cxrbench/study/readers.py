@@ -3,8 +3,6 @@
 Every mistake is one UserError that begins with file, line and column, whatever bytes the file holds.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -207,7 +205,7 @@ def shortened(value: object) -> str:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as texts, numbers, dates, lists and mappings; a scalar that is none of them has its place."""
+    """A loader of texts, numbers, dates, lists and mappings; errors in scalars state their position."""
 
 
 def _placed(build: Callable[[Any, yaml.Node], Any]) -> Callable[[Any, yaml.Node], Any]:
@@ -234,7 +232,7 @@ class Document:
     """A YAML file: its plain ``value``, and :meth:`at`, the place of any value below it.
 
     UserError with the place for what is not YAML, a key given twice, an explicit tag, nesting deeper than
-    ``DEEPEST``, more than ``MOST_VALUES`` values (aliases count as what they stand for), or an endless one.
+    ``DEEPEST``, more than ``MOST_VALUES`` values (aliases expanded), or an alias inside its own anchor.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -1,7 +1,5 @@
 """The recipe: all that decides a result besides data, network, platform and seed. Hashed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +14,7 @@ Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such 
 Count = Annotated[int, Field(gt=0, le=10**9)]
 Precision = Literal["fp32", "tf32", "bf16"]
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
-# What fields were when recipes were recorded without them: with these values they are not hashed.
+# Implied values of fields that older records lack: a field with this value is not hashed.
 _UNRECORDED: dict[str, Any] = {
     "compiler": _UNRECORDED_COMPILER,
     "weights": "scratch",
@@ -83,7 +81,7 @@ def _kind_of_weights(value: Any) -> str:
     )
 
 
-# A string, or a mapping that its key tells from the other one.
+# A string, or one of two mappings told apart by their keys.
 Weights = Annotated[
     Annotated[Literal["scratch"], Tag("scratch")]
     | Annotated[FileWeights, Tag("file")]
@@ -124,7 +122,7 @@ class Recipe(Strict):
     compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
 
     def hash(self) -> str:
-        """Sixteen hex digits that change with any of the values above."""
+        """Return sixteen hex digits that depend on all values above but the path of a weights file."""
         values = self.model_dump(mode="json")
         if isinstance(values["weights"], dict):  # equal bytes are equal weights, wherever they lie
             given = values["weights"].items()

@@ -4,8 +4,6 @@
 (seed, epoch, image), so every platform, process count and resumed run sees the same pixels.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Input: the packed uint8 images on the device where they fit, else streamed; the same pixels both ways."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

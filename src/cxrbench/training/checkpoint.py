@@ -1,7 +1,5 @@
 """Checkpoints: written aside, named by their content, loaded safely, the last two kept."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path

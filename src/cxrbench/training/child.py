@@ -1,6 +1,6 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``.
 
-For several processes it runs itself again under torchrun, and ends as the first of them did.
+With several processes it starts itself again under torchrun, and ends like the first that failed.
 Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
 78 the user's mistake or the machine's trouble; 1 a failure that the last lines of its output explain.
 """

@@ -1,7 +1,5 @@
 """What the last lines of a failed trainer mean, from the table of patterns in failures.toml."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What machine this is and at which commit the code stands, for the record. Imports no torch."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -57,7 +55,7 @@ def operating_system() -> str:
 
 
 class CoreUse:
-    """Core-seconds of the machine since this object was made, and how many other processes used."""
+    """The machine's core-seconds since this object was made, and the part that other processes used."""
 
     def __init__(self) -> None:
         self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()

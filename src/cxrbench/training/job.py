@@ -1,7 +1,5 @@
 """The job that a runner gives to its trainer, and the events it gets back. Imports no torch."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -65,7 +63,7 @@ class Job(BaseModel):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the work folder, without what a recorded crash left; UserError names another holder."""
+        """Lock the work folder and clear what a recorded crash left; UserError names any other holder."""
         self.work.mkdir(parents=True, exist_ok=True)
         path, host = self.work.with_name(f"{self.work.name}.lock"), socket.gethostname()
         file = _lock(path, host, self.cell)
@@ -112,7 +110,7 @@ def _lock(path: Path, host: str, cell: Cell) -> TextIO:
 def event(name: str, **values: Any) -> None:
     """Send an event to the runner: from the first process, or from each that reports its own failure."""
     if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
-        # One write, and a line of its own even behind another's unfinished one: processes share the pipe.
+        # One write that starts with a newline: processes share the pipe, so a line may be unfinished.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
         sys.stdout.flush()
 

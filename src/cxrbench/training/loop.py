@@ -1,7 +1,5 @@
 """The training loop of all platforms: everything device-specific goes through platforms/base.py."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

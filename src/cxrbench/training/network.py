@@ -1,7 +1,5 @@
 """The timm network of a cell, its schedule and its average, as the recipe says."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any
@@ -111,12 +109,12 @@ class Averaged:
         self.state = {name: value.detach().clone() for name, value in network.state_dict().items()}
 
     def weight(self, step: int) -> float:
-        """What the weights after ``step`` (from 0) count; early ones count more: the decay warms up."""
+        """Return the share that the weights after ``step`` (from 0) get; larger while the decay warms up."""
         return 1 - min(self._decay, (1 + step) / (10 + step))
 
     @torch.no_grad()
     def update(self, network: nn.Module, weight: float | torch.Tensor) -> None:
-        """Take in the network's weights, with the :meth:`weight` of this step as its platform's number."""
+        """Average in the network's weights; ``weight``: :meth:`weight` as ``Platform.number`` returns it."""
         mine, theirs = [], []
         for name, value in network.state_dict().items():
             if value.is_floating_point():

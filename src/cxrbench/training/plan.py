@@ -6,8 +6,6 @@ took, counted per epoch; four times that of the nearest run where there is none 
 for twice the time of the attempt before: what ran out of time goes on from its checkpoint.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Iterable
@@ -20,7 +18,7 @@ from cxrbench.datasets.packed import data_present
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Cluster, Study
+from cxrbench.study.config import Cluster, Study, TableSource
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import sha256_file
 from cxrbench.study.platform_names import ACCELERATED
@@ -111,6 +109,9 @@ class Plan:
         config = self.study.dataset(dataset)
         if (self.packed / dataset / "manifest.json").exists() or data_present(config):
             return None
+        if isinstance(config, TableSource):
+            needed = f"{config.table} and {config.folder} are needed"
+            return f"the images of {dataset} are not on this machine: {needed}"
         return f"the images of {dataset} are not on this machine (data/README.md says how to get them)"
 
     def origin(self, cell: Cell) -> Origin:

@@ -4,8 +4,6 @@
 in Neuron's cache (Neuron SDK, pytorch-neuron-parallel-compile.rst), where the cell's training finds them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -35,7 +33,10 @@ def precompile(job: Job) -> dict[str, Any]:
     a graph that does not compile is no error: training fails at it again and records why.
     """
     if job.platform != "neuron":
-        raise UserError(f"{job.cell}: only platform neuron compiles ahead; {job.platform} does as it runs")
+        raise UserError(
+            f"{job.cell}: only platform neuron can compile ahead; on {job.platform} there is nothing to do "
+            "before `cxrbench train`"
+        )
     if reason := platforms.unavailable(job.platform):
         raise UserError(f"platform neuron cannot run here: {reason}")
     # The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory.

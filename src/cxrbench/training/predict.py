@@ -1,7 +1,5 @@
 """Kept weights of a cell, applied to the images of another dataset."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -71,7 +71,7 @@ class _Attempts:
         return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
 
     def progressed(self, start: Start, saved: int, own_fault: bool) -> bool:
-        """Return whether a killed trainer got beyond its last crash, or took any step before a kill."""
+        """Return True at the trainer's first kill; later, whether it has made progress since the last."""
         before, done = self.reached, max(start.step, saved)
         self.reached = max(done, -1 if before is None else before)
         if before is None:
@@ -190,7 +190,7 @@ def _write_evidence(
 ) -> Record:
     """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
     facts = start.facts
-    if status != "ok" or attempts.count > 1:  # what no trainer reported, to the phase in which one died
+    if status != "ok" or attempts.count > 1:  # charge unreported time to the phase in which a trainer died
         reported = sum(facts.get("timing", {}).get(f"{phase}_seconds", 0.0) for phase in get_args(Phase))
         _charge(facts, attempts.lost_in, max(0.0, attempts.seconds - reported))
     if (precompiled := job.work / PRECOMPILED).exists():  # before the first attempt: paid for too

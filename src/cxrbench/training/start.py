@@ -85,8 +85,8 @@ class Start:
         if self.returncode == 0:
             return Ending.FINISHED
         if self.stop_requests:
-            # Who stops a job stops its compilers and other processes too, and a trainer fails without them.
-            # It may have nothing to save yet. The next call meets a failure of the trainer's own again.
+            # Stopping a job also stops its compilers, so the trainer may fail, or have nothing to save yet.
+            # A failure that has another cause will recur at the next call.
             if self.signal in ("SIGTERM", "SIGKILL") or self.reported in (None, Ending.FAILED):
                 return Ending.INTERRUPTED
         elif self.timed_out:

@@ -1,7 +1,5 @@
 """Steps of the trainer outside a cell's training: to measure them, and to meet every graph of a cell."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, count
 

@@ -1,7 +1,5 @@
 """The device's part of a training step: forward, backward, AdamW and averaging, without a host read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 
@@ -17,7 +15,7 @@ Number = float | torch.Tensor  # as Platform.number gives it
 
 
 class Update:
-    """Updates of a network whose step is ``parts`` micro-batches; with a single one it is repeated whole."""
+    """Optimizer steps of ``parts`` micro-batches; a step of a single one is captured as a whole."""
 
     def __init__(
         self,
@@ -29,7 +27,7 @@ class Update:
     ) -> None:
         self._network, self._optimizer, self._averaged = network, optimizer, averaged
         self._platform, self._parts = platform, parts
-        # One element, no scalar (platforms/xla.py, 5), and one tensor for life: another is another graph.
+        # One element, not a scalar (platforms/xla.py, 5), and never replaced: a new tensor is a new graph.
         self.loss_sum = platform.to_device(torch.zeros(1))
         self._scales = list(dict.fromkeys(group["lr_scale"] for group in optimizer.param_groups))
         self._trained = platform.parallel(network) if parts == 1 else network

@@ -1,7 +1,5 @@
 """Weights of a network: initial ones from a file or from timm, checked and fitted; and those it keeps."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import dataclass

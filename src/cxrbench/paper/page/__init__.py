@@ -1,7 +1,5 @@
 """The HTML page: conclusions, claims, tables, figures and the evidence of every cell, in a single file."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib
