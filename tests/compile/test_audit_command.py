@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT, cxrbench
 from cxrbench.compile.audit import of_setting, read_audit, record_audit, row, survey
-from cxrbench.compile.rules import PARTS, PRIOR, RULES, Facts, Setting, facts_of
+from cxrbench.compile.rules import AUDITED_PARTS, PRIOR, RULES, Facts, Setting, facts_of
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.errors import UserError
 
@@ -48,10 +48,10 @@ def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> Non
 def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     run, folder = done
     written = pd.read_csv(folder / "audit.csv", keep_default_na=False)
-    assert list(written["architecture"]) == [name for name in NAMES for _ in PARTS]
+    assert list(written["architecture"]) == [name for name in NAMES for _ in AUDITED_PARTS]
     recorded = read_audit(folder / "recorded")
     assert sorted(recorded["architecture"]) == sorted(NAMES * 2)
-    for number, part in enumerate(PARTS):
+    for number, part in enumerate(AUDITED_PARTS):
         some = of_setting(recorded, Setting(32, 4), part).set_index("architecture")
         assert facts_of(some.loc["test_convnext"]) == facts_of(json.loads(run.stdout)[2 + number])
     assert verify_recorded(folder / "recorded").problems == []

@@ -27,7 +27,7 @@ def cost(priced):
 def test_hours_times_price_by_phase(cost, make_record):
     row = cost(make_record())
     assert [row[f"hours_{p}"] for p in ("setup", "compile", "train", "evaluate")] == [0.1, 0.2, 2.0, 0.5]
-    usd = {"train": 2.0, "total": 2.8, "per_epoch": 2.5 / 2, "per_million_images": 2 / 14000 * 1e6}
+    usd = {"train": 2.0, "total": 2.8, "per_million_images": 2 / 14000 * 1e6}
     for name, hours in usd.items():
         assert row[f"usd_{name}"] == pytest.approx(hours * 1.006), name
     assert (row["region"], row["basis"], row["as_of"]) == ("us-east-1", "on_demand", "2026-07-20")
@@ -116,7 +116,7 @@ def test_failed_attempts_are_charged_to_the_usable_models(priced, make_record):
     assert table.loc[CELL.format("cuda", 0), "cost_to_usable"] == pytest.approx(2 * 2.8 * 1.006)
     row = table.loc[failed]
     assert math.isnan(row["cost_to_usable"]) and row["usd_total"] == pytest.approx(1.006)
-    assert math.isnan(row["usd_per_epoch"]) and math.isnan(row["usd_per_million_images"]), "no epoch began"
+    assert math.isnan(row["usd_per_million_images"]), "no epoch began"
     assert "compile_failed: paid for, no usable model" in row["note"]
 
 

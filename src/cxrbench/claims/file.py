@@ -112,7 +112,6 @@ class Claim(Strict):
     unit: Plain = ""
     verdict: Plain = ""  # of the last review: another computed one is drift; never shown as the verdict
     note: Plain = ""
-    striking: bool = False
     missing: Plain = ""  # instead of a computation: what a test would need that is not here
     experiment: Plain = ""  # a key of the file's experiments: how a reviewer sees the claim
     rests_on: Plain = ""  # a key of the file's facts: claims that rest on one fact are one finding

@@ -38,7 +38,7 @@ AGAINST = (Verdict.CONTRADICTED, Verdict.INCONSISTENT, Verdict.STALE)  # they sp
 LEDGER_COLUMNS = (
     "id", "source", "where", "says", "stated", "computed_low", "computed_high", "now_low", "now_high", "unit",
     "yes_no", "tolerance", "verdict", "basis", "rests_on", "fact", "assumes", "if_assumed", "reviewed", "why",
-    "inputs", "note", "striking",
+    "inputs", "note",
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def _row(claim: Claim, context: Context) -> dict[str, object]:
         raise claim.wrong(f"unknown verdict '{claim.verdict}'; {known}", "verdict")
     row: dict[str, object] = dict.fromkeys(LEDGER_COLUMNS, "")
     row |= dict.fromkeys(("computed_low", "computed_high", "now_low", "now_high", "tolerance"), float("nan"))
-    copied = ("id", "source", "where", "says", "unit", "note", "striking", "rests_on", "assumes")
+    copied = ("id", "source", "where", "says", "unit", "note", "rests_on", "assumes")
     row |= {key: getattr(claim, key) for key in copied} | {"reviewed": claim.verdict, "yes_no": False}
     check = claim.check
     if check is None:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.compile.networks import family_of
-from cxrbench.compile.rules import CORE_GIB, PARTS, Facts, Setting, facts_of, flagged, verdicts
+from cxrbench.compile.rules import AUDITED_PARTS, CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms import installed
 from cxrbench.study.cores import cores
@@ -59,7 +59,7 @@ def survey(
         [
             row(name, setting, known[name, setting][part], libraries)
             for name, setting in wanted
-            for part in PARTS
+            for part in AUDITED_PARTS
         ]
     )
 
@@ -79,7 +79,7 @@ def _cached(path: Path) -> dict[str, Facts] | None:
     """Read cached facts; None when there are none, or the file is damaged (it is then written again)."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return {part: facts_of(kept[part]) for part in PARTS}
+        return {part: facts_of(kept[part]) for part in AUDITED_PARTS}
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

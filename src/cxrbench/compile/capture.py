@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
-from cxrbench.compile.rules import PARTS, Facts, Setting
+from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.compiled import GraphPart
 from cxrbench.evidence.record import UsedWeights
@@ -55,7 +55,7 @@ def audit_network(architecture: str, setting: Setting) -> dict[str, Facts]:
     try:
         return capture(build(architecture, setting.pixels), setting, platform)
     except NotCaptured as error:
-        return {part: Facts(part, problem=str(error), fallbacks=_fallbacks()) for part in PARTS}
+        return {part: Facts(part, problem=str(error), fallbacks=_fallbacks()) for part in AUDITED_PARTS}
 
 
 def capture(
@@ -107,7 +107,7 @@ def capture(
             activation_mib_per_image=round(sum(kept.values()) / setting.batch / 2**20, 4),
             fallbacks=_fallbacks(),
         )
-        for part, graph in zip(PARTS, (forward, _graph(results)), strict=True)
+        for part, graph in zip(AUDITED_PARTS, (forward, _graph(results)), strict=True)
     }
 
 

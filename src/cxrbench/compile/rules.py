@@ -23,7 +23,7 @@ STEP = (
     "off as on the device; as torch_xla hands it to a compiler, dead code included"
 )
 ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
-PARTS = ("forward", "step")  # graphs that are audited; ``backward`` is a step without its update
+AUDITED_PARTS = ("forward", "step")  # ``backward`` is a step without its update
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ COST_COLUMNS = (
     "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",
     "as_of", "usd_per_hour", "cores_used", "cores_paid", "attempts",
     *(f"hours_{phase}" for phase in PHASES), "hours_total",
-    *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores", "usd_per_epoch",
+    *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores",
     "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
     "note", "origin", "machine", "processor", "others_share", "busy", "headline", "seeds", "usd_sd",
 )  # fmt: skip
@@ -97,7 +97,6 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
         "status": record.status,
         "attempts": record.attempts,
         **{f"hours_{phase}": getattr(timing, f"{phase}_seconds") / 3600 for phase in PHASES},
-        "epochs": len(record.history),
         "images": len(record.history) * train_images,
         "used": host.devices_used if accelerated else host.cores_used,
         "accelerated": accelerated,
@@ -171,9 +170,7 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     table["cores_paid"] = table["cores"]
     table["cores_used"] = np.minimum(table["used"], table["cores"]).where(same_kind)
     table["usd_used_cores"] = table["usd_total"] * table["cores_used"] / table["cores_paid"]
-    counts = table[["epochs", "images"]].where(lambda count: count > 0)  # NaN instead of zero
-    table["usd_per_epoch"] = (table["usd_train"] + table["usd_evaluate"]) / counts["epochs"]
-    table["usd_per_million_images"] = table["usd_train"] / counts["images"] * 1e6
+    table["usd_per_million_images"] = table["usd_train"] / table["images"].where(table["images"] > 0) * 1e6
     proxy, failed = table["instance"] != table["host_instance"], table["status"] != "ok"
     table["kind"] = np.where(proxy, "proxy", "measured")
     host = "run on " + table["host_device"] + ", priced as " + table["instance"]

@@ -135,8 +135,7 @@ class _Outlook:
 
     def _counts(self, name: str) -> dict[str, int]:
         """Return the images per part: as the config states them, else as packed here, else none."""
-        dataset = self.study.dataset(name)
-        if stated := getattr(dataset, "images", None) or getattr(dataset, "expect_images", None):
+        if stated := self.study.stated_images(name):
             return stated
         with suppress(UserError):
             return read_packed(self.plan.packed / name).manifest["images"]

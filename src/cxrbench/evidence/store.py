@@ -64,8 +64,7 @@ class EvidenceStore:
             return f"the recorded evidence of {cell} is refused: {reason}"
         if (record := self.record(cell)) is None:
             return None
-        dataset = study.dataset(cell.dataset)
-        images = getattr(dataset, "images", None) or getattr(dataset, "expect_images", None)
+        images = study.stated_images(cell.dataset)
         if record.recipe_hash != study.recipe(cell.dataset).hash():
             other = "with another recipe"
         elif images and record.dataset and record.dataset.images != images:

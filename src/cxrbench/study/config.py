@@ -300,6 +300,11 @@ class Study(Strict):
         _known(name, self.datasets, "dataset", "dataset", error=UserError)
         return self.datasets[name]
 
+    def stated_images(self, dataset: str) -> dict[str, int] | None:
+        """Return the images per part of ``dataset`` where the config states them."""
+        source = self.dataset(dataset)
+        return getattr(source, "images", None) or getattr(source, "expect_images", None)
+
     def recipe(self, dataset: str) -> Recipe:
         """Return the recipe that the dataset called ``dataset`` is trained with."""
         return self.recipes[self.dataset(dataset).recipe]
