@@ -301,7 +301,7 @@ def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
     done = cxrbench("predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet", cwd=kept)
     assert done.returncode == 0, done.stderr
     assert "left out: the training part (900 images)" in done.stderr
-    assert "left out: 0 images of patients that it was trained on" in done.stderr
+    assert "left out: 0 images whose patient ids it was trained on" in done.stderr
     own = read_predictions(kept / "results/runs" / CELL / "predictions.parquet")
     pd.testing.assert_frame_equal(read_predictions(kept / "again.parquet"), own)
 
@@ -321,7 +321,7 @@ def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept
     done = cxrbench(*words, cwd=kept)
     assert done.returncode == 0, done.stderr
     assert "network does not know: Fracture; findings that phantom-other does not have: Her" in done.stderr
-    assert f"left out: {seen.sum()} images of patients that it was trained on" in done.stderr
+    assert f"left out: {seen.sum()} images whose patient ids it was trained on" in done.stderr
     own = read_predictions(kept / "results/runs" / CELL / "predictions.parquet")
     scored = read_predictions(kept / "other.parquet")
     assert sorted(scored["image"]) == sorted(own["image"])

@@ -88,7 +88,7 @@ def _without_training_patients(cell: Cell, record: Record, packed: Packed) -> tu
     kept = packed.index.assign(split=packed.index["split"].mask(seen, "train"))
     if (kept["split"] == "train").all():
         raise UserError(f"{packed.folder}: {cell} was trained on all its patients; name another dataset")
-    return replace(packed, index=kept), f"left out: {seen.sum():,} images of patients that it was trained on"
+    return replace(packed, index=kept), f"left out: {seen.sum():,} images whose patient ids it was trained on"
 
 
 @torch.no_grad()
