@@ -155,6 +155,20 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of the tiny network for three channels and a thousand classes, drawn at random."""
+    import timm
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(7)
+    path = tmp_path_factory.mktemp("weights") / "drawn.safetensors"
+    state = timm.create_model(TINY, pretrained=False).state_dict()
+    save_file({name: value + 0.01 for name, value in state.items() if value.is_floating_point()}, path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def recipe() -> Recipe:
     """Two short epochs."""
     return Recipe(epochs=2, batch=64, averaging=0.9, augmentation=Augmentation(), threads=2)

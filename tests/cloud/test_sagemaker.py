@@ -20,6 +20,7 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import parse_study
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_file
 from cxrbench.training.job import PRECOMPILED
 
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
@@ -151,11 +152,12 @@ def test_the_command_prints_a_checked_request(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of a small study, unpacked as SageMaker unpacks it."""
+def bundled(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
+    """A bundle of a small study with initial weights, unpacked as SageMaker unpacks it."""
+    weights = {"file": str(drawn), "sha256": sha256_file(drawn)}
     study = {
         "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast"}},
-        "recipes": {"fast": {"epochs": 1, "batch": 64, "averaging": 0.9, "threads": 1}},
+        "recipes": {"fast": {"epochs": 1, "batch": 64, "averaging": 0.9, "threads": 1, "weights": weights}},
         "cells": [],
     }
     folder = tmp_path_factory.mktemp("bundle")
@@ -168,15 +170,18 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_bundle_has_what_a_container_needs(bundled: Path) -> None:
-    names = {"train.py", "study.json", "requirements.txt", "commit.txt", "cxrbench"}
+    names = {"train.py", "study.json", "requirements.txt", "commit.txt", "cxrbench", "weights"}
     assert {path.name for path in bundled.iterdir()} == names
     assert (bundled / "requirements.txt").read_text().split() == submit.pins(ROOT / "requirements/base.lock")
     assert not {"torch", "torchvision", "numpy"} & set(submit.NEEDED)  # the container's own
-    assert sum(path.stat().st_size for path in bundled.rglob("*") if path.is_file()) < 2_000_000
+    package = (bundled / "cxrbench").rglob("*")
+    assert sum(path.stat().st_size for path in package if path.is_file()) < 2_000_000
 
 
 @pytest.mark.slow
-def test_the_entry_script_trains_under_torchrun_and_leaves_a_record(bundled, packed, tmp_path) -> None:
+def test_the_entry_script_trains_under_torchrun_and_leaves_a_record(
+    bundled: Path, packed: Path, drawn: Path, tmp_path: Path
+) -> None:
     """As in a container: torchrun around it, packed data in the channel, the record in the model folder."""
     cell = Cell("phantom-32px", TINY, "cpu", 0)
     words = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
@@ -192,6 +197,7 @@ def test_the_entry_script_trains_under_torchrun_and_leaves_a_record(bundled, pac
     assert done.returncode == 0, done.stdout + done.stderr
     record = check_evidence(tmp_path / "model" / str(cell), cell)
     assert record.status == "ok" and record.platform["processes"] == 2
+    assert record.weights is not None and record.weights.sha256 == sha256_file(drawn)
     # What is downloaded and unpacked is what `cxrbench record` takes.
     kept = cxrbench("record", cell, "--runs", tmp_path / "model", "--recorded", tmp_path / "recorded")
     assert kept.returncode == 0, kept.stderr

@@ -48,16 +48,6 @@ def photographs() -> Path:
     pytest.skip("the ImageNet weights are not here: link them into data/weights, or set CXRBENCH_WEIGHTS")
 
 
-@pytest.fixture(scope="session")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of the tiny network for three channels and a thousand classes, drawn at random."""
-    torch.manual_seed(7)
-    path = tmp_path_factory.mktemp("weights") / "drawn.safetensors"
-    state = timm.create_model(TINY, pretrained=False).state_dict()
-    save_file({name: value + 0.01 for name, value in state.items() if value.is_floating_point()}, path)
-    return path
-
-
 def recipe_with(path: Path, **changes: Any) -> Recipe:
     weights = {"file": path, "sha256": sha256_file(path)} | changes.pop("weights", {})
     return Recipe.model_validate({"epochs": 1, "batch": 64, "averaging": 0.9, "weights": weights} | changes)

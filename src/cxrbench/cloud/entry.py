@@ -54,6 +54,9 @@ def main(words: list[str] | None = None) -> int:
     study = json.loads((HERE / "study.json").read_text(encoding="utf-8"))
     limits = study["limits"]  # the bundle writes all of a study, its defaults too
     limits |= {"processes": options.processes, "hours": options.hours or limits["hours"]}
+    for recipe in study["recipes"].values():
+        if isinstance(weights := recipe["weights"], dict) and "file" in weights:
+            weights["file"] = str(HERE / "weights" / weights["sha256"] / Path(weights["file"]).name)
     common = ["--packed", str(packed / "manifest.json"), "--work", str(work)]
     if options.precompile == "yes":
         command = [*_cxrbench("precompile", options.cell, study), *common]

@@ -19,6 +19,7 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import written_aside
+from cxrbench.study.recipe import FileWeights
 from cxrbench.training.host import commit
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -201,9 +202,10 @@ def _problems(value: Any, shape: Any, where: str) -> Iterator[str]:
 
 
 def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.lock")) -> list[str]:
-    """Write a tar.gz with entry script, package, study and pins to ``path``; return the names in it.
+    """Write a tar.gz with entry script, package, study, weights and pins to ``path``; return the names in it.
 
-    SageMaker unpacks it in its container. Equal trees give equal bytes.
+    SageMaker unpacks it in its container. Equal trees give equal bytes. Files of weights that are not here
+    are left out; a job that needs one ends with a message.
     """
     head, dirty = commit()
     files = {
@@ -215,6 +217,9 @@ def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.
     for source in PACKAGE.rglob("*"):
         if source.is_file() and source.suffix in _KEPT and "__pycache__" not in source.parts:
             files[f"cxrbench/{source.relative_to(PACKAGE).as_posix()}"] = source.read_bytes()
+    for recipe in study.recipes.values():
+        if isinstance(weights := recipe.weights, FileWeights) and weights.file.is_file():
+            files[f"weights/{weights.sha256}/{weights.file.name}"] = weights.file.read_bytes()
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in sorted(files.items()):
