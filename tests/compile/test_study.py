@@ -88,7 +88,7 @@ def test_the_studys_compiler_is_the_pinned_one():
 )
 def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     config = study_file(tmp_path)
-    words = ("--study", "--config", config, "--record")
+    words = ("--planned", "--study", config, "--record")
     first = compile_here(*words, "--part", "step", sizes=())
     assert first.returncode == 0 and "test_vit: cannot be trained at 56 px" in first.stderr
     steps = [f"{network}-64px-batch2-fp32" for network in ("test_convnext", "test_resnet")]
@@ -113,7 +113,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     assert marks(read) == {"compiles": 1, "backward fails": 1}
 
     study_file(tmp_path, compiler="1.2.3")
-    other = compile_here(*NETWORKS, "--study", "--config", config)
+    other = compile_here(*NETWORKS, "--planned", "--study", config)
     assert (
         other.returncode == 0 and f"neuronx-cc {neuronx_cc.VERSION} is not the study's 1.2.3" in other.stderr
     )

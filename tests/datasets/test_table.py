@@ -114,6 +114,11 @@ def test_uncertain_and_blank_labels_mean_what_the_config_says(tmp_path: Path) ->
     must_be_packed_from(source, packed.folder)
     with pytest.raises(UserError, match="packed with blank mask, the study says negative"):
         must_be_packed_from(a_source(tmp_path, uncertain="positive", blank="negative"), packed.folder)
+    with pytest.raises(UserError, match="packed with findings None, the study says"):
+        must_be_packed_from(source.model_copy(update={"findings": [ODD[0]]}), packed.folder)
+    source.table.write_text(source.table.read_text() + "\n")
+    with pytest.raises(UserError, match="packed from another version of .*labels.csv"):
+        must_be_packed_from(source, packed.folder)
 
 
 def test_without_patients_each_image_counts_and_none_is_known(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench
-from cxrbench.evidence.store import EvidenceStore
+from cxrbench.evidence.store import SETTINGS, EvidenceStore
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
@@ -139,6 +139,16 @@ def test_evidence_of_a_dataset_that_had_other_parts_is_left_out(root: Path) -> N
     fewer = dataset.model_copy(update={parts: getattr(dataset, parts) | {"val": 100}})
     other = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: fewer}})
     assert "was made from other images than the study's" in (EvidenceStore(root).left_out(CELL, other) or "")
+
+
+@pytest.mark.parametrize("key, value", [("pixels", 48), ("split", "official")])
+def test_evidence_of_a_dataset_with_other_settings_is_left_out(root: Path, key: str, value: object) -> None:
+    study = read_study(ROOT / "config/config.yaml")
+    shutil.copy(ROOT / "data/recorded" / SETTINGS, root / SETTINGS)
+    assert EvidenceStore(root).left_out(CELL, study) is None
+    changed = study.dataset(CELL.dataset).model_copy(update={key: value})
+    other = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: changed}})
+    assert f"was made with another value of {key}" in (EvidenceStore(root).left_out(CELL, other) or "")
 
 
 def test_comparing_an_unknown_cell_names_the_nearest() -> None:

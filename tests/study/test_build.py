@@ -186,7 +186,7 @@ def test_killed_builds_end_in_the_same_bytes(whole: Path, tmp_path: Path) -> Non
         ".snakemake", "results", "figures", "generated", "paper.pdf", "__pycache__"
     )
     shutil.copytree(whole, clone, ignore=ignored)
-    killed_until_done(clone, ("all", *EVIDENCE), kills=6, seed=22, latest=60)
+    killed_until_done(clone, ("all", *EVIDENCE), kills=6, seed=22, latest=15)
     after = made(clone)
     assert after == {name: content for name, content in made(whole).items() if name in after}
     assert not [path for path in clone.rglob(".*.part") if "data/packed" not in str(path)]

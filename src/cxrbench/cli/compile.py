@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, STUDY, JsonOption, RecordedOption, in_columns, say
+from cxrbench.cli.words import (
+    RECORDED,
+    RESULTS,
+    STUDY,
+    JsonOption,
+    RecordedOption,
+    StudyOption,
+    in_columns,
+    say,
+)
 from cxrbench.study.errors import UserError
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
@@ -17,14 +26,11 @@ _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib
 
 def compile(
     networks: Annotated[
-        list[str] | None, typer.Argument(help="timm names. With --study: only these networks of the study.")
+        list[str] | None, typer.Argument(help="timm names. With --planned: only these networks of the study.")
     ] = None,
-    study: Annotated[
+    listed: Annotated[
         bool,
-        typer.Option(
-            "--study",
-            help="Compile the training steps of the study in --config. Other options select.",
-        ),
+        typer.Option("--planned", help="Compile what the study plans. Other options select from it."),
     ] = False,
     target: Annotated[str | None, typer.Option(help="trn1 or trn2. Default: trn1.")] = None,
     pixels: Annotated[
@@ -47,7 +53,7 @@ def compile(
     out: Annotated[Path, typer.Option(help="Folder of outcomes.")] = RESULTS / "compile",
     record: Annotated[bool, typer.Option("--record", help="Keep each outcome as recorded evidence.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace recorded outcomes.")] = False,
-    config: Annotated[Path, typer.Option(help="Study file for --study.")] = STUDY,
+    study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,11 +79,11 @@ def compile(
     ):
         if unknown := [value for value in given if value not in known]:
             raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(known)}")
-    planned = read_study(config).compilation if study else None
-    if study and planned is None:
-        raise UserError(f"{config}: the study has no 'compilation'; add it, or name networks")
-    if not study and not networks:
-        raise UserError("name networks as timm does, or --study for those of the study")
+    planned = read_study(study).compilation if listed else None
+    if listed and planned is None:
+        raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
+    if not listed and not networks:
+        raise UserError("name networks as timm does, or --planned for those of the study")
     asked: tuple[list[Any], ...] = (networks or [], pixels or [], batch or [], precision or [])
     if planned:
         steps = [
@@ -89,7 +95,7 @@ def compile(
         each = product(pixels or [224], batch or [1], precision or ["fp32"])
         steps = [(name, Setting(*axis)) for axis in each for name in networks or ()]
     if not steps:
-        raise UserError("the study has no such training step; to compile it anyway, leave out --study")
+        raise UserError("the study has no such training step; to compile it anyway, leave out --planned")
     must_be_architectures((name for name, _ in steps), "name them as timm does")
     compiler = Compiler.find(container, image)
     if planned and not is_version(compiler.version, planned.compiler):

@@ -97,6 +97,7 @@ def _write(folder: Path, name: str, config: Dataset, source: Source, say: Say) -
         "dataset": name,
         "source": config.source,
         "pixels": config.pixels,
+        "settings": config.settings(),
         **source.describe(),
         "split_sha256": sha256_json(index[["image", "split"]].to_numpy().tolist()),
         "split_parts_sha256": {split: part_hash(part["image"]) for split, part in parts.items()},
@@ -203,10 +204,10 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
     if not (folder / MANIFEST).exists():
         return  # reading it reports that
     manifest = read_packed(folder).manifest
-    for key in ("source", "pixels", "seed", "split", "uncertain", "blank"):
-        wanted = getattr(config, key, None)
-        if wanted is not None and manifest.get(key) != wanted:
-            raise UserError(
-                f"{folder}: packed with {key} {manifest.get(key)}, the study says {wanted}; "
-                f"run `cxrbench data pack {manifest['dataset']}`"
-            )
+    again = f"run `cxrbench data pack {manifest['dataset']}`"
+    for key, wanted in config.settings().items():
+        if (found := manifest.get("settings", manifest).get(key, wanted)) != wanted:
+            raise UserError(f"{folder}: packed with {key} {found}, the study says {wanted}; {again}")
+    table = getattr(config, "table", folder)
+    if table.is_file() and manifest["table_sha256"] != sha256_file(table):
+        raise UserError(f"{folder}: packed from another version of {table}; {again}")

@@ -105,6 +105,7 @@ class DatasetIdentity(Part):
 
     packed: str = Field(description="sha256 over images.npy and index.parquet")
     manifest: str = Field(description="sha256 of manifest.json")
+    settings: dict[str, Any] | None = Field(None, description="of the study's dataset; older records lack it")
     images: dict[str, int] = Field(description="images per split")
     patients: dict[str, int] = Field(description="patients per split")
     positive_images: dict[str, dict[str, int]] = Field(description="per finding and split")

@@ -1,17 +1,19 @@
 """Where a cell's evidence comes from, whether it fits the study, and whether it is intact."""
 
+import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record, read_record
 from cxrbench.evidence.sums import SUMS, read_sums, updated_sums
 from cxrbench.study.cells import Cell, find_cells
-from cxrbench.study.config import Study
+from cxrbench.study.config import AnySource, Study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy, sha256_file, written_aside
 
+SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them
 FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
 Origin = Literal["fresh", "recorded", "refused", "nowhere"]
 
@@ -22,6 +24,7 @@ class EvidenceStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._sums = cache(lambda: read_sums(root))
+        self._settings = cache(lambda: _read_settings(root / SETTINGS))
         self._checked = cache(self._check)
 
     def record(self, cell: Cell) -> Record | None:
@@ -69,9 +72,18 @@ class EvidenceStore:
             other = "with another recipe"
         elif images and record.dataset and record.dataset.images != images:
             other = "from other images"
+        elif differing := self._differing(record, study.dataset(cell.dataset)):
+            other = f"with another value of {', '.join(differing)}"
         else:
             return None
         return f"the recorded evidence of {cell} was made {other} than the study's and is left out"
+
+    def _differing(self, record: Record, dataset: AnySource) -> list[str]:
+        """Return the settings of ``dataset`` that are known to differ from those of the record's."""
+        if record.dataset is None:
+            return []
+        known = record.dataset.settings or self._settings().get(record.dataset.packed, {})
+        return [key for key, wanted in dataset.settings().items() if known.get(key, wanted) != wanted]
 
     def serves(self, cell: Cell, study: Study) -> bool:
         """Whether there is evidence of ``cell`` that is intact and fits ``study``."""
@@ -95,6 +107,13 @@ class EvidenceStore:
         with updated_sums(self.root):
             for cell in cells:
                 copy_evidence(cell.folder(runs), cell.folder(self.root))
+
+
+def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({error}); {remedy(path)}") from None
 
 
 def _same(path: Path, other: Path) -> bool:

@@ -53,7 +53,16 @@ def _of_platforms(field: str) -> dict[str, Any]:
     return {name: value for name, entry in ENTRIES.items() if (value := getattr(entry, field))}
 
 
-class PhantomSource(Strict):
+class _Packable(Strict):
+    """Where a dataset's images and labels come from."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what decides pixels, labels and split, as JSON has it; without folders and recipe."""
+        values = self.model_dump(mode="json", exclude={"recipe", "folder", "table", "expect_images"})
+        return values | ({"split": Path(values["split"]).name} if "split" in values else {})
+
+
+class PhantomSource(_Packable):
     """Drawn radiographs with real label rows; always called phantom."""
 
     source: Literal["phantom"]
@@ -63,7 +72,7 @@ class PhantomSource(Strict):
     seed: Seed = 0
 
 
-class NihSource(Strict):
+class NihSource(_Packable):
     """A folder or tarballs of NIH-named images of any size, with NIH's own label table."""
 
     source: Literal["nih"]
@@ -78,7 +87,7 @@ class NihSource(Strict):
     )
 
 
-class ChestMnistSource(Strict):
+class ChestMnistSource(_Packable):
     """MedMNIST's reduced ChestX-ray14 in one of its four sizes; it does not say which patient is whose."""
 
     source: Literal["chestmnist"]
@@ -92,7 +101,7 @@ class ChestMnistSource(Strict):
 Meaning = Literal["mask", "positive", "negative"]
 
 
-class TableSource(Strict):
+class TableSource(_Packable):
     """Anybody's radiographs: a table with a row per image, and a folder or archives of the images."""
 
     source: Literal["table"]
@@ -205,7 +214,7 @@ class CompileBlock(Strict):
 
 
 class Compilation(Strict):
-    """Which training steps Neuron's compiler is given (``cxrbench compile --study``), and which compiler."""
+    """Training steps for Neuron's compiler (``cxrbench compile --planned``), and the compiler's version."""
 
     target: Literal["trn1", "trn2"] = "trn1"
     compiler: Annotated[str, matching(r"\d+(\.\d+)+", "a version such as 2.26.6360.0")] = Field(

@@ -127,6 +127,7 @@ def train(job: Job, trial: bool = False) -> None:
         return run_trial(job, packed, platform)
     dataset = {
         "manifest": sha256_file(job.packed / "manifest.json"),
+        "settings": packed.manifest.get("settings"),
         **{key: packed.manifest[key] for key in ("packed", "images", "patients", "positive_images")},
     }
     if platform.rank == 0:
