@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from cxrbench.cost.projection import (
     backtest,
     measured_speeds,
     project,
+    projection_table,
     reached,
     work_of,
 )
@@ -249,6 +251,15 @@ def test_every_instance_has_a_price_and_a_range_in_order(prices, images, speed):
     bounded = known.query("kind == 'projected'")
     assert (bounded["hours_at_peak"] <= bounded["hours_low"] * (1 + 1e-9)).all(), "nothing beats its peak"
     assert table[table["hours_low"].isna()]["why_not"].notna().all()
+
+
+def test_an_accelerator_without_documented_peaks_has_a_reason_in_every_table(prices):
+    new = prices[prices["instance"] == "g5.xlarge"].assign(instance="p6.xlarge", accelerator="B200")
+    both = pd.concat([prices, new], ignore_index=True)
+    _, mine = priced_mine(both)
+    assert "no documented peaks of 'B200'" in mine.loc["p6.xlarge", "why_not"]
+    table, _ = projection_table(STUDY, both, ROOT / "data/recorded")
+    assert "no documented peaks of 'B200'" in table.set_index("instance").loc["p6.xlarge", "why_not"].iloc[0]
 
 
 def test_one_of_two_devices_is_not_left_out():

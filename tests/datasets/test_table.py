@@ -117,7 +117,7 @@ def test_uncertain_and_blank_labels_mean_what_the_config_says(tmp_path: Path) ->
     with pytest.raises(UserError, match="packed with findings None, the study says"):
         must_be_packed_from(source.model_copy(update={"findings": [ODD[0]]}), packed.folder)
     source.table.write_text(source.table.read_text() + "\n")
-    with pytest.raises(UserError, match="packed from another version of .*labels.csv"):
+    with pytest.raises(UserError, match=r"packed from another version of .*labels\.csv"):
         must_be_packed_from(source, packed.folder)
 
 

@@ -21,7 +21,7 @@ from cxrbench.evidence.expected import read_expected
 from cxrbench.paper.artifact import read_criteria
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError, printable
-from cxrbench.study.readers import Document
+from cxrbench.study.readers import Document, read_text
 
 EXPECTED = b"cell,status,reason\nnih128-64px/*/neuron/*,compile_failed,reported\nd/b/cpu/seed0,ok,\n"
 SPLIT = b"image,split\n00000001_000.png,train\n00000002_000.png,test\n"
@@ -122,6 +122,14 @@ def test_byte_order_mark_line_ends_and_blank_lines_change_nothing(name: str, tmp
         found.append(read(path))
     for one in found[1:]:
         assert one.equals(found[0]) if hasattr(one, "equals") else one == found[0]
+
+
+@pytest.mark.parametrize("text, place", [(b"a,b\n1,\xe9", "2:3"), (b"\xc3\xa9\xff", "1:2")])
+def test_a_byte_that_is_not_utf8_is_named_behind_a_byte_order_mark(text: bytes, place: str, tmp_path) -> None:
+    for mark in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "odd.csv").write_bytes(mark + text)
+        with pytest.raises(UserError, match=rf"odd.csv:{place}: byte 0x(e9|ff) is not UTF-8"):
+            read_text(tmp_path / "odd.csv")
 
 
 def bomb(levels: int) -> str:

@@ -23,7 +23,7 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training.job import parse_events
-from cxrbench.training.runner import run
+from cxrbench.training.runner import published, run
 
 from .trainers import start, stop, stub_timm, trainer_of, wait_for_checkpoint
 
@@ -111,6 +111,16 @@ def test_two_deaths_without_progress_are_a_crash(make_job, tmp_path, monkeypatch
     assert (record.status, record.attempts) == ("crashed", 2)
     assert record.failure.signal == "SIGSEGV" and record.failure.fingerprint == "SIGSEGV"
     check_evidence(tmp_path / "out", Cell("phantom-32px", TINY, "cpu", 0))
+
+
+@pytest.mark.parametrize("home", ["/", None])
+def test_a_log_keeps_its_paths_where_home_is_the_root_or_unknown(home: str | None, monkeypatch) -> None:
+    """Containers run as a user without a home."""
+    monkeypatch.delenv("HOME")
+    if home:
+        monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    assert published(b"read /opt/data/x.npy\n") == "read /opt/data/x.npy\n"
 
 
 def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> None:

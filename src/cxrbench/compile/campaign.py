@@ -109,14 +109,24 @@ def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[s
         return
     from cxrbench.compile.audit import as_on_neuron
 
-    workers, spawn = min(cores(), len(missing)), get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=as_on_neuron) as pool:
-        waiting = [pool.submit(partial(_trace, folder=folder), name, setting) for name, setting in missing]
-        for future in waiting:
+    pool_of = partial(ProcessPoolExecutor, mp_context=get_context("spawn"), initializer=as_on_neuron)
+    with pool_of(min(cores(), len(missing))) as pool:
+        waiting = [pool.submit(_trace, name, setting, folder) for name, setting in missing]
+        for future, step in zip(waiting, missing, strict=True):
             try:
                 yield future.result()
-            except BrokenProcessPool:
-                yield "the process that traced it was killed, most likely for lack of memory; run this again"
+            except BrokenProcessPool:  # whichever network broke it
+                with pool_of(1) as alone:
+                    yield _traced_alone(alone, step, folder)
+
+
+def _traced_alone(
+    pool: ProcessPoolExecutor, step: tuple[str, Setting], folder: Path
+) -> dict[str, TracedGraph] | str:
+    try:
+        return pool.submit(_trace, *step, folder).result()
+    except BrokenProcessPool:
+        return "the process that traced it was killed, most likely for lack of memory; run this again"
 
 
 def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] | str:

@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.rules import facts_of
 from cxrbench.cost.costs import cost_of, hours_of
-from cxrbench.cost.devices import DEVICES, Device
+from cxrbench.cost.devices import Device
 from cxrbench.cost.prices import NoPrice, price
 from cxrbench.cost.projection import (
     PUBLISHED,
@@ -17,6 +17,7 @@ from cxrbench.cost.projection import (
     Speed,
     Work,
     ceiling,
+    device_called,
     measured_speeds,
     project,
     work_of,
@@ -124,7 +125,8 @@ class _Outlook:
         rate = price(self.prices, instance, where.region, where.basis, where.as_of)
         known = {"instance": instance, "usd_per_hour": float(rate["usd_per_hour"])}
         if cell.platform in ACCELERATED:
-            return DEVICES[rate["accelerator"]], min(int(rate["cores"]), self.study.limits.processes), known
+            cores = min(int(rate["cores"]), self.study.limits.processes)
+            return device_called(rate["accelerator"]), cores, known
         if found := [speed for speed in self.known if _on_processor(speed, cell, work, precision)]:
             return found[-1].device, 1, known
         raise NotProjected(f"no speed of a {work.kind} network in {precision} is known on {cell.platform}")

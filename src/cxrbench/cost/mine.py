@@ -18,6 +18,7 @@ from cxrbench.cost.projection import (
     Speed,
     Work,
     ceiling,
+    device_called,
     measured_speeds,
     project,
     reached,
@@ -127,8 +128,9 @@ def _row(training: Training, rate: dict[Any, Any], here: pd.Series, known: list[
         return row | _ends(rate, hours, hours) | {"kind": kind, "sources": known[-1].source}
     if not rate["accelerator"]:
         return row | {"why_not": "not projected: the speed of its processor is not documented"}
-    device, cores = DEVICES[rate["accelerator"]], int(rate["cores"])
+    cores = int(rate["cores"])
     try:
+        device = device_called(rate["accelerator"])
         row["hours_at_peak"] = training.hours(ceiling(training.work, device, cores, training.precision))
         made = project(training.work, device, cores, known, training.precision)
     except NotProjected as reason:

@@ -96,6 +96,13 @@ def reached(
     return Speed(device, work, share, source, precision, cores, images_per_second)
 
 
+def device_called(accelerator: str) -> Device:
+    """Return the device that a table of prices calls ``accelerator``; NotProjected for an unknown one."""
+    if (device := DEVICES.get(accelerator)) is None:
+        raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.py)")
+    return device
+
+
 def _peak(device: Device, precision: str) -> float:
     if (peak := device.peak(precision)) is None:
         raise NotProjected(f"no documented {precision} peak of {device.name}")
@@ -156,7 +163,7 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
     known, tested, where = [*measured, *PUBLISHED], backtest(measured), study.prices
     rates = newest(prices, where.as_of, region=where.region, basis=where.basis)
-    accelerated = rates[rates["accelerator"].isin(list(DEVICES))].to_dict("records")
+    accelerated = rates[rates["accelerator"] != ""].to_dict("records")
     wanted = dict.fromkeys(
         (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
         for cell in study.all_cells()
@@ -165,7 +172,11 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
     for architecture, pixels, precision in wanted:
         network = {"architecture": architecture, "pixels": pixels, "precision": precision}
         offering = {entry.family for entry in ENTRIES.values() if precision in entry.precisions}
-        rated = [rate for rate in accelerated if DEVICES[rate["accelerator"]].family in offering]
+        rated = [
+            rate
+            for rate in accelerated
+            if (known_as := DEVICES.get(rate["accelerator"])) is None or known_as.family in offering
+        ]
         try:
             work = work_of(audit, architecture, pixels, precision)
             some = [_projected(work, rate, known, precision, tested) for rate in rated]
@@ -182,8 +193,8 @@ def _projected(
 ) -> dict[str, Any]:
     """Return the row of ``work`` on an instance."""
     row = {name: rate[name] for name in ("instance", "region", "basis", "as_of", "cores")}
-    device = DEVICES[rate["accelerator"]]
     try:
+        device = device_called(rate["accelerator"])
         row |= project(work, device, int(rate["cores"]), known, precision)
     except NotProjected as reason:
         return row | {"why_not": str(reason)}

@@ -3,6 +3,7 @@
 Every mistake is one UserError that begins with file, line and column, whatever bytes the file holds.
 """
 
+import codecs
 import csv
 import io
 import re
@@ -41,9 +42,10 @@ def read_text(path: Path | str) -> str:
     if len(raw) > LARGEST:
         raise UserError(f"{path}: larger than {LARGEST // 2**20} MiB; name another file")
     try:
-        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
+        raw = raw.removeprefix(codecs.BOM_UTF8)
+        text = raw.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig")
+        before = raw[: error.start].decode()
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise UserError(f"{path}:{_place(before)}: {what}") from None
     if found := _CONTROL.search(text):

@@ -274,6 +274,10 @@ def _publishable(job: Job, first: int = 0) -> str:
 def published(log: bytes) -> str:
     """Return a log as text, with short names for this machine's folders."""
     text = log.decode(errors="backslashreplace")
-    for folder, name in ((str(Path.cwd()), "."), (sys.prefix, "<env>"), (sys.base_prefix, "<python>")):
-        text = text.replace(folder, name)
-    return text.replace(str(Path.home()), "~")
+    folders = {
+        os.getcwd(): ".", sys.prefix: "<env>", sys.base_prefix: "<python>", os.path.expanduser("~"): "~",
+    }  # fmt: skip
+    for folder, name in folders.items():
+        if folder not in ("/", "~"):  # a container's root, an unknown home
+            text = text.replace(folder, name)
+    return text
