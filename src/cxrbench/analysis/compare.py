@@ -131,9 +131,9 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
     if mine.recipe_hash != theirs.recipe_hash:
         keys = sorted(mine.recipe.keys() | theirs.recipe.keys())
         changed = ", ".join(key for key in keys if mine.recipe.get(key) != theirs.recipe.get(key))
-        notes.append(f"the recipe is another one ({changed}): the scores need not agree")
+        notes.append(f"the recipes differ ({changed}): the scores may differ")
     if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
-        notes.append("the packed images are others: the scores need not agree")
+        notes.append("the packed images differ: the scores may differ")
     for name in sorted(mine.versions.keys() | theirs.versions.keys()):
         if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
             notes.append(f"{name}: {here} here, {there} recorded")
@@ -160,10 +160,18 @@ def _values(cell: CellEstimate) -> dict[str, float]:
     return {name: float(cell.estimate.value[cell.keys.index(key)]) for key, name in _SCORES.items()}
 
 
-def _seeds(cell: Cell, recorded: Path) -> list[Cell]:
-    """Return the recorded cells that differ from ``cell`` in their seed alone, itself included."""
+def _seeds(cell: Cell, recorded: Path) -> dict[Cell, Record]:
+    """Return the scored records that differ from that of ``cell`` in their seed alone, itself included."""
     alike = [other for other in find_cells(recorded) if replace(other, seed=cell.seed) == cell]
-    return [other for other in alike if (other.folder(recorded) / PREDICTIONS).exists()]
+    records = {other: check_evidence(other.folder(recorded), other) for other in alike}
+    wanted = records[cell]
+    return {
+        other: record
+        for other, record in records.items()
+        if record.status == "ok"
+        and record.recipe_hash == wanted.recipe_hash
+        and record.dataset == wanted.dataset
+    }
 
 
 def _machine(record: Record) -> str:
@@ -196,8 +204,7 @@ def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
         return _not_judged(_SPEED, yours, other, "another machine: not judged")
     if is_busy(mine) or is_busy(theirs):
         return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
-    seeds = _seeds(Cell.parse(theirs.cell), recorded)
-    records = [check_evidence(seed.folder(recorded), seed) for seed in seeds]
+    records = _seeds(Cell.parse(theirs.cell), recorded).values()
     quiet = [
         record.timing for record in records if _machine(record) == _machine(theirs) and not is_busy(record)
     ]

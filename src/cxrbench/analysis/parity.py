@@ -100,8 +100,9 @@ def parity(cells: Mapping[Cell, CellEstimate], margins: Margins) -> pd.DataFrame
 
 def _pairs(platforms: dict[str, Seeds]) -> Iterator[_Pair]:
     for (name_a, a), (name_b, b) in combinations(platforms.items(), 2):
-        shared = a.keys() & b.keys()  # where there are two of them or more, else all
-        kept = shared if len(shared) > 1 else a.keys() | b.keys()
+        shared = a.keys() & b.keys()
+        enough = MIN_SEEDS if min(len(a), len(b)) >= MIN_SEEDS else 2  # too few are paired, without a verdict
+        kept = shared if len(shared) >= enough else a.keys() | b.keys()
         sides = ({seed: each for seed, each in side.items() if seed in kept} for side in (a, b))
         yield _Pair(name_a, name_b, *sides)
     for name, seeds in platforms.items():
