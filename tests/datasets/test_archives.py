@@ -207,6 +207,7 @@ def test_zipped_parts_in_any_case_may_follow_each_other_and_zeros_the_last(tmp_p
     parts = [gzip.compress(data[:5000]), gzip.compress(b""), gzip.compress(data[5000:]), bytes(200_000)]
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/images_001.TAR.GZ").write_bytes(b"".join(parts))
+    (tmp_path / "raw/labels.csv.gz").write_bytes(gzip.compress(b"image,label\n"))  # no tarball
     pack("d", source(tmp_path / "raw"), tmp_path / "packed")
     assert read_packed(tmp_path / "packed/d").index["image"].tolist() == some
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from analysis.synthetic import draw_predictions
 from columns import LABELS, SCORES
-from conftest import ROOT
+from conftest import ROOT, cxrbench
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.evidence.predictions import load_predictions
+from cxrbench.evidence.record import read_record
 from cxrbench.study.errors import UserError
 
 
@@ -183,3 +184,18 @@ def test_a_folder_of_a_cell_stands_for_its_predictions() -> None:
     folder = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0"
     table, _ = load_predictions(folder)
     pd.testing.assert_frame_equal(table, load_predictions(folder / "predictions.parquet")[0])
+
+
+def test_the_folder_of_a_failed_run_names_its_status(tmp_path) -> None:
+    finished = read_record(ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0")
+    record = finished.model_copy(update={"status": "out_of_memory"})
+    (tmp_path / "record.json").write_text(record.model_dump_json())
+    with pytest.raises(UserError, match="no predictions, the run ended as out_of_memory"):
+        load_predictions(tmp_path)
+    done = cxrbench("evaluate", tmp_path / "record.json")
+    assert (done.returncode, done.stdout) == (0, "") and "there is nothing to score" in done.stderr
+
+
+def test_patients_whose_ids_differ_in_leading_zeros_are_two(tmp_path) -> None:
+    (tmp_path / "p.csv").write_text("image,patient,label_A,score_A\na,007,1,0.5\nb,7,0,0.4\n")
+    assert load_predictions(tmp_path / "p.csv")[0]["patient"].tolist() == ["007", "7"]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_recording_several_cells_is_all_or_nothing(root: Path) -> None:
     done = cxrbench("record", CELL, other, "--runs", runs, "--recorded", root)
     assert done.returncode == 1 and refused(root) is None
     assert (root / "SHA256SUMS").read_text() == before
+
+
+@pytest.mark.fault("two commands record into one folder at once", "one waits; both are in SHA256SUMS")
+def test_commands_that_record_at_once_wait_for_each_other(root: Path) -> None:
+    seeds = [Cell(*list(vars(CELL).values())[:3], seed=seed) for seed in (1, 2)]
+    words = ("--runs", ROOT / "data/recorded", "--recorded", root)
+    with ThreadPoolExecutor() as threads:
+        done = list(threads.map(lambda seed: cxrbench("record", seed, *words), seeds))
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    assert len(EvidenceStore(root).records()) == 3
+    listed = (root / "SHA256SUMS").read_text()
+    assert all(f"{seed}/record.json" in listed for seed in seeds)
 
 
 def faster(root: Path) -> Path:

@@ -214,8 +214,8 @@ def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
         for share in SHARES:
             design = Design(known.patients, max(seeds, FEWEST_SEEDS), share)
-            rows.append(named | answers(known, design, *asked))
-    return pd.DataFrame(rows, columns=[*GROUP, *COLUMNS]).convert_dtypes()
+            rows.append(named | {"measured_seeds": seeds} | answers(known, design, *asked))
+    return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", *COLUMNS]).convert_dtypes()
 
 
 def patients_at_fixed_thresholds(
@@ -244,9 +244,9 @@ def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
 def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     """Return the seeds needed where the variance between networks is at its upper limit.
 
-    ``row`` of power.csv gives the spread and the ``seeds`` that it was measured on.
+    ``row`` of power.csv gives the spread and the ``measured_seeds``.
     """
-    seeds = int(row["seeds"])
+    seeds = int(row["measured_seeds"])
     luck, factor = row["patient_se"] ** 2, (seeds - 1) / chi2.ppf(_ACCURACY, seeds - 1)
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
     larger = Spread(row["patient_se"], int(row["measured_on"]), seed_sd)

@@ -52,7 +52,7 @@ def evaluate(
         say(wrapped(note))
     if as_json:
         print_json(table)
-    elif not out:
+    elif not out and len(table):
         print(readable(table))
 
 

@@ -24,7 +24,7 @@ _REPORT_EVERY = 1 << 30  # bytes
 _END = bytes(1024)  # of every tarball
 _DAMAGED = (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zlib.error)
 _DAMAGED_ZIP = (zipfile.BadZipFile, NotImplementedError, RuntimeError, *_DAMAGED)
-_TARBALLS, _ZIP = (".tar", ".tgz", ".gz"), ".zip"
+_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".zip")
 _AGAIN = "fetch it again and compare its md5 (data/README.md)"
 _FOREIGN = f"no archive of radiographs; {_AGAIN}, or take it out of the folder (nothing of it was unpacked)"
 
@@ -51,7 +51,7 @@ def found_in(folder: Path, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
 
 def is_archive(path: Path) -> bool:
     """Return whether a file's name is that of a tarball or a zip file."""
-    return path.suffix.lower() in (*_TARBALLS, _ZIP)
+    return path.name.lower().endswith(_ARCHIVES)
 
 
 def unfinished_in(folder: Path) -> list[Path]:
@@ -98,7 +98,7 @@ def read_images(
 
 
 def _found(path: Path, say: Callable[[str], None], name_of: Naming) -> Iterator[Found]:
-    if path.suffix.lower() == _ZIP:
+    if path.suffix.lower() == ".zip":
         yield from _zipped(path, name_of)
     elif is_archive(path):
         yield from _members(path, say, name_of)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.findings import SPLITS
-from cxrbench.evidence.record import PREDICTIONS
+from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.files import remedy, written_aside
 
@@ -91,6 +91,10 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     path = Path(path)
     if (beside := path / PREDICTIONS).is_file():  # a cell's folder
         path = beside
+    if (path / RECORD).is_file():
+        raise UserError(
+            f"{path}: no predictions, the run ended as {read_record(path).status}; train it again"
+        )
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; name a Parquet or CSV file of predictions")
     table, notes = _read(path, "; write it again"), []
@@ -119,10 +123,12 @@ def _read(path: Path, todo: str) -> pd.DataFrame:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # rows of more fields than the header
                 table = pd.read_csv(
-                    path, dtype={"image": str, "split": str}, index_col=False, low_memory=False
+                    path, dtype=dict.fromkeys(IDENTITY, str), index_col=False, low_memory=False
                 )
             if len(table.columns) == 1 and (found := [sign for sign in ";\t|" if sign in table.columns[0]]):
                 raise UserError(f"{path}: its columns are separated by {found[0]!r}; separate them by commas")
+            if "patient" in table and table["patient"].str.fullmatch(r"0|[1-9]\d{0,17}").all():
+                table["patient"] = table["patient"].astype(int)  # as Parquet has them; 007 and 7 stay two
             return table[[name for name in table.columns if _ours(name)]]
         return _read_parquet(path, todo)
     except (

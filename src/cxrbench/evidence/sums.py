@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file, write_text
+from cxrbench.study.files import locked, remedy, sha256_file, write_text
 
 SUMS = "SHA256SUMS"
 NAMESPACE = "cxrbench-evidence"  # a signature made for another purpose does not count
@@ -44,12 +44,14 @@ def updated_sums(root: Path) -> Iterator[None]:
 
     Otherwise damage to an untouched file would get a sum of its own.
     """
-    found = sums_of(root)
-    if changed := [name for name, digest in read_sums(root).items() if found.get(name) != digest]:
-        first = root / changed[0]
-        raise UserError(f"{first} changed since the last record (files: {len(changed)}); {remedy(first)}")
-    yield
-    write_sums(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with locked(root.with_name(f".{root.name}.lock"), f"{root}: another command records there", wait=True):
+        found = sums_of(root)
+        if changed := [name for name, digest in read_sums(root).items() if found.get(name) != digest]:
+            first = root / changed[0]
+            raise UserError(f"{first} changed since the last record (files: {len(changed)}); {remedy(first)}")
+        yield
+        write_sums(root)
 
 
 def write_sums(root: Path) -> None:

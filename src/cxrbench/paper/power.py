@@ -89,7 +89,7 @@ def _power(read: Results) -> Values:
     of_f1 = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
     values = {
         "power/could show": fmt.range_of(whole["smallest_margin"], "{:.3f}", NONE),
-        "power/seeds": fmt.range_of(whole["seeds"], "{:,.0f}", NONE),
+        "power/seeds": fmt.range_of(whole["measured_seeds"], "{:,.0f}", NONE),
         "power/patients": fmt.range_of(whole["patients"], "{:,.0f}", NONE),
         "power/shares": ", ".join(f"{share:g}" for share in SHARES),
         "power/plan/f1": fmt.number(of_f1["seeds_needed"].max(), ",.0f", "none"),
