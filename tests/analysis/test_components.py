@@ -5,7 +5,12 @@ import pytest
 from scipy import stats
 
 from cxrbench.analysis.auroc import Estimate, auroc
-from cxrbench.analysis.components import Difference, between_platforms, patient_luck, within_platform
+from cxrbench.analysis.components import (
+    Difference,
+    between_platforms,
+    patient_sampling_variance,
+    within_platform,
+)
 from cxrbench.analysis.sample import Sample
 
 from .synthetic import draw_sample
@@ -58,14 +63,14 @@ def test_equal_seeds_leave_patients_only():
     assert between(same, known([0.7, 0.7], influence)).error[0] == 0  # the same patients cancel
 
 
-def test_patient_luck_is_the_variance_that_patients_cause():
+def test_patient_sampling_variance_is_the_variance_that_patients_cause():
     """Networks of one true skill: over many draws their observed variance is luck alone."""
     rng = np.random.default_rng(3)
     observed, luck = [], []
     for _ in range(150):
         seeds = [auroc(sample) for sample in draw_sample(rng, 200, 0.15, [1.0] * 3)]
         observed.append(np.var([seed.value for seed in seeds], ddof=1))
-        luck.append(patient_luck(seeds)[0])
+        luck.append(patient_sampling_variance(seeds)[0])
     assert np.mean(luck) == pytest.approx(np.mean(observed), rel=0.25)
 
 
@@ -74,7 +79,7 @@ def test_seed_variance_is_what_luck_leaves():
     seeds = [*known([0.70], influence), *known([0.80], -influence)]
     difference = between(seeds, known([0.5, 0.5]))
     luck = 2 * (influence**2).sum()  # of two influences around their mean, which is zero
-    assert patient_luck(seeds)[0] == pytest.approx(luck)
+    assert patient_sampling_variance(seeds)[0] == pytest.approx(luck)
     assert difference.seed_variance[0] == pytest.approx((0.005 - luck) / 2)
     assert difference.patient_variance[0] == 0
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cxrbench.analysis.components import patient_luck
+from cxrbench.analysis.components import patient_sampling_variance
 from cxrbench.analysis.parity import COLUMNS, EVERY, Cause, holm, parity
 from cxrbench.analysis.spread import COLUMNS as SPREAD_COLUMNS
 from cxrbench.analysis.spread import spread
@@ -197,7 +197,7 @@ def test_spread_keeps_seeds_and_patients_apart(images):
     row = table[(table["label"] == "macro") & (table["metric"] == "auroc")].iloc[0]
     values = [one.estimate.value[14] for one in some.values()]
     assert row["seed_sd"] == pytest.approx(np.std(values, ddof=1)) and row["n_seeds"] == 3
-    luck = patient_luck([one.estimate for one in some.values()])[14]
+    luck = patient_sampling_variance([one.estimate for one in some.values()])[14]
     assert row["seed_sd_beyond_patients"] == pytest.approx(np.sqrt(max(np.var(values, ddof=1) - luck, 0)))
     assert luck > 0 and row["seed_sd"] < row["patient_se"]
     assert row["patient_se_of_mean"] < row["patient_se"]

@@ -123,16 +123,16 @@ def test_a_server_without_ranges_or_a_part_too_long_starts_again(part, server, f
         pytest.param(without_length(2 * SIZE, times=2), "sends more than the 3,000,000 bytes", id="endless"),
         pytest.param(status(404), "the server answers 404", id="404"),
         pytest.param(status(416), "the server answers 416", id="416 without a range"),
-        pytest.param(status(500), "the server answers 500 .*given up after 4 tries", id="500"),
+        pytest.param(status(500), "the server answers 500 .*gave up after 4 attempts", id="500"),
         pytest.param(status(302, Location="/first/" + NAME), "redirects", id="redirect loop"),
         pytest.param(status(302, Location="file:///etc/x"), "No connection adapters", id="a file"),
-        pytest.param(cut(0, stall=True), "given up after", id="silence"),
-        pytest.param(lambda handler, data, start: handler.connection.close(), "given up after", id="closed"),
+        pytest.param(cut(0, stall=True), "gave up after", id="silence"),
+        pytest.param(lambda handler, data, start: handler.connection.close(), "gave up after", id="closed"),
     ],
 )
 def test_a_fault_that_stays_is_one_message_and_no_file(fault, message, server, files, raw) -> None:
     server.faults[NAME] = [fault] * 50
-    with pytest.raises(UserError, match=rf"(?s){NAME}: no source gave it.*{message}.*--mirror"):
+    with pytest.raises(UserError, match=rf"(?s){NAME}: no source had the file.*{message}.*--mirror"):
         fetch(files, raw, timeout=0.2)
     assert [path for path in raw.iterdir() if path.stat().st_size] == []
 
@@ -272,8 +272,8 @@ def test_commands_say_it_in_lines_and_in_json(server, words, data) -> None:
     place = words[3:]
     missing = cxrbench("data", "verify", "d", *place)
     assert missing.returncode == 1 and missing.stdout == f"{NAME}  missing\n"
-    assert "--mend" in missing.stderr
-    mended = cxrbench("data", "verify", "d", *place, "--mend", "--json")
+    assert "--repair" in missing.stderr
+    mended = cxrbench("data", "verify", "d", *place, "--repair", "--json")
     assert mended.returncode == 0 and '"state": "present"' in mended.stdout, mended.stderr
     unknown = cxrbench("data", "download", "dd", *place)
     assert unknown.returncode == 1 and "did you mean 'd'" in unknown.stderr

@@ -131,10 +131,10 @@ def test_without_patients_each_image_counts_and_none_is_known(tmp_path: Path) ->
 
 def test_chosen_findings_leave_other_columns_alone(tmp_path: Path) -> None:
     written(tmp_path, drawn().assign(hospital="north"))
-    with pytest.raises(UserError, match=r"column hospital: 'north' is no label; .*'findings'"):
+    with pytest.raises(UserError, match=r"column hospital: 'north' is not a label; .*'findings'"):
         read_table(a_source(tmp_path))
     assert packed_from(a_source(tmp_path, findings=ODD[:2]), tmp_path).findings == tuple(ODD[:2])
-    with pytest.raises(UserError, match="finding 'Nodule/Mas' is no column; did you mean 'Nodule/Mass'"):
+    with pytest.raises(UserError, match="finding 'Nodule/Mas' is not a column; did you mean 'Nodule/Mass'"):
         read_table(a_source(tmp_path, findings=["Nodule/Mas"]))
 
 
@@ -151,10 +151,10 @@ def set_cell(row: int, column: str, value: object):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_cell(3, "image", "/etc/passwd.png"), ":5: column image: '/etc/passwd.png' is no path below"),
-        (set_cell(3, "image", "../a.png"), ":5: column image: '../a.png' is no path below the folder"),
-        (set_cell(3, "image", "a\\b.png"), r":5: column image: .* is no path below the folder; .*with /"),
-        (set_cell(3, "image", "C:/a.png"), ":5: column image: 'C:/a.png' is no path below the folder"),
+        (set_cell(3, "image", "/etc/passwd.png"), ":5: column image: '/etc/passwd.png' is not a path below"),
+        (set_cell(3, "image", "../a.png"), ":5: column image: '../a.png' is not a path below the folder"),
+        (set_cell(3, "image", "a\\b.png"), r":5: column image: .* is not a path below the folder; .*with /"),
+        (set_cell(3, "image", "C:/a.png"), ":5: column image: 'C:/a.png' is not a path below the folder"),
         (set_cell(3, "image", ""), ":5: column image: is empty"),
         (
             set_cell(3, "image", "p0/absent.png"),
@@ -167,8 +167,8 @@ def set_cell(row: int, column: str, value: object):
         (set_cell(3, "patient", ""), ":5: column patient: is empty"),
         (set_cell(0, "split", "test"), r"patient P-000 is in test \(.*:2\) and train \(.*:3\); 1 such"),
         (set_cell(3, "split", "valid"), ":5: column split: 'valid' is none of train, val, test"),
-        (set_cell(3, ODD[0], "yes"), ":5: column Nodule/Mass: 'yes' is no label; write 0, 1, -1"),
-        (set_cell(3, ODD[0], 2), ":5: column Nodule/Mass: '2' is no label"),
+        (set_cell(3, ODD[0], "yes"), ":5: column Nodule/Mass: 'yes' is not a label; write 0, 1, -1"),
+        (set_cell(3, ODD[0], 2), ":5: column Nodule/Mass: '2' is not a label"),
         (lambda t: t.assign(Never=0), "column Never: no training image is positive; .*'findings'"),
         (lambda t: t[t["split"] != "val"], "no image with a label is in part val"),
         (lambda t: t.drop(columns=ODD), "there is no column of labels"),

@@ -55,7 +55,7 @@ def test_another_byte_or_a_lost_file_is_refused_with_the_remedy(root: Path, name
         write_sums(root)
         assert f"{name}: its sha256 differs from the one in record.json" in (refused(root) or "")
     (CELL.folder(root) / name).unlink()
-    assert f"{name} is missing, but stands in SHA256SUMS" in (refused(root) or "")
+    assert f"{name} is missing, but listed in SHA256SUMS" in (refused(root) or "")
 
 
 @pytest.mark.parametrize("version", [0, None, "1", 99])
@@ -127,7 +127,7 @@ def test_recording_the_same_run_again_changes_nothing(root: Path) -> None:
     runs, before = root.parent / "runs", (root / "SHA256SUMS").read_bytes()
     shutil.copytree(CELL.folder(root), CELL.folder(runs))
     done = cxrbench("record", CELL, "--runs", runs, "--recorded", root)
-    assert done.returncode == 0 and "is this very run already" in done.stderr
+    assert done.returncode == 0 and "is identical to the recorded run" in done.stderr
     assert (root / "SHA256SUMS").read_bytes() == before
 
 

@@ -367,7 +367,7 @@ FOUND = [
     (NEURON, forged_neuron_cell, "versions.torch_neuronx is missing"),
     (NEURON, forged_neuron_cell, "platform.compiler_flags is missing"),
     (NEURON, forged_neuron_cell, "timing.compiles is 0, which cannot be on neuron"),
-    (NEURON, forged_neuron_cell, f"has the very predictions of {CELL}"),
+    (NEURON, forged_neuron_cell, f"has the same predictions as {CELL}"),
     ("a CUDA cell made from a CPU cell", forged_cuda_cell, "host.device is CPU (AVX512) of None GiB"),
     ("cells exchanged", exchanged_cells, "move it to the folder of that cell"),
     ("predictions exchanged", exchanged_predictions, "macro AUROC of the validation part"),

@@ -54,7 +54,7 @@ for reason in LEFT_OUT:
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 if workflow.is_main_process:
     try:
-        if build.alone_in(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
+        if build.is_only_build(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
     except (OSError, UserError) as error:
         reason = isinstance(error, OSError) and explained(error)
@@ -62,7 +62,7 @@ if workflow.is_main_process:
         sys.exit(f"cxrbench: {f'{reason}{copied}' if reason else error}")
     if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
         build.mark_jobs(Path.cwd())
-    build.speak_for_commands(logger, cluster=STUDY.cluster is not None, dry=lambda: workflow.dryrun)
+    build.install_log_filter(logger, cluster=STUDY.cluster is not None, dry=lambda: workflow.dryrun)
 
 
 onstart:

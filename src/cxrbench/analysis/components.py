@@ -1,7 +1,7 @@
 """The difference of two platforms' seed means, with its variance from patients and from seeds.
 
 Var(D) = E[Var(D | networks)] + Var(E[D | networks]). The first part is the clustered variance of the paired
-influence. The second is the variance between seeds less each seed's own luck with these patients, which the
+influence. The second is the variance between seeds less the part due to the choice of patients, which the
 first part has already counted; a negative remainder counts as zero. Student's t with Satterthwaite's degrees
 of freedom, n - 1 per group of seeds. A seed starts every platform from the same weights and batches, so
 platforms with the same seeds are compared seed by seed.
@@ -104,7 +104,7 @@ def _difference(
     """A difference (K,) with its patients' influence; its seed variance is the groups', weighted."""
     patients = (influence**2).sum(axis=0)
     observed = np.array([weight * seed_variance(seeds) for seeds, weight in groups])
-    luck = np.array([weight * patient_luck(seeds) for seeds, weight in groups]).sum(axis=0)
+    luck = np.array([weight * patient_sampling_variance(seeds) for seeds, weight in groups]).sum(axis=0)
     beyond = observed.sum(axis=0) - luck
     seeds_count = beyond > 0
     shared = np.maximum(patients - luck, 0)
@@ -138,7 +138,7 @@ def seed_variance(seeds: list[Estimate]) -> np.ndarray:
     return np.var([each.value for each in seeds], axis=0, ddof=1)
 
 
-def patient_luck(seeds: list[Estimate]) -> np.ndarray:
+def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
     """The part of ``seed_variance`` (K,) that the choice of patients alone would cause."""
     centre = mean_influence(seeds)
     return sum(((each.influence - centre) ** 2).sum(axis=0) for each in seeds) / (len(seeds) - 1)

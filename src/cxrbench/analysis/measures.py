@@ -10,7 +10,7 @@ come from the same few lines, applied to other totals. Arrays have any leading s
   ``f1_both_class_macro`` the mean of the two over all decisions;
 - per image, an abnormal film against a clear one: ``f1_any_finding``, ``f1_no_finding``.
 
-A label that is not known counts in no sum; what is said of whole images is said of those with all labels.
+A label that is not known counts in no sum; image-level measures use only images with all labels.
 """
 
 import numpy as np

@@ -193,7 +193,7 @@ def recorded_spreads(
     """Yield the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
-    which they have in common, is taken off (:func:`cxrbench.analysis.components.patient_luck`). ``fixed``:
+    which they have in common, is taken off (``patient_sampling_variance`` in components.py). ``fixed``:
     with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""

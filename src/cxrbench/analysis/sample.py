@@ -61,7 +61,7 @@ class Sample:
 
     @property
     def complete(self) -> np.ndarray:
-        """Whether all labels of each image (n,) are known: what is said of whole images is said of these."""
+        """Whether all labels of each image (n,) are known: image-level measures use only these."""
         missing = np.zeros((self.n_images, 1), dtype=bool) if self.unknown is None else self.unknown
         return np.asarray(~missing.any(axis=1))
 

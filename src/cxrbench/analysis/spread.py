@@ -6,7 +6,13 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.components import mean_influence, mean_value, over_seeds, patient_luck, seed_variance
+from cxrbench.analysis.components import (
+    mean_influence,
+    mean_value,
+    over_seeds,
+    patient_sampling_variance,
+    seed_variance,
+)
 from cxrbench.analysis.estimates import CellEstimate, bounds
 from cxrbench.analysis.parity import MIN_SEEDS
 from cxrbench.study.cells import Cell
@@ -57,7 +63,9 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
         variance = seed_variance(estimates)
         columns["seed_sd"] = np.sqrt(variance)
         if paired:
-            columns["seed_sd_beyond_patients"] = np.sqrt(np.maximum(variance - patient_luck(estimates), 0))
+            columns["seed_sd_beyond_patients"] = np.sqrt(
+                np.maximum(variance - patient_sampling_variance(estimates), 0)
+            )
     note = _note(len(seeds), paired)
     for k, (label, metric) in enumerate(first.keys):
         why = next((each.why[k] for each in seeds.values() if each.why[k]), "")

@@ -57,7 +57,7 @@ def data_download(
 def data_verify(
     name: NameArgument,
     folder: FolderOption = None,
-    mend: Annotated[bool, typer.Option("--mend", help="Download damaged and missing files again.")] = False,
+    mend: Annotated[bool, typer.Option("--repair", help="Download damaged and missing files again.")] = False,
     mirror: MirrorOption = None,
     only: OnlyOption = "*",
     jobs: JobsOption = 4,
@@ -79,7 +79,7 @@ def data_verify(
         states = inspect(files, place, jobs)
     _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
     if any(state.state != "present" for state in states):
-        say(f"mend with: cxrbench data verify {name} --folder {place} --mend")
+        say(f"to repair, run: cxrbench data verify {name} --folder {place} --repair")
         raise typer.Exit(1)
 
 

@@ -57,7 +57,7 @@ def record(
     kept = [cell for cell in named if (cell.folder(recorded) / "record.json").exists()]
     changes = {cell: replacement(cell, cell.folder(runs), recorded) for cell in kept}
     for cell, lines in changes.items():
-        what = "is recorded already; recorded -> fresh:" if lines else "is this very run already"
+        what = "is recorded already; recorded -> fresh:" if lines else "is identical to the recorded run"
         say("\n  ".join([f"{cell} {what}", *lines]))
     if (other := [str(cell) for cell, lines in changes.items() if lines]) and not replace:
         raise UserError(

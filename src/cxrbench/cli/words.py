@@ -79,7 +79,7 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     if len(table) == 1:
         row = {str(name): text for name, it in table.iloc[0].items() if (text := _text(it)) != "-"}
         return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {text}") for name, text in row.items())
-    alike = _said_once(table)
+    alike = _constant_columns(table)
     rows = table.drop(columns=alike)
     texts = {name: [_text(it) for it in rows[name]] for name in rows}
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -99,7 +99,7 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     return "\n".join(lines)
 
 
-def _said_once(table: pd.DataFrame) -> list[str]:
+def _constant_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns that stand below the table: same texts; same numbers only where room is short."""
     same = [name for name in table if table[name].nunique(dropna=False) == 1]
     same = same[len(same) == len(table.columns) :]  # something has to stay in the rows

@@ -26,7 +26,7 @@ _DAMAGED = (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zli
 _DAMAGED_ZIP = (zipfile.BadZipFile, NotImplementedError, RuntimeError, *_DAMAGED)
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".zip")
 _AGAIN = "fetch it again and compare its md5 (data/README.md)"
-_FOREIGN = f"no archive of radiographs; {_AGAIN}, or take it out of the folder (nothing of it was unpacked)"
+_FOREIGN = f"not an archive of radiographs; {_AGAIN}, or move it elsewhere (nothing was unpacked)"
 
 Naming = Callable[[str], str | None]
 

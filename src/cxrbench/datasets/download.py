@@ -77,7 +77,7 @@ def _download(files: list[RemoteFile], folder: Path, options: Options, mend: boo
         if state == "damaged" and not mend:
             raise UserError(
                 f"{path}: is not the registry's file ({why}); wait for the process that writes it, move it "
-                f"away, or replace it: cxrbench data verify {file.dataset} --folder {folder} --mend"
+                f"away, or replace it: cxrbench data verify {file.dataset} --folder {folder} --repair"
             )
         if state == "damaged" and size_of(path) < (file.size or 0) and not part.exists():
             path.rename(part)
@@ -146,7 +146,7 @@ class Transfers:
                 return f"{self.folder / name}: the disk is full; the {kept}: free some space and run it again"
         kept = f"; {size:,} bytes are kept" if (size := size_of(part)) else ""
         again = f"run the same command again to continue{kept}, or name a copy with --mirror"
-        return f"{name}: no source gave it{answers}\n  {again} (an address or a folder)"
+        return f"{name}: no source had the file{answers}\n  {again} (an address or a folder)"
 
     def _copy(self, source: str, file: RemoteFile, part: Path) -> None:
         """Copy the file from a folder if its hash is right; otherwise keep what was fetched so far."""
@@ -160,7 +160,7 @@ class Transfers:
 
     def _fetch(self, url: str, file: RemoteFile, part: Path) -> None:
         """Fetch from ``url``, with repeats while they may help; Refused when they do not."""
-        vain, most, wrong, options = 0, size_of(part), 0, self.options
+        failures, most, wrong, options = 0, size_of(part), 0, self.options
         while not self.stop.is_set():
             try:
                 if size_of(part) != file.size:  # else a kill had come between the last byte and the check
@@ -172,11 +172,11 @@ class Transfers:
                 if wrong == 2:
                     raise Refused("twice sent bytes with another hash than the registry's")
             except Broken as broken:
-                vain = 0 if size_of(part) > most else vain + 1
+                failures = 0 if size_of(part) > most else failures + 1
                 most = max(most, size_of(part))
-                if vain > options.retries:
-                    raise Refused(f"{broken}; given up after {vain} tries without a new byte") from None
-                doubled = min(options.longest_wait, options.first_wait * 2 ** max(0, vain - 1))
+                if failures > options.retries:
+                    raise Refused(f"{broken}; gave up after {failures} attempts without progress") from None
+                doubled = min(options.longest_wait, options.first_wait * 2 ** max(0, failures - 1))
                 seconds = max(doubled * random.uniform(0.5, 1), min(broken.wait, 5 * options.longest_wait))
                 _say(f"{file.name}: {broken}; trying again in {seconds:.1f} s")
                 self.stop.wait(seconds)

@@ -40,7 +40,7 @@ class RemoteFile(Row):
         """Return the state of the file in ``folder``, by size and hash."""
         path, begun = folder / self.name, size_of(part_of(folder, self.name))
         if not path.is_file():
-            return FileState(self, "missing", f"{begun:,} bytes of it are fetched" if begun else "")
+            return FileState(self, "missing", f"{begun:,} bytes downloaded so far" if begun else "")
         if self.size not in (None, size := size_of(path)):
             return FileState(self, "damaged", f"{size:,} bytes instead of {self.size:,}")
         if (found := self.hash_of(path)) != self.hash:

@@ -141,7 +141,7 @@ class _Table:
         outside = compute.match_substring_regex(texts, _OUTSIDE).to_numpy(zero_copy_only=False)
         if outside.any():
             first = shortened(image[int(outside.argmax())])
-            what = f"'{first}' is no path below the folder; write it from {self.config.folder} on, with /"
+            what = f"'{first}' is not a path below the folder; write it from {self.config.folder} on, with /"
             raise self.wrong(outside, "image", what)
         if (again := image.duplicated()).any():
             first = image[again].iloc[0]
@@ -184,7 +184,7 @@ class _Table:
             for name in wanted:
                 if name not in names:
                     hint = nearest(name, names)
-                    raise UserError(f"{self.path}:1: the config's finding '{name}' is no column{hint}")
+                    raise UserError(f"{self.path}:1: the config's finding '{name}' is not a column{hint}")
             names = wanted
         if not names:
             raise UserError(f"{self.path}:1: there is no column of labels; add one for each finding")
@@ -216,8 +216,8 @@ class _Table:
             raise self.wrong(
                 ~good,
                 name,
-                f"'{shown}' is no label; write 0, 1, -1 (uncertain) or nothing, or, if {name} is no finding, "
-                "list the findings under 'findings' in the config",
+                f"'{shown}' is not a label; write 0, 1, -1 (uncertain) or nothing, or, if {name} is no "
+                "finding, list the findings under 'findings' in the config",
             )
         values = self._meant(name, values, values == _UNCERTAIN, "uncertain")
         return self._meant(name, values, blank, "blank")

@@ -174,7 +174,7 @@ def read_record(path: Path | str) -> Record:
     else:  # a field that was only added needs no new version
         cell = raw.get("cell", "CELL") if isinstance(raw, dict) else "CELL"
         again = f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
-        what = f"cannot tell what the older one meant; {again}"
+        what = f"cannot interpret older versions; {again}"
     raise UserError(f"{path}: schema_version is {version}; this cxrbench reads {SCHEMA_VERSION} and {what}")
 
 

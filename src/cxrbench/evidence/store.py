@@ -54,7 +54,7 @@ class EvidenceStore:
         for name in reversed(FILES):
             path, expected = folder / name, listed[name]
             if expected is not None and (not path.is_file() or sha256_file(path) != expected):
-                what = "differs from" if path.is_file() else "is missing, but stands in"
+                what = "differs from" if path.is_file() else "is missing, but listed in"
                 return f"{path} {what} {SUMS}; {remedy(path)}"
         try:
             return check_evidence(folder, cell)

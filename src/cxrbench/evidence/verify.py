@@ -102,7 +102,7 @@ def _copies(records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
     for cell, record in records.items():
         other = first.setdefault(record.predictions_sha256 or str(cell), cell)
         if other != cell:
-            yield cell, f"has the very predictions of {other}: one of them is a copy"
+            yield cell, f"has the same predictions as {other}: one of them is a copy"
     sizes = {cell: record.parameters for cell, record in records.items() if record.parameters}
     for cell, usual in _odd(sizes, lambda cell: (_packed(records[cell]), cell.architecture)):
         yield cell, f"{sizes[cell]} parameters; {cell.architecture} has {sizes[usual]} in other cells"
@@ -161,7 +161,7 @@ class _Rows:
         source = config.source if config else rows["image"][0].partition("_")[0]
         prefix = f"{source}_" if source in ("phantom", "chestmnist") else ""
         if not (named := rows["image"].str.startswith(prefix)).all():
-            yield f"image {rows['image'][~named].iloc[0]} has not the name of an image of {source}"
+            yield f"image {rows['image'][~named].iloc[0]} is not named like an image of {source}"
             return
         if source == "chestmnist" or (config and source not in ("nih", "phantom")):
             self.not_checked.add(f"labels and split of {cell.dataset}, whose images are not named as NIH's")

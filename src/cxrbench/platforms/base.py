@@ -38,7 +38,7 @@ class Platform:
         """Let libraries choose the fastest kernels, whether or not those repeat to the bit."""
 
     def network(self, network: nn.Module) -> nn.Module:
-        """The network on the device, in the memory layout that its convolutions like."""
+        """The network on the device, in the memory layout that suits its convolutions best."""
         return network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ class Platform:
         optimizer.load_state_dict(state)
 
     def number(self, value: float) -> float | torch.Tensor:
-        """A number of the update that changes from step to step, as this device wants it."""
+        """A number of the update that changes from step to step, in the form that this device needs."""
         return value
 
     def autocast(self) -> AbstractContextManager[None]:

@@ -50,16 +50,16 @@ class XlaPlatform(Platform):
 
     def seed(self, value: int) -> None:
         super().seed(value)
-        # (1) as well: PyTorch's own seed does not reach that generator.
+        # (1), continued: PyTorch's own seed does not reach that generator.
         torch_xla.manual_seed(value)
 
     def generator_state(self) -> dict[str, Any]:
-        # (1) as well: its state is one integer, and belongs to a checkpoint.
+        # (1), continued: its state is one integer, and belongs to a checkpoint.
         return super().generator_state() | {"xla": xm.get_rng_state()}
 
     def restore_generator(self, state: dict[str, Any]) -> None:
         super().restore_generator(state)
-        # (1) as well: a resumed run goes on from that state.
+        # (1), continued: a resumed run goes on from that state.
         xm.set_rng_state(state["xla"])
 
     def network(self, network: nn.Module) -> nn.Module:
@@ -121,7 +121,7 @@ class XlaPlatform(Platform):
     # with them.
 
     def synchronise(self) -> None:
-        # (1) as well: every sync moves the generator on, and a reading of the clock must not.
+        # (1), continued: every sync moves the generator on, and a reading of the clock must not.
         state = xm.get_rng_state()
         torch_xla.sync(wait=True)
         xm.set_rng_state(state)

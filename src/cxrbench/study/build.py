@@ -19,7 +19,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 _OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _BUILT = ("results/metrics", "results/tables", "paper", "figures")  # folders that nothing but a build writes
-_NARRATORS = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
+_VERBOSE_RULES = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
 _NOISE = (  # beginnings of Snakemake's messages that are useless to a user or repeated
     "Assuming unrestricted shared filesystem usage",
     "Conda environments: ignored",
@@ -31,7 +31,7 @@ _NOISE = (  # beginnings of Snakemake's messages that are useless to a user or r
 _held: list[IO[str]] = []  # open, so locked, until this process ends
 
 
-def alone_in(folder: Path) -> bool:
+def is_only_build(folder: Path) -> bool:
     """Whether no other Snakemake works in ``folder``; then clear what a killed one left there.
 
     Every Snakemake holds a shared lock on a file for life, which the system releases however it ends. Where
@@ -51,7 +51,7 @@ def alone_in(folder: Path) -> bool:
     holder.seek(0)
     host, stale = holder.read(), list((folder / ".snakemake/locks").glob("*.lock"))
     if stale and host not in ("", socket.gethostname()):  # a shared disk may not share its locks
-        say(f"cxrbench: the last build ran on {host}; if it has ended there: snakemake --unlock")
+        say(f"cxrbench: the last build ran on {host}; if that build has finished, run snakemake --unlock")
     elif stale:
         stopped = _stop_jobs_of(folder)
         for path in (*stale, *(folder / "results").rglob(".*.part")):
@@ -129,7 +129,7 @@ def content_of(*paths: str | Path) -> str:
     return hashed.hexdigest()[:16]
 
 
-class CommandsSpeak(logging.Filter):
+class CommandLogFilter(logging.Filter):
     """Show each job's message and what its command wrote, in place of Snakemake's own words about jobs.
 
     ``cluster``: jobs run elsewhere, so that Snakemake's count of finished ones stays. ``dry`` returns whether
@@ -163,7 +163,7 @@ class CommandsSpeak(logging.Filter):
                 return False
             case LogEvent.JOB_FINISHED:
                 rule, logs = self._jobs.get(values["job_id"], ("", []))
-                if rule not in _NARRATORS:
+                if rule not in _VERBOSE_RULES:
                     self._show(rule, logs)
                 return False
             case LogEvent.PROGRESS:
@@ -206,8 +206,8 @@ def _ending(error: str) -> tuple[str, bool]:
     return f"ended with exit code {code}", False
 
 
-def speak_for_commands(logger: logging.Logger, cluster: bool, dry: Callable[[], bool]) -> None:
-    """Put :class:`CommandsSpeak` before Snakemake's own filters of what reaches the terminal."""
+def install_log_filter(logger: logging.Logger, cluster: bool, dry: Callable[[], bool]) -> None:
+    """Put :class:`CommandLogFilter` before Snakemake's own filters of what reaches the terminal."""
     for handler in logger.handlers:
         if getattr(handler, "stream", None) in (sys.stderr, sys.stdout):
-            handler.filters.insert(0, CommandsSpeak(cluster, dry))
+            handler.filters.insert(0, CommandLogFilter(cluster, dry))

@@ -88,7 +88,7 @@ class NihSource(_Packable):
 
 
 class ChestMnistSource(_Packable):
-    """MedMNIST's reduced ChestX-ray14 in one of its four sizes; it does not say which patient is whose."""
+    """MedMNIST's reduced ChestX-ray14 in one of its four sizes; its patient ids are not published."""
 
     source: Literal["chestmnist"]
     pixels: Literal[28, 64, 128, 224]
@@ -119,7 +119,7 @@ class TableSource(_Packable):
         description="columns of labels; none: all that are not known to be something else",
     )
     patient: Literal["none"] | None = Field(
-        None, description="none: it is not known whose image is whose, and each counts as a patient"
+        None, description="none: patients are unknown, and each image counts as one"
     )
     uncertain: Meaning | None = Field(None, description="what a label of -1 means; mask: it is left out")
     blank: Meaning | None = Field(None, description="what an empty label means; mask: it is left out")
@@ -256,7 +256,7 @@ class Paper(Strict):
 
 
 class Study(Strict):
-    """One study: what is asked, with what, and what of it runs on this machine."""
+    """One study: datasets, recipes and cells, and which of the cells run on this machine."""
 
     pathvars: dict[Literal["results", "figures", "generated", "paper", "packed", "logs"], Place] = Field(
         default={}, description="where things lie, as Snakemake's path variables"
@@ -276,7 +276,7 @@ class Study(Strict):
     def _names_exist(self) -> Study:
         for name, dataset in self.datasets.items():
             if name.startswith("phantom") != (dataset.source == "phantom"):
-                what = "drawn images, and only they, have a name that begins with 'phantom'"
+                what = "a name begins with 'phantom' if and only if its source is phantom"
                 raise ValueError(f"datasets.{name}: {what}")
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):

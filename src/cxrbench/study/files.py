@@ -50,7 +50,7 @@ def explained(error: OSError, path: Path | str | None = None) -> UserError | Non
 
 
 def remedy(path: Path) -> str:
-    """Return how to mend a damaged file: from git where HEAD has another content, else make it again."""
+    """Return the command that restores a damaged file from git, or the advice to make it again."""
     there = next(folder for folder in path.absolute().parents if folder.is_dir())
     command = ["git", "-C", str(there), "status", "--porcelain", "--no-renames", "--untracked-files=no", "--"]
     try:

@@ -45,11 +45,11 @@ def main(path: str, *options: str) -> int:
     if job.limits.processes > 1 and WORKER not in options:
         return _torchrun(job.limits.processes, path, *options, WORKER)
     if TRIAL not in options:
-        _obey_runner(job)
+        _attach_to_runner(job)
     return report_failures(lambda: train(job, trial=TRIAL in options))
 
 
-def _obey_runner(job: Job) -> None:
+def _attach_to_runner(job: Job) -> None:
     """End with the runner, stop when it asks, and keep to the job's limit of memory."""
 
     def ask_to_stop(signum: int, frame: FrameType | None) -> None:
