@@ -159,8 +159,7 @@ class Campaign:
     ) -> Iterator[CompileRecord]:
         """Trace and compile these parts of training steps in order; yield the outcomes.
 
-        Outcomes that are kept already are not made again. The machine's trouble with one graph is a message,
-        and the rest goes on.
+        Outcomes that are kept already are not made again. A machine fault is a message, and the rest goes on.
         """
         for start in range(0, len(steps), TOGETHER):
             for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():

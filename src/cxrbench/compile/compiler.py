@@ -39,7 +39,7 @@ _INSIDE = "/compile-here"  # the graph's folder in a container
 
 
 class NotEvidence(UserError):
-    """The machine's trouble: nothing is known about the graph."""
+    """A machine fault: nothing is known about the graph."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ def _version(words: Sequence[str]) -> str:
             [*words, "--version"], capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{call} gave no answer ({error}); run it by hand") from None
+        raise UserError(f"{call} did not respond ({error}); run it manually") from None
     answer = (done.stdout + done.stderr).decode(errors="replace")
     if done.returncode or not (found := _VERSION.search(answer)):
         reason = normalise(error_line(answer))
-        raise UserError(f"{call} ended with {done.returncode} and no version ({reason}); run it by hand")
+        raise UserError(f"{call} ended with {done.returncode} and no version ({reason}); run it manually")
     return found[1]
 
 
@@ -114,14 +114,14 @@ def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) ->
 class _Ending:
     """How a compiler ended: its return code, seconds, the peak of its memory, and the limit that it exceeded.
 
-    ``starved``: the kernel killed a process for want of memory; ``container``: what ran it, if any.
+    ``oom_killed``: the kernel's OOM killer ended a process; ``container``: what ran it, if any.
     """
 
     returncode: int
     seconds: float
     peak_mib: float | None
     stopped: Limit | None
-    starved: bool
+    oom_killed: bool
     container: str | None
 
 
@@ -188,7 +188,7 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
     """Run the compiler in ``work`` until it ends or exceeds a limit, and kill all that it started."""
     began, kills, peak = time.monotonic(), host.out_of_memory_kills(), 0.0
     stopped: Limit | None = None
-    starved = False
+    oom_killed = False
     with (work / LOG).open("wb") as log, adopted() as kill:
         child = subprocess.Popen(
             command, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -206,23 +206,23 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
                     stopped = "memory"
         finally:  # at Ctrl-C too: the compiler is in a session of its own
             if container:
-                starved = _removed(command[0], container)
+                oom_killed = _removed(command[0], container)
             kill()
             child.wait()
-    if starved and limits.gib and child.returncode and not stopped:
+    if oom_killed and limits.gib and child.returncode and not stopped:
         stopped = "memory"
     return _Ending(
         child.returncode,
         time.monotonic() - began,
         None if container else round(peak, 1),
         stopped,
-        starved or host.out_of_memory_kills() > kills,
+        oom_killed or host.out_of_memory_kills() > kills,
         command[0] if container else None,
     )
 
 
 def _removed(runner: str, container: str) -> bool:
-    """Kill and remove a container; return whether a process of it was killed for want of its memory."""
+    """Kill and remove a container; return whether the OOM killer ended a process of it."""
     asked = [runner, "inspect", "--format", "{{.State.OOMKilled}}", container]
     answers = []
     for command in (asked, [runner, "rm", "--force", container]):
@@ -255,7 +255,7 @@ def _neff(path: Path) -> Neff | None:
 def _judged(
     ending: _Ending, log: str, neff: Neff | None, limits: Limits, name: str
 ) -> tuple[Outcome, Failure | None]:
-    """Return the outcome of a compilation and why it failed; NotEvidence for the machine's trouble."""
+    """Return the outcome of a compilation and why it failed; NotEvidence for a machine fault."""
     if ending.returncode == 0 and neff and not ending.stopped:
         return "ok", None
     killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
@@ -265,8 +265,8 @@ def _judged(
     elif ending.stopped:
         status, kind = "out_of_memory", "above the memory limit (host)"
         fingerprint = f"{limits.gib:g} GiB"
-    elif trouble := _trouble(ending, killed_by, log):
-        raise NotEvidence(f"{name}: {trouble}")
+    elif fault := _machine_fault(ending, killed_by, log):
+        raise NotEvidence(f"{name}: {fault}")
     elif known := classify(log):
         kind, fingerprint = known.kind, known.fingerprint
         status = known.status if known.status in ("out_of_memory", "crashed") else status
@@ -282,14 +282,16 @@ def _judged(
     )
 
 
-def _trouble(ending: _Ending, killed_by: str | None, log: str) -> str | None:
+def _machine_fault(ending: _Ending, killed_by: str | None, log: str) -> str | None:
     """Return how the machine, and not the graph, ended the compiler; None where it did not."""
     again = "run this again, on a larger machine"
-    if ending.starved:
-        return f"the compiler was killed, for want of memory; {again}"
+    if ending.oom_killed:
+        return f"the compiler was killed by the kernel's OOM killer; {again}"
     if ending.returncode == 137 or (killed_by and killed_by not in OWN_SIGNALS):
-        return f"the compiler was killed, by {killed_by or 'SIGKILL'}; {again}"
+        return f"the compiler was killed by {killed_by or 'SIGKILL'}; {again}"
     if ending.container and ending.returncode in _NOT_STARTED:
-        return f"{ending.container} could not run the image ({normalise(error_line(log))}); run it by hand"
-    known = classify(log)
-    return f"{known.kind}: {known.fingerprint}; {known.remedy}" if known and known.status is None else None
+        return f"{ending.container} could not run the image ({normalise(error_line(log))}); run it manually"
+    if (known := classify(log)) and known.remedy:
+        remedy = again if known.status == "out_of_memory" else known.remedy
+        return f"{known.kind}: {known.fingerprint}; {remedy}"
+    return None
