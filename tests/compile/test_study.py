@@ -181,6 +181,23 @@ def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_p
     ]
 
 
+def test_a_limit_of_ours_is_no_failure_in_the_table(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("a log")
+    ended = {  # of test_resnet, by part
+        "step": (ENDINGS[2], "time limit"),
+        "backward": (ENDINGS[1], "NCC_A"),
+        "forward": (ENDINGS[3], "# GiB"),
+    }
+    for number, (part, (ending, code)) in enumerate(ended.items()):
+        record = record_of(("test_resnet", 64, 2, "fp32", part), ending, code, number, log=log)
+        keep_compiled([(record, log)], tmp_path / "recorded", replace=False)
+    read = made_up(study=read_study(study_file(tmp_path)), recorded=tmp_path / "recorded")
+    table = compilation.compiled(read)[0].set_index("Network")
+    ends = "step stopped: time limit (1); backward fails: NCC_A (1); forward stopped: # GiB (1)"
+    assert table["64 px"]["test_resnet"] == f"0 of 3 compile; {ends}"
+
+
 def marks(read) -> dict[str, int]:
     """How many training steps the figure shows in each state."""
     (axes,) = figures_platforms.compiled(read).axes
