@@ -13,8 +13,10 @@ import pytest
 
 import neuronx_cc
 from conftest import ROOT, cxrbench
+from cxrbench.compile import compiler
 from cxrbench.compile.rules import AUDITED_PARTS
 from cxrbench.evidence.compiled import read_compiled
+from cxrbench.study.errors import UserError
 from training.trainers import wait_until
 
 from .conftest import NETWORKS, SMALL
@@ -159,6 +161,7 @@ echo "$@" >> calls
 case "$1" in
   inspect) cat starved 2>/dev/null || echo false; exit ;;
   rm) exit ;;
+  image) [ -z "$ABSENT" ] || { echo "Error: No such image: $3" >&2; exit 1; }; exit ;;
 esac
 folder=$(echo "$@" | grep -o '[^ ]*:/compile-here' | cut -d: -f1)
 [ -n "$folder" ] && [ -n "$REFUSED" ] && { echo "docker: Error: $REFUSED." >&2; exit 125; }
@@ -190,10 +193,28 @@ def test_a_container_gets_the_graph_the_limit_and_no_network_and_is_removed(in_c
     done = in_container("--memory-gib", 4)
     (row,) = json.loads(done.stdout)
     assert row["status"] == "ok" and row["peak_memory_mib"] is None, done.stderr
-    asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
-    assert "--rm" in asked and "--rm" not in call
+    looked, asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
+    assert looked == "image inspect i:1" and "--rm" in asked and "--rm" not in call
     assert "--network=none" in call and "--memory=4g --memory-swap=4g" in call and "--target trn1" in call
     assert inspected.split()[-1] == removed.split()[-1] and removed.startswith("rm --force cxrbench-")
+
+
+@pytest.mark.fault("the compiler's image has not been pulled", "one message with the command that pulls it")
+def test_an_absent_image_is_not_pulled_within_the_time_of_a_version(in_container, tmp_path, monkeypatch):
+    monkeypatch.setenv("ABSENT", "1")
+    done = in_container()
+    assert done.returncode == 1 and "i:1 is not here (Error: No such image: i:1)" in done.stderr
+    assert "pull it: docker pull i:1" in " ".join(done.stderr.split())
+    assert (tmp_path / "calls").read_text() == "image inspect i:1\n"
+
+
+@pytest.mark.fault("Neuron's compiler hangs when asked for its version", "one message")
+def test_a_compiler_without_an_answer_is_one_message(compile_here, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
+    monkeypatch.setenv("STANDIN", "mute")
+    monkeypatch.setattr(compiler, "_ANSWER", 0.2)  # two minutes
+    with pytest.raises(UserError, match=r"`neuronx-cc --version` did not respond .*; run it manually"):
+        compiler.Compiler.find()
 
 
 @pytest.mark.fault(

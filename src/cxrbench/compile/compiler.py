@@ -33,7 +33,7 @@ CONTAINERS = ("docker", "podman")
 IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
 LOG, NEFF = "compile.log", "graph.neff"
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
-_ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for --version, seconds between samples
+_ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for short commands, between samples
 _NOT_STARTED = (125, 126, 127)  # exit codes of docker and podman themselves
 _INSIDE = "/compile-here"  # the graph's folder in a container
 
@@ -75,6 +75,9 @@ class Compiler:
                 else "install it as docs/neuron.md says, or name --container"
             )
             raise UserError(f"{words[0]} is not on PATH here; {remedy}")
+        if container and image and (asked := _answer([container, "image", "inspect", image])).returncode:
+            reason = error_line(asked.stderr.decode(errors="replace"))
+            raise UserError(f"{image} is not here ({reason}); pull it: {container} pull {image}")
         asked = (*words[:2], "--rm", *words[2:]) if container else words
         return cls(words, _version(asked), image if container else None)
 
@@ -89,19 +92,21 @@ class Compiler:
         return [runner, run, *options, *memory, *mounted, image, command, *inside]
 
 
-def _version(words: Sequence[str]) -> str:
-    """Return the version that ``words --version`` prints; UserError when it prints none in time."""
-    call = f"`{' '.join(words)} --version`"
+def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Return what a short command prints; UserError when it does not end in time."""
     try:
-        done = subprocess.run(
-            [*words, "--version"], capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL
-        )
+        return subprocess.run(command, capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{call} did not respond ({error}); run it manually") from None
+        raise UserError(f"`{' '.join(command)}` did not respond ({error}); run it manually") from None
+
+
+def _version(words: Sequence[str]) -> str:
+    """Return the version that ``words --version`` prints; UserError when it prints none."""
+    done = _answer(call := [*words, "--version"])
     answer = (done.stdout + done.stderr).decode(errors="replace")
     if done.returncode or not (found := _VERSION.search(answer)):
-        reason = normalise(error_line(answer))
-        raise UserError(f"{call} ended with {done.returncode} and no version ({reason}); run it manually")
+        ending = f"ended with {done.returncode} and no version ({normalise(error_line(answer))})"
+        raise UserError(f"`{' '.join(call)}` {ending}; run it manually")
     return found[1]
 
 
@@ -226,9 +231,8 @@ def _removed(runner: str, container: str) -> bool:
     asked = [runner, "inspect", "--format", "{{.State.OOMKilled}}", container]
     answers = []
     for command in (asked, [runner, "rm", "--force", container]):
-        with suppress(subprocess.TimeoutExpired):
-            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_ANSWER)
-            answers.append(done.stdout.strip())
+        with suppress(UserError):
+            answers.append(_answer(command).stdout.strip())
     return answers[:1] == [b"true"]
 
 
