@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,17 +35,15 @@ def compile(
     ] = False,
     target: Annotated[str | None, typer.Option(help="trn1 or trn2. Default: trn1.")] = None,
     pixels: Annotated[
-        list[int] | None, typer.Option(help="Side of the images, in pixels. Default: 224.")
+        list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
     ] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="Images per step. Default: 1.")] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 1.")
+    ] = None,
     precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
     part: Annotated[list[str] | None, typer.Option(help="step, backward or forward. Default: all.")] = None,
-    hours: Annotated[
-        float | None, typer.Option(min=0, help="Limit for one graph, in hours. Default: 2.")
-    ] = None,
-    memory_gib: Annotated[
-        float | None, typer.Option(min=0, help="Limit of the compiler's memory, in GiB.")
-    ] = None,
+    hours: Annotated[float | None, typer.Option(help="Limit for one graph, in hours. Default: 2.")] = None,
+    memory_gib: Annotated[float | None, typer.Option(help="Limit of the compiler's memory, in GiB.")] = None,
     container: Annotated[
         str | None, typer.Option(help="docker or podman, to run the compiler in a container.")
     ] = None,
@@ -79,6 +78,9 @@ def compile(
     ):
         if unknown := [value for value in given if value not in known]:
             raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(known)}")
+    for option, limit in (("--hours", hours), ("--memory-gib", memory_gib)):
+        if limit is not None and not 0 < limit < inf:
+            raise UserError(f"{option}: {limit:g} is no limit; give a number above 0")
     planned = read_study(study).compilation if listed else None
     if listed and planned is None:
         raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
