@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import neuronx_cc
 from conftest import ROOT, cxrbench
 from cxrbench.compile import dump
+from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
 from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, is_version, outcomes, states
 from cxrbench.compile.rules import Setting
@@ -32,6 +33,7 @@ from cxrbench.study.files import sha256_file
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 
+from . import dying_trace
 from .conftest import NETWORKS
 
 VERSION = neuronx_cc.VERSION.partition("+")[0]
@@ -143,6 +145,21 @@ def test_the_documented_commands_run(compile_here, tmp_path):
     assert f"of the config, {PLANNED.hours:g};" in section
     checked = cxrbench("verify", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.fault("a process that traces a network is killed", "a message; the other networks are traced")
+def test_a_killed_trace_is_a_message_about_its_own_network(tmp_path, monkeypatch):
+    monkeypatch.setattr("cxrbench.compile.campaign._trace", dying_trace.trace)
+    messages: list[str] = []
+    steps = [(name, Setting(32, 2)) for name in (dying_trace.DIES, "test_convnext", "test_vit")]
+    written = dump_steps(steps, tmp_path, messages.append)
+    assert Counter(graph.network for graph in written.values()) == {"test_convnext": 3, "test_vit": 3}
+    killed, *traced = messages
+    assert killed.startswith(f"{dying_trace.DIES}: the process that traced it was killed")
+    assert [message.split()[:2] for message in traced] == [
+        ["traced", "test_convnext"],
+        ["traced", "test_vit"],
+    ]
 
 
 @pytest.mark.fault("a graph above protobuf's two gigabytes", "a message; no file")

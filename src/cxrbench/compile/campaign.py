@@ -31,6 +31,7 @@ from cxrbench.study.cores import cores
 from cxrbench.study.files import sha256_file, write_text
 
 MANIFEST = "manifest.json"
+_KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
 TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
 DIFFERENCES = (  # between these graphs and those that torch_neuronx traces on a Neuron device
     {
@@ -111,22 +112,13 @@ def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[s
 
     pool_of = partial(ProcessPoolExecutor, mp_context=get_context("spawn"), initializer=as_on_neuron)
     with pool_of(min(cores(), len(missing))) as pool:
-        waiting = [pool.submit(_trace, name, setting, folder) for name, setting in missing]
+        waiting = [pool.submit(_trace, *step, folder) for step in missing]
         for future, step in zip(waiting, missing, strict=True):
-            try:
-                yield future.result()
-            except BrokenProcessPool:  # whichever network broke it
-                with pool_of(1) as alone:
-                    yield _traced_alone(alone, step, folder)
-
-
-def _traced_alone(
-    pool: ProcessPoolExecutor, step: tuple[str, Setting], folder: Path
-) -> dict[str, TracedGraph] | str:
-    try:
-        return pool.submit(_trace, *step, folder).result()
-    except BrokenProcessPool:
-        return "the process that traced it was killed, most likely for lack of memory; run this again"
+            if isinstance(future.exception(), BrokenProcessPool):  # whichever network broke it
+                with pool_of(1) as own:
+                    future = own.submit(_trace, *step, folder)
+            killed = isinstance(future.exception(), BrokenProcessPool)
+            yield _KILLED if killed else future.result()
 
 
 def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] | str:

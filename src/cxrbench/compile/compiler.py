@@ -75,8 +75,8 @@ class Compiler:
                 else "install it as docs/neuron.md says, or name --container"
             )
             raise UserError(f"{words[0]} is not on PATH here; {remedy}")
-        if container and image and (asked := _answer([container, "image", "inspect", image])).returncode:
-            reason = error_line(asked.stderr.decode(errors="replace"))
+        if container and image and (looked := _answer([container, "image", "inspect", image])).returncode:
+            reason = error_line(looked.stderr.decode(errors="replace"))
             raise UserError(f"{image} is not here ({reason}); pull it: {container} pull {image}")
         asked = (*words[:2], "--rm", *words[2:]) if container else words
         return cls(words, _version(asked), image if container else None)
