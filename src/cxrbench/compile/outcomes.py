@@ -84,8 +84,12 @@ def _state(graphs: pd.DataFrame) -> str:
 
 
 def scored(table: pd.DataFrame, audit: pd.DataFrame) -> list[Outcome]:
-    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``."""
-    audited = audit.rename(columns={"architecture": "network"})
+    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``.
+
+    ``backward`` has the facts of its step.
+    """
+    backward = audit[audit["part"] == "step"].assign(part="backward")
+    audited = pd.concat([audit, backward]).rename(columns={"architecture": "network"})
     known = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
     found = known.to_dict("records")
     settings = [Setting(*(row[name] for name in STEP[1:])) for row in found]

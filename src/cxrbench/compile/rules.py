@@ -23,7 +23,7 @@ STEP = (
     "off as on the device; as torch_xla hands it to a compiler, dead code included"
 )
 ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
-AUDITED_PARTS = ("forward", "step")  # ``backward`` is a step without its update
+AUDITED_PARTS = ("forward", "step")  # ``backward``, a step without its update, has the step's facts
 
 
 @dataclass(frozen=True)
