@@ -28,6 +28,9 @@ def test_a_dumped_graph_is_the_audited_one_with_a_manifest(dumped):
     manifest = json.loads((dumped / "manifest.json").read_text())
     assert {graph["part"] for graph in manifest["graphs"].values()} == {"forward", "backward", "step"}
     assert all(difference["source"] for difference in manifest["differences"])
+    facts = [difference["what"] for difference in manifest["differences"]]
+    for start in ("GELU", "the input", "functionalization"):
+        assert sum(fact.startswith(start) for fact in facts) == 1
     audited = json.loads(
         cxrbench("audit", *NETWORKS, "--pixels", 64, "--batch", 2, "--json", cwd=dumped).stdout
     )
@@ -48,6 +51,7 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
         ("test_convnext", "step"),
     }
     assert rows["test_convnext", "step"]["code"] == "NCC_ITEN404"
+    assert all("that the graph loads" in row["not_shown"] for row in rows.values())
     assert "not shown by a compilation: that the graph loads" in done.stderr
     records = read_compiled(tmp_path / "data/recorded")
     assert len(records) == 6 and all(record.seconds > 0 for record in records)

@@ -120,8 +120,10 @@ def compile(
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+    from cxrbench.evidence.compiled import NOT_SHOWN
+
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps([row | {"not_shown": NOT_SHOWN} for row in found], indent=1))
     elif found:
         import pandas as pd
 

@@ -33,11 +33,21 @@ from cxrbench.study.files import sha256_file, write_text
 MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
 TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
-DIFFERENCES = (  # between these graphs and those that torch_neuronx traces on a Neuron device
+# Between these graphs and those that torch_neuronx traces on a Neuron device; facts that could differ are
+# listed where they do not.
+DIFFERENCES = (
     {
         "what": "GELU, SiLU, softmax and their gradients are custom calls there (AwsNeuronGelu and others), "
         "elementary operations here",
         "source": "Neuron SDK docs, compiler/error-codes/EVRF015 (recognised custom calls)",
+    },
+    {
+        "what": "the input is streamed from the host, same as on the device: no graph gathers it",
+        "source": "cxrbench.platforms.neuron.NeuronPlatform.keeps_input",
+    },
+    {
+        "what": "functionalization is off, same as on the device",
+        "source": "Neuron SDK docs, torch-neuron-envvars (XLA_DISABLE_FUNCTIONALIZATION)",
     },
     {
         "what": "one process, so that no gradients are averaged; where a recipe has micro-batches, each of "
