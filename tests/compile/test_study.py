@@ -147,6 +147,26 @@ def test_the_documented_commands_run(compile_here, tmp_path):
     assert checked.returncode == 0, checked.stderr
 
 
+def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table(compile_here, tmp_path):
+    path = study_file(tmp_path)
+    study = yaml.safe_load(path.read_text())
+    study["recipes"]["quick"] = {"epochs": 1, "batch": 2, "compiler": {"optlevel": 1}}
+    path.write_text(yaml.safe_dump(study))
+    words = ("test_resnet", "--planned", "--part", "forward", "--study", path, "--record")
+    unknown = compile_here(*words, "--recipe", "quik", sizes=())
+    assert unknown.returncode == 1 and "has no recipe 'quik'; did you mean 'quick'?" in unknown.stderr
+    quick = compile_here(*words, "--recipe", "quick", sizes=())
+    assert quick.returncode == 0 and "recipe quick has options of its own" in quick.stderr
+    read = made_up(study=read_study(path), recorded=tmp_path / "data/recorded")
+    assert compilation.numbers(read)["compile/done"] == "0"
+    assert "options of its own" not in compile_here(*words, sizes=()).stderr
+    flags = [record.flags[-1] for record in read_compiled(read.recorded)]
+    assert sorted(flags) == ["--optlevel=1", "--optlevel=2"]
+    assert compilation.numbers(read)["compile/done"] == "1"
+    checked = cxrbench("verify", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+
+
 @pytest.mark.fault("a process that traces a network is killed", "a message; the other networks are traced")
 def test_a_killed_trace_is_a_message_about_its_own_network(tmp_path, monkeypatch):
     monkeypatch.setattr("cxrbench.compile.campaign._trace", dying_trace.trace)

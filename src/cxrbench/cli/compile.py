@@ -20,7 +20,7 @@ from cxrbench.cli.words import (
     in_columns,
     say,
 )
-from cxrbench.study.errors import UserError
+from cxrbench.study.errors import UserError, suggestion
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 
@@ -42,6 +42,9 @@ def compile(
     ] = None,
     precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
     part: Annotated[list[str] | None, typer.Option(help="step, backward or forward. Default: all.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="The study's recipe whose `compiler` is used. Default: its defaults.")
+    ] = None,
     hours: Annotated[float | None, typer.Option(help="Limit for one graph, in hours. Default: 2.")] = None,
     memory_gib: Annotated[float | None, typer.Option(help="Limit of the compiler's memory, in GiB.")] = None,
     container: Annotated[
@@ -69,6 +72,7 @@ def compile(
     from cxrbench.compile.rules import Setting
     from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
     from cxrbench.study.config import AuditedPrecision, read_study
+    from cxrbench.study.config import Compiler as Options
     from cxrbench.training.plan import must_be_architectures
 
     for option, given, known in (
@@ -81,7 +85,12 @@ def compile(
     for option, limit in (("--hours", hours), ("--memory-gib", memory_gib)):
         if limit is not None and not 0 < limit < inf:
             raise UserError(f"{option}: {limit:g} is no limit; give a number above 0")
-    planned = read_study(study).compilation if listed else None
+    config = read_study(study) if listed or recipe else None
+    planned = config.compilation if config and listed else None
+    recipes = config.recipes if config else {}
+    if recipe and recipe not in recipes:
+        raise UserError(f"--recipe: {study} has no recipe '{recipe}'{suggestion(recipe, recipes)}")
+    options = recipes[recipe].compiler if recipe else Options()
     if listed and planned is None:
         raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
     if not listed and not networks:
@@ -105,11 +114,14 @@ def compile(
             f"neuronx-cc {compiler.version} is not the study's {planned.compiler}: its outcomes are recorded "
             "under its own version, and are not in the paper's table"
         )
+    if planned and options != Options():
+        say(f"recipe {recipe} has options of its own: its outcomes are not in the paper's table")
     limits = Limits(hours if hours is not None else planned.hours if planned else 2.0, memory_gib)
     campaign = Campaign(
         compiler=compiler,
         target=target or (planned.target if planned else "trn1"),  # type: ignore[arg-type]
         limits=limits,
+        options=options,
         graphs=graphs,
         out=out,
         recorded=recorded if record else None,
@@ -127,4 +139,4 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     elif found:
         import pandas as pd
 
-        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed"]), _HEADS))
+        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed", "flags"]), _HEADS))

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from multiprocessing import get_context
@@ -23,10 +23,10 @@ from cxrbench.evidence.compiled import (
     TracedGraph,
     graph_name,
     keep_compiled,
+    outcome_path,
 )
 from cxrbench.evidence.record import Part, read_model
-from cxrbench.platforms.neuron_settings import graph_flags
-from cxrbench.study.config import Compiler as CompilerRecipe
+from cxrbench.study.config import Compiler as Options
 from cxrbench.study.cores import cores
 from cxrbench.study.files import sha256_file, write_text
 
@@ -153,6 +153,7 @@ class Campaign:
     limits: Limits
     graphs: Path
     out: Path
+    options: Options = field(default_factory=Options)
     recorded: Path | None = None
     replace: bool = False  # what is recorded already
 
@@ -172,7 +173,7 @@ class Campaign:
                         say(f"not recorded: {error}")
 
     def _outcome(self, file: str, graph: TracedGraph, say: Callable[[str], None]) -> CompileRecord:
-        name = Path(self.compiler.version, graph.sha256, f"{self.target}.json")
+        name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
         if record is None:
             record = self._compiled(file, graph, place)
@@ -198,10 +199,10 @@ class Campaign:
 
     def _compiled(self, file: str, graph: TracedGraph, place: Path) -> CompileRecord:
         """Compile a graph and keep its outcome, with its log, at ``place``."""
-        work, flags = place.with_suffix(".work"), graph_flags(graph.precision, CompilerRecipe())
+        work = place.with_suffix(".work")
         shutil.rmtree(work, ignore_errors=True)
-        graph_file = self.graphs / file
-        record, log = compile_graph(graph, graph_file, self.compiler, self.target, flags, self.limits, work)
+        called = self.compiler, self.target, self.options, self.limits
+        record, log = compile_graph(graph, self.graphs / file, *called, work)
         shutil.move(log, place.with_suffix(".log"))
         write_text(place, record.model_dump_json(indent=1) + "\n")
         shutil.rmtree(work)

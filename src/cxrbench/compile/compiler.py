@@ -20,6 +20,8 @@ import psutil
 
 from cxrbench.evidence.compiled import CompileRecord, Limit, Neff, Outcome, Target, TracedGraph
 from cxrbench.evidence.record import Failure
+from cxrbench.platforms.neuron_settings import graph_flags
+from cxrbench.study.config import Compiler as Options
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file
@@ -135,7 +137,7 @@ def compile_graph(
     file: Path,
     compiler: Compiler,
     target: Target,
-    flags: Sequence[str],
+    options: Options,
     limits: Limits,
     work: Path,
 ) -> tuple[CompileRecord, Path]:
@@ -150,6 +152,7 @@ def compile_graph(
         shutil.copyfile(file, copy)
         if sha256_file(copy) != graph.sha256:
             raise NotEvidence(f"{file}: not the graph that its manifest names; dump it again")
+        flags = graph_flags(graph.precision, options)
         name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         command = compiler.call(copy, target, flags, limits, name)
         ending = _run(command, work, limits, name if compiler.container else None)
@@ -165,7 +168,8 @@ def compile_graph(
         target=target,
         compiler=compiler.version,
         container=compiler.container,
-        flags=list(flags),
+        options=options,
+        flags=flags,
         status=status,
         stopped=ending.stopped,
         failure=failure,
