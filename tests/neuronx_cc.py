@@ -14,6 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 VERSION = "2.28.7631.0+5d0b2a3f"
+FAULTS = {  # of the machine: what is printed, and the exit code
+    "full": ("OSError: [Errno 28] No space left on device", 1),
+    "starved": ("[F137] neuronx-cc was forcibly killed - insufficient system memory", 70),
+    "refused": ("terminate called after throwing an instance of 'std::bad_alloc'", 134),
+    "python": ("MemoryError", 1),
+}
 COMPUTATIONS, INSTRUCTIONS, OPCODE, BATCH_GROUPS = 3, 2, 2, 58  # fields of xla/service/hlo.proto
 
 
@@ -78,9 +84,10 @@ def main(words: list[str]) -> int:
         print(len(kept))
     if mode in ("killed", "terminated"):
         os.kill(os.getpid(), signal.SIGKILL if mode == "killed" else signal.SIGTERM)
-    if mode == "full":
-        print("OSError: [Errno 28] No space left on device")
-        return 1
+    if mode in FAULTS:
+        line, code = FAULTS[mode]
+        print(line)
+        return code
     if mode == "half":
         sys.stdout.buffer.write(b"ERROR \xff\x00 [NCC_IT")
         return 70

@@ -124,10 +124,11 @@ def rows(setting: Setting, *names: str, **changes: object) -> pd.DataFrame:
 
 def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:
     small, large = Setting(64, 32), Setting(224, 32)
-    record_audit(rows(small, "a", "b", parameters=1), tmp_path)
+    record_audit(rows(small, "a", "b", parameters=1).assign(of_a_retired_rule=0), tmp_path)
     record_audit(rows(large, "a", parameters=2), tmp_path)
     record_audit(rows(small, "b", "c", parameters=3), tmp_path)
     table = read_audit(tmp_path)
+    assert "of_a_retired_rule" not in table
     found = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
     assert list(found) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
     assert verify_recorded(tmp_path).problems == []

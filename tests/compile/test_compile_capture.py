@@ -147,10 +147,10 @@ def block(conv_mlp: bool) -> nn.Sequential:
     return nn.Sequential(stem, ConvNeXtBlock(8, conv_mlp=conv_mlp), pool, nn.Flatten(), nn.Linear(8, 14))
 
 
-def failures(network: nn.Module, batch: int, platform, **options) -> tuple[Facts, Facts, set[str]]:
+def failures(network: nn.Module, batch: int, platform) -> tuple[Facts, Facts, set[str]]:
     """The facts of forward and step of a network, and the rules that predict that its step fails."""
     setting = Setting(32, batch, "bf16")
-    facts = capture(network, setting, platform, **options)
+    facts = capture(network, setting, platform)
     assert facts["forward"].part == "forward" and facts["step"].part == "step"
     return facts["forward"], facts["step"], set(flagged(facts["step"], setting)[0].split())
 
@@ -187,12 +187,6 @@ def test_a_large_kernel_predicts_failure_where_its_input_gradient_is_needed(grou
     forward, step, rules = failures(ending(*later), 2, platform)
     assert (step.large_kernels, step.large_kernel_input_gradients, rules) == (1, 1, {"R3"})
     assert forward.large_kernel_input_gradients == 0
-
-
-def test_images_that_live_on_the_device_are_seen_as_a_gather(platform) -> None:
-    assert failures(hand(), 4, platform)[1].input_gathers == 0
-    forward, step, rules = failures(hand(), 4, platform, resident=True)
-    assert (forward.input_gathers, step.input_gathers, rules) == (1, 1, {"R16"})
 
 
 def test_dropout_draws_by_the_default_algorithm(platform) -> None:

@@ -41,7 +41,6 @@ CHANGES = {
     "R13": {"select_and_scatters": 1},
     "R14": {"bad_reduce_windows": 1},
     "R15": {"special_rngs": 1},
-    "R16": {"input_gathers": 1},
 }
 SETTINGS = {"R10": replace(SETTING, precision="fp32")}
 NORMALISED = replace(CLEAR, layernorm_batchnorms=1, largest_layernorm=2048)  # R12 at more than one image

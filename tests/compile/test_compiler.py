@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,22 +11,26 @@ import sys
 import psutil
 import pytest
 
+import neuronx_cc
 from conftest import ROOT, cxrbench
+from cxrbench.compile import compiler
 from cxrbench.compile.rules import AUDITED_PARTS
 from cxrbench.evidence.compiled import read_compiled
+from cxrbench.study.errors import UserError
 from training.trainers import wait_until
 
 from .conftest import NETWORKS, SMALL
 
-MACHINE = "killed", "terminated", "full"
+MACHINE = "killed", "terminated", *neuronx_cc.FAULTS
 
 
 def test_a_dumped_graph_is_the_audited_one_with_a_manifest(dumped):
-    import neuronx_cc
-
     manifest = json.loads((dumped / "manifest.json").read_text())
     assert {graph["part"] for graph in manifest["graphs"].values()} == {"forward", "backward", "step"}
     assert all(difference["source"] for difference in manifest["differences"])
+    facts = [difference["what"] for difference in manifest["differences"]]
+    for start in ("GELU", "the input", "functionalization"):
+        assert sum(fact.startswith(start) for fact in facts) == 1
     audited = json.loads(
         cxrbench("audit", *NETWORKS, "--pixels", 64, "--batch", 2, "--json", cwd=dumped).stdout
     )
@@ -46,6 +51,7 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
         ("test_convnext", "step"),
     }
     assert rows["test_convnext", "step"]["code"] == "NCC_ITEN404"
+    assert all("that the graph loads" in row["not_shown"] for row in rows.values())
     assert "not shown by a compilation: that the graph loads" in done.stderr
     records = read_compiled(tmp_path / "data/recorded")
     assert len(records) == 6 and all(record.seconds > 0 for record in records)
@@ -96,12 +102,16 @@ def test_what_a_limit_ended_is_compiled_again_with_a_larger_one(compile_here):
         assert row["status"] == status and row["failed"] is (None if status == "timed_out" else False)
 
 
-@pytest.mark.fault("Neuron's compiler is killed from outside, or its disk is full", "one message; no record")
+@pytest.mark.fault(
+    "Neuron's compiler is killed from outside, or the machine's memory or disk is full",
+    "one message; no record",
+)
 @pytest.mark.parametrize("mode", MACHINE)
-def test_the_machines_trouble_is_no_outcome(compile_here, tmp_path, mode):
+def test_a_machine_fault_is_no_outcome(compile_here, tmp_path, mode):
     done = compile_here("test_resnet", "--part", "forward", "--record", "--json", mode=mode)
     assert done.returncode == 0 and json.loads(done.stdout) == []
-    assert done.stderr.count("not recorded: ") == 1 and "Traceback" not in done.stderr
+    assert done.stderr.count("not recorded: ") == 1
+    assert not re.search("Traceback|micro_batch", done.stderr)  # there is no such limit here
     again = compile_here("test_resnet", "--part", "forward", "--json")
     assert json.loads(again.stdout)[0]["status"] == "ok"
 
@@ -143,6 +153,8 @@ def test_an_ending_without_a_known_code_is_a_failure(compile_here, mode, code):
         (("--container", "docker"), "", None, "--container needs --image"),
         (("--target", "inf1"), "", None, "--target: unknown value 'inf1'; use trn1 or trn2"),
         (("--part", "backwards"), "", None, "use step or backward or forward"),
+        (("--hours", "0"), "", None, "--hours: 0 is no limit; give a number above 0"),
+        (("--memory-gib", "nan"), "", None, "--memory-gib: nan is no limit; give a number above 0"),
     ],
 )
 def test_a_mistake_is_one_message(compile_here, words, mode, path, message):
@@ -150,11 +162,18 @@ def test_a_mistake_is_one_message(compile_here, words, mode, path, message):
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [("--batch", 0), ("--batch", 4097), ("--pixels", 8), ("--pixels", 2000)])
+def test_sizes_have_the_bounds_of_the_audit(compile_here, words):
+    done = compile_here("test_resnet", *words, sizes=())
+    assert done.returncode == 2 and f"Invalid value for '{words[0]}'" in done.stderr
+
+
 DOCKER = """#!/bin/bash
 echo "$@" >> calls
 case "$1" in
   inspect) cat starved 2>/dev/null || echo false; exit ;;
   rm) exit ;;
+  image) [ -z "$ABSENT" ] || { echo "Error: No such image: $3" >&2; exit 1; }; exit ;;
 esac
 folder=$(echo "$@" | grep -o '[^ ]*:/compile-here' | cut -d: -f1)
 [ -n "$folder" ] && [ -n "$REFUSED" ] && { echo "docker: Error: $REFUSED." >&2; exit 125; }
@@ -186,10 +205,28 @@ def test_a_container_gets_the_graph_the_limit_and_no_network_and_is_removed(in_c
     done = in_container("--memory-gib", 4)
     (row,) = json.loads(done.stdout)
     assert row["status"] == "ok" and row["peak_memory_mib"] is None, done.stderr
-    asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
-    assert "--rm" in asked and "--rm" not in call
+    looked, asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
+    assert looked == "image inspect i:1" and "--rm" in asked and "--rm" not in call
     assert "--network=none" in call and "--memory=4g --memory-swap=4g" in call and "--target trn1" in call
     assert inspected.split()[-1] == removed.split()[-1] and removed.startswith("rm --force cxrbench-")
+
+
+@pytest.mark.fault("the compiler's image has not been pulled", "one message with the command that pulls it")
+def test_an_absent_image_is_not_pulled_within_the_time_of_a_version(in_container, tmp_path, monkeypatch):
+    monkeypatch.setenv("ABSENT", "1")
+    done = in_container()
+    assert done.returncode == 1 and "i:1 is not here (Error: No such image: i:1)" in done.stderr
+    assert "pull it: docker pull i:1" in " ".join(done.stderr.split())
+    assert (tmp_path / "calls").read_text() == "image inspect i:1\n"
+
+
+@pytest.mark.fault("Neuron's compiler hangs when asked for its version", "one message")
+def test_a_compiler_without_an_answer_is_one_message(compile_here, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
+    monkeypatch.setenv("STANDIN", "mute")
+    monkeypatch.setattr(compiler, "_ANSWER", 0.2)  # two minutes
+    with pytest.raises(UserError, match=r"`neuronx-cc --version` did not respond .*; run it manually"):
+        compiler.Compiler.find()
 
 
 @pytest.mark.fault(
@@ -200,8 +237,8 @@ def test_how_a_container_ended_is_asked_of_its_engine(in_container):
     (row,) = json.loads(in_container("--memory-gib", 4, mode="killed", starved=True).stdout)
     assert row["status"] == "out_of_memory" and row["failed"] is None
     for words, ending, message in (
-        ((), {"mode": "killed", "starved": True}, "killed, for want of memory"),
-        (("--memory-gib", 8), {"mode": "killed"}, "killed, by SIGKILL"),
+        ((), {"mode": "killed", "starved": True}, "killed by the kernel's OOM killer"),
+        (("--memory-gib", 8), {"mode": "killed"}, "killed by SIGKILL"),
         (
             ("--memory-gib", 8),
             {"refused": "no space in /var"},

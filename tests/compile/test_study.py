@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import neuronx_cc
 from conftest import ROOT, cxrbench
 from cxrbench.compile import dump
+from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
 from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, is_version, outcomes, states
 from cxrbench.compile.rules import Setting
@@ -32,6 +33,7 @@ from cxrbench.study.files import sha256_file
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 
+from . import dying_trace
 from .conftest import NETWORKS
 
 VERSION = neuronx_cc.VERSION.partition("+")[0]
@@ -145,6 +147,41 @@ def test_the_documented_commands_run(compile_here, tmp_path):
     assert checked.returncode == 0, checked.stderr
 
 
+def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table(compile_here, tmp_path):
+    path = study_file(tmp_path)
+    study = yaml.safe_load(path.read_text())
+    study["recipes"]["quick"] = {"epochs": 1, "batch": 2, "compiler": {"optlevel": 1}}
+    path.write_text(yaml.safe_dump(study))
+    words = ("test_resnet", "--planned", "--part", "forward", "--study", path, "--record")
+    unknown = compile_here(*words, "--recipe", "quik", sizes=())
+    assert unknown.returncode == 1 and "has no recipe 'quik'; did you mean 'quick'?" in unknown.stderr
+    quick = compile_here(*words, "--recipe", "quick", sizes=())
+    assert quick.returncode == 0 and "recipe quick has options of its own" in quick.stderr
+    read = made_up(study=read_study(path), recorded=tmp_path / "data/recorded")
+    assert compilation.numbers(read)["compile/done"] == "0"
+    assert "options of its own" not in compile_here(*words, sizes=()).stderr
+    flags = [record.flags[-1] for record in read_compiled(read.recorded)]
+    assert sorted(flags) == ["--optlevel=1", "--optlevel=2"]
+    assert compilation.numbers(read)["compile/done"] == "1"
+    checked = cxrbench("verify", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.fault("a process that traces a network is killed", "a message; the other networks are traced")
+def test_a_killed_trace_is_a_message_about_its_own_network(tmp_path, monkeypatch):
+    monkeypatch.setattr("cxrbench.compile.campaign._trace", dying_trace.trace)
+    messages: list[str] = []
+    steps = [(name, Setting(32, 2)) for name in (dying_trace.DIES, "test_convnext", "test_vit")]
+    written = dump_steps(steps, tmp_path, messages.append)
+    assert Counter(graph.network for graph in written.values()) == {"test_convnext": 3, "test_vit": 3}
+    killed, *traced = messages
+    assert killed.startswith(f"{dying_trace.DIES}: the process that traced it was killed")
+    assert [message.split()[:2] for message in traced] == [
+        ["traced", "test_convnext"],
+        ["traced", "test_vit"],
+    ]
+
+
 @pytest.mark.fault("a graph above protobuf's two gigabytes", "a message; no file")
 def test_a_graph_too_large_for_its_file_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(dump, "LARGEST", 1000)  # two gigabytes take hours to trace
@@ -160,7 +197,8 @@ def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_p
         ("convnext_tiny", 64, 32, "fp32", "step"): compiled,  # against R3, R11 and R12
         ("resnet18", 224, 32, "fp32", "step"): failed,  # by none
         ("resnet18", 224, 32, "fp32", "forward"): compiled,
-        ("resnet18", 224, 32, "fp32", "backward"): failed,  # not audited
+        ("convnext_tiny", 64, 32, "fp32", "backward"): failed,  # by the step's R3, R11 and R12
+        ("resnet18", 32, 32, "fp32", "backward"): failed,  # not planned
         ("resnet50", 224, 32, "fp32", "step"): stopped,  # says nothing
     }
     recorded, log = tmp_path / "recorded", tmp_path / "log"
@@ -172,13 +210,30 @@ def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_p
     other = record_of(("resnet18", 64, 32, "fp32", "step"), failed, "NCC_A", 9, compiler="1.2.3", log=log)
     keep_compiled([(other, log)], recorded, replace=False)
     read = made_up(study=read_study(ROOT / "config/config.yaml"), recorded=recorded)
-    assert compilation.numbers(read)["compile/scored"] == "4"
+    assert compilation.numbers(read)["compile/scored"] == "5"
     rules = compilation.rules_on_outcomes(read)[0].set_index("Rule").drop(columns="Predicts").astype(int)
-    assert (rules.sum(axis=1) == 4).all()
-    assert list(rules.loc["R12"]) == [1, 1, 1, 1] and list(rules.loc["R11"]) == [0, 1, 2, 1]
+    assert (rules.sum(axis=1) == 5).all()
+    assert list(rules.loc["R12"]) == [2, 1, 1, 1] and list(rules.loc["R11"]) == [1, 1, 2, 1]
     assert list(rules.columns) == [
         *("Flagged failed", "Flagged compiled", "Not flagged failed", "Not flagged compiled")
     ]
+
+
+def test_a_limit_of_ours_is_no_failure_in_the_table(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("a log")
+    ended = {  # of test_resnet, by part
+        "step": (ENDINGS[2], "time limit"),
+        "backward": (ENDINGS[1], "NCC_A"),
+        "forward": (ENDINGS[3], "# GiB"),
+    }
+    for number, (part, (ending, code)) in enumerate(ended.items()):
+        record = record_of(("test_resnet", 64, 2, "fp32", part), ending, code, number, log=log)
+        keep_compiled([(record, log)], tmp_path / "recorded", replace=False)
+    read = made_up(study=read_study(study_file(tmp_path)), recorded=tmp_path / "recorded")
+    table = compilation.compiled(read)[0].set_index("Network")
+    ends = "step stopped: time limit (1); backward fails: NCC_A (1); forward stopped: # GiB (1)"
+    assert table["64 px"]["test_resnet"] == f"0 of 3 compile; {ends}"
 
 
 def marks(read) -> dict[str, int]:

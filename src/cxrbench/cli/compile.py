@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from cxrbench.cli.words import (
     in_columns,
     say,
 )
-from cxrbench.study.errors import UserError
+from cxrbench.study.errors import UserError, suggestion
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 
@@ -34,17 +35,18 @@ def compile(
     ] = False,
     target: Annotated[str | None, typer.Option(help="trn1 or trn2. Default: trn1.")] = None,
     pixels: Annotated[
-        list[int] | None, typer.Option(help="Side of the images, in pixels. Default: 224.")
+        list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
     ] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="Images per step. Default: 1.")] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 1.")
+    ] = None,
     precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
     part: Annotated[list[str] | None, typer.Option(help="step, backward or forward. Default: all.")] = None,
-    hours: Annotated[
-        float | None, typer.Option(min=0, help="Limit for one graph, in hours. Default: 2.")
+    recipe: Annotated[
+        str | None, typer.Option(help="The study's recipe whose `compiler` is used. Default: its defaults.")
     ] = None,
-    memory_gib: Annotated[
-        float | None, typer.Option(min=0, help="Limit of the compiler's memory, in GiB.")
-    ] = None,
+    hours: Annotated[float | None, typer.Option(help="Limit for one graph, in hours. Default: 2.")] = None,
+    memory_gib: Annotated[float | None, typer.Option(help="Limit of the compiler's memory, in GiB.")] = None,
     container: Annotated[
         str | None, typer.Option(help="docker or podman, to run the compiler in a container.")
     ] = None,
@@ -70,6 +72,7 @@ def compile(
     from cxrbench.compile.rules import Setting
     from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
     from cxrbench.study.config import AuditedPrecision, read_study
+    from cxrbench.study.config import Compiler as Options
     from cxrbench.training.plan import must_be_architectures
 
     for option, given, known in (
@@ -79,7 +82,15 @@ def compile(
     ):
         if unknown := [value for value in given if value not in known]:
             raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(known)}")
-    planned = read_study(study).compilation if listed else None
+    for option, limit in (("--hours", hours), ("--memory-gib", memory_gib)):
+        if limit is not None and not 0 < limit < inf:
+            raise UserError(f"{option}: {limit:g} is no limit; give a number above 0")
+    config = read_study(study) if listed or recipe else None
+    planned = config.compilation if config and listed else None
+    recipes = config.recipes if config else {}
+    if recipe and recipe not in recipes:
+        raise UserError(f"--recipe: {study} has no recipe '{recipe}'{suggestion(recipe, recipes)}")
+    options = recipes[recipe].compiler if recipe else Options()
     if listed and planned is None:
         raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
     if not listed and not networks:
@@ -103,11 +114,14 @@ def compile(
             f"neuronx-cc {compiler.version} is not the study's {planned.compiler}: its outcomes are recorded "
             "under its own version, and are not in the paper's table"
         )
+    if planned and options != Options():
+        say(f"recipe {recipe} has options of its own: its outcomes are not in the paper's table")
     limits = Limits(hours if hours is not None else planned.hours if planned else 2.0, memory_gib)
     campaign = Campaign(
         compiler=compiler,
         target=target or (planned.target if planned else "trn1"),  # type: ignore[arg-type]
         limits=limits,
+        options=options,
         graphs=graphs,
         out=out,
         recorded=recorded if record else None,
@@ -118,9 +132,11 @@ def compile(
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+    from cxrbench.evidence.compiled import NOT_SHOWN
+
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps([row | {"not_shown": NOT_SHOWN} for row in found], indent=1))
     elif found:
         import pandas as pd
 
-        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed"]), _HEADS))
+        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed", "flags"]), _HEADS))

@@ -44,17 +44,17 @@ def survey(
         / f"{name}.json"
         for name, setting in wanted
     }
-    known = {one: facts for one in wanted if (facts := _cached(places[one]))}
-    missing = [one for one in wanted if one not in known]
+    known = {key: facts for key in wanted if (facts := _cached(places[key]))}
+    missing = [key for key in wanted if key not in known]
     names = list(dict.fromkeys(name for name, _ in missing))
     must_be_architectures(names, "without a name, `cxrbench audit` captures its own list")
-    for number, (one, facts) in enumerate(_captured(missing), start=1):
-        write_json(places[one], {part: vars(counted) for part, counted in facts.items()})
-        known[one] = facts
-        say(f"captured {one[0]} ({number} of {len(missing)})")
-    for one in wanted:
-        if problem := known[one]["step"].problem:
-            say(f"{one[0]}: {problem}")
+    for number, (key, facts) in enumerate(_captured(missing), start=1):
+        write_json(places[key], {part: vars(counted) for part, counted in facts.items()})
+        known[key] = facts
+        say(f"captured {key[0]} ({number} of {len(missing)})")
+    for key in wanted:
+        if problem := known[key]["step"].problem:
+            say(f"{key[0]}: {problem}")
     return pd.DataFrame(
         [
             row(name, setting, known[name, setting][part], libraries)
@@ -163,7 +163,7 @@ def record_audit(table: pd.DataFrame, recorded: Path) -> Path:
     """Put the rows of ``table`` into the recorded table, in place of equal keys, and update the sums."""
     before = read_audit(recorded)
     if len(before):
-        table = pd.concat([before, table]).drop_duplicates(KEY, keep="last")
+        table = pd.concat([before, table])[table.columns].drop_duplicates(KEY, keep="last")
     with updated_sums(recorded):
         write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, *[True] * 4]))
     return recorded / FILE

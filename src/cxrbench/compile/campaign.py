@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from multiprocessing import get_context
@@ -23,20 +23,31 @@ from cxrbench.evidence.compiled import (
     TracedGraph,
     graph_name,
     keep_compiled,
+    outcome_path,
 )
 from cxrbench.evidence.record import Part, read_model
-from cxrbench.platforms.neuron_settings import graph_flags
-from cxrbench.study.config import Compiler as CompilerRecipe
+from cxrbench.study.config import Compiler as Options
 from cxrbench.study.cores import cores
 from cxrbench.study.files import sha256_file, write_text
 
 MANIFEST = "manifest.json"
+_KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
 TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
-DIFFERENCES = (  # between these graphs and those that torch_neuronx traces on a Neuron device
+# Between these graphs and those that torch_neuronx traces on a Neuron device; facts that could differ are
+# listed where they do not.
+DIFFERENCES = (
     {
         "what": "GELU, SiLU, softmax and their gradients are custom calls there (AwsNeuronGelu and others), "
         "elementary operations here",
         "source": "Neuron SDK docs, compiler/error-codes/EVRF015 (recognised custom calls)",
+    },
+    {
+        "what": "the input is streamed from the host, same as on the device: no graph gathers it",
+        "source": "cxrbench.platforms.neuron.NeuronPlatform.keeps_input",
+    },
+    {
+        "what": "functionalization is off, same as on the device",
+        "source": "Neuron SDK docs, torch-neuron-envvars (XLA_DISABLE_FUNCTIONALIZATION)",
     },
     {
         "what": "one process, so that no gradients are averaged; where a recipe has micro-batches, each of "
@@ -111,22 +122,13 @@ def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[s
 
     pool_of = partial(ProcessPoolExecutor, mp_context=get_context("spawn"), initializer=as_on_neuron)
     with pool_of(min(cores(), len(missing))) as pool:
-        waiting = [pool.submit(_trace, name, setting, folder) for name, setting in missing]
+        waiting = [pool.submit(_trace, *step, folder) for step in missing]
         for future, step in zip(waiting, missing, strict=True):
-            try:
-                yield future.result()
-            except BrokenProcessPool:  # whichever network broke it
-                with pool_of(1) as alone:
-                    yield _traced_alone(alone, step, folder)
-
-
-def _traced_alone(
-    pool: ProcessPoolExecutor, step: tuple[str, Setting], folder: Path
-) -> dict[str, TracedGraph] | str:
-    try:
-        return pool.submit(_trace, *step, folder).result()
-    except BrokenProcessPool:
-        return "the process that traced it was killed, most likely for lack of memory; run this again"
+            if isinstance(future.exception(), BrokenProcessPool):  # whichever network broke it
+                with pool_of(1) as own:
+                    future = own.submit(_trace, *step, folder)
+            killed = isinstance(future.exception(), BrokenProcessPool)
+            yield _KILLED if killed else future.result()
 
 
 def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] | str:
@@ -151,6 +153,7 @@ class Campaign:
     limits: Limits
     graphs: Path
     out: Path
+    options: Options = field(default_factory=Options)
     recorded: Path | None = None
     replace: bool = False  # what is recorded already
 
@@ -159,8 +162,7 @@ class Campaign:
     ) -> Iterator[CompileRecord]:
         """Trace and compile these parts of training steps in order; yield the outcomes.
 
-        Outcomes that are kept already are not made again. The machine's trouble with one graph is a message,
-        and the rest goes on.
+        Outcomes that are kept already are not made again. A machine fault is a message, and the rest goes on.
         """
         for start in range(0, len(steps), TOGETHER):
             for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():
@@ -171,7 +173,7 @@ class Campaign:
                         say(f"not recorded: {error}")
 
     def _outcome(self, file: str, graph: TracedGraph, say: Callable[[str], None]) -> CompileRecord:
-        name = Path(self.compiler.version, graph.sha256, f"{self.target}.json")
+        name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
         if record is None:
             record = self._compiled(file, graph, place)
@@ -197,10 +199,10 @@ class Campaign:
 
     def _compiled(self, file: str, graph: TracedGraph, place: Path) -> CompileRecord:
         """Compile a graph and keep its outcome, with its log, at ``place``."""
-        work, flags = place.with_suffix(".work"), graph_flags(graph.precision, CompilerRecipe())
+        work = place.with_suffix(".work")
         shutil.rmtree(work, ignore_errors=True)
-        graph_file = self.graphs / file
-        record, log = compile_graph(graph, graph_file, self.compiler, self.target, flags, self.limits, work)
+        called = self.compiler, self.target, self.options, self.limits
+        record, log = compile_graph(graph, self.graphs / file, *called, work)
         shutil.move(log, place.with_suffix(".log"))
         write_text(place, record.model_dump_json(indent=1) + "\n")
         shutil.rmtree(work)

@@ -63,21 +63,19 @@ def capture(
     setting: Setting,
     platform: Platform,
     labels: int = len(FINDINGS),
-    resident: bool = False,
     keep: Callable[[GraphPart, list[torch.Tensor]], None] | None = None,
 ) -> dict[str, Facts]:
     """Return the facts of ``network`` by part (B x 1 x P x P images to B x labels logits), which is used up.
 
-    ``resident`` keeps the images on the device, unlike platform neuron. ``keep`` is called with
-    the pending tensors of each part of the step. Raises NotCaptured when its forward or backward fails on
-    images of this size.
+    ``keep`` is called with the pending tensors of each part of the step. Raises NotCaptured when its forward
+    or backward fails on images of this size.
     """
     keep = keep or (lambda part, tensors: None)
     torch_xla.manual_seed(0)  # else the random state's history of earlier networks is part of the graph
     xla_metrics.clear_counters()
     network = platform.network(network.train())
     optimizer, averaged = _as_after_a_step(network, platform)
-    batch, packed = _batch(setting, platform, labels, resident)
+    batch, packed = _batch(setting, platform, labels)
     loss_sum = platform.to_device(torch.zeros(1))
     owned = [*network.parameters(), *network.buffers(), batch.images, batch.labels]
     maps: set[nn.Module] = set()
@@ -122,12 +120,12 @@ class _Blank:
         return self._labels
 
 
-def _batch(setting: Setting, platform: Platform, labels: int, resident: bool) -> tuple[Batch, _Blank]:
+def _batch(setting: Setting, platform: Platform, labels: int) -> tuple[Batch, _Blank]:
     """Return a pending batch of training as its input path makes it, and what it is made from."""
     packed: Any = _Blank(setting, labels)
     # Mean and deviation are parameters of the graph, unlike 0 and 1.
     scratch = UsedWeights(source="scratch", sha256=None, mean=0.5, std=0.25)
-    batches = Batches(packed, platform, np.inf if resident else -1, scratch)
+    batches = Batches(packed, platform, -1, scratch)  # streamed, as on platform neuron
     drawn = draw_parameters(Augmentation(), setting.batch, seed=0, epoch=0)
     return next(batches.over(np.arange(setting.batch), setting.batch, drawn)), packed
 
@@ -302,7 +300,6 @@ def _graph_counts(graph: Graph, setting: Setting) -> dict[str, Any]:
         "select_and_scatters": graph.counts["select-and-scatter"],
         "bad_reduce_windows": sum(map(is_bad_window, graph.of("reduce-window"))),
         "special_rngs": sum("rng_default" not in node.attributes for node in graph.of("rng-bit-generator")),
-        "input_gathers": sum(graph.instructions[g.operands[0]].kind == "u8" for g in graph.of("gather")),
         "tiles": sum(product.tiles for product in graph.products),
         "traffic_unfused_mib_per_image": round(graph.unfused_bytes / setting.batch / 2**20, 1),
     }

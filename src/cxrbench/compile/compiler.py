@@ -20,6 +20,8 @@ import psutil
 
 from cxrbench.evidence.compiled import CompileRecord, Limit, Neff, Outcome, Target, TracedGraph
 from cxrbench.evidence.record import Failure
+from cxrbench.platforms.neuron_settings import graph_flags
+from cxrbench.study.config import Compiler as Options
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file
@@ -33,13 +35,13 @@ CONTAINERS = ("docker", "podman")
 IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
 LOG, NEFF = "compile.log", "graph.neff"
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
-_ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for --version, seconds between samples
+_ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for short commands, between samples
 _NOT_STARTED = (125, 126, 127)  # exit codes of docker and podman themselves
 _INSIDE = "/compile-here"  # the graph's folder in a container
 
 
 class NotEvidence(UserError):
-    """The machine's trouble: nothing is known about the graph."""
+    """A machine fault: nothing is known about the graph."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ class Compiler:
                 else "install it as docs/neuron.md says, or name --container"
             )
             raise UserError(f"{words[0]} is not on PATH here; {remedy}")
+        if container and image and (looked := _answer([container, "image", "inspect", image])).returncode:
+            reason = error_line(looked.stderr.decode(errors="replace"))
+            raise UserError(f"{image} is not here ({reason}); pull it: {container} pull {image}")
         asked = (*words[:2], "--rm", *words[2:]) if container else words
         return cls(words, _version(asked), image if container else None)
 
@@ -89,19 +94,21 @@ class Compiler:
         return [runner, run, *options, *memory, *mounted, image, command, *inside]
 
 
-def _version(words: Sequence[str]) -> str:
-    """Return the version that ``words --version`` prints; UserError when it prints none in time."""
-    call = f"`{' '.join(words)} --version`"
+def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Return what a short command prints; UserError when it does not end in time."""
     try:
-        done = subprocess.run(
-            [*words, "--version"], capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL
-        )
+        return subprocess.run(command, capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{call} gave no answer ({error}); run it by hand") from None
+        raise UserError(f"`{' '.join(command)}` did not respond ({error}); run it manually") from None
+
+
+def _version(words: Sequence[str]) -> str:
+    """Return the version that ``words --version`` prints; UserError when it prints none."""
+    done = _answer(call := [*words, "--version"])
     answer = (done.stdout + done.stderr).decode(errors="replace")
     if done.returncode or not (found := _VERSION.search(answer)):
-        reason = normalise(error_line(answer))
-        raise UserError(f"{call} ended with {done.returncode} and no version ({reason}); run it by hand")
+        ending = f"ended with {done.returncode} and no version ({normalise(error_line(answer))})"
+        raise UserError(f"`{' '.join(call)}` {ending}; run it manually")
     return found[1]
 
 
@@ -114,14 +121,14 @@ def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) ->
 class _Ending:
     """How a compiler ended: its return code, seconds, the peak of its memory, and the limit that it exceeded.
 
-    ``starved``: the kernel killed a process for want of memory; ``container``: what ran it, if any.
+    ``oom_killed``: the kernel's OOM killer ended a process; ``container``: what ran it, if any.
     """
 
     returncode: int
     seconds: float
     peak_mib: float | None
     stopped: Limit | None
-    starved: bool
+    oom_killed: bool
     container: str | None
 
 
@@ -130,7 +137,7 @@ def compile_graph(
     file: Path,
     compiler: Compiler,
     target: Target,
-    flags: Sequence[str],
+    options: Options,
     limits: Limits,
     work: Path,
 ) -> tuple[CompileRecord, Path]:
@@ -145,6 +152,7 @@ def compile_graph(
         shutil.copyfile(file, copy)
         if sha256_file(copy) != graph.sha256:
             raise NotEvidence(f"{file}: not the graph that its manifest names; dump it again")
+        flags = graph_flags(graph.precision, options)
         name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         command = compiler.call(copy, target, flags, limits, name)
         ending = _run(command, work, limits, name if compiler.container else None)
@@ -160,7 +168,8 @@ def compile_graph(
         target=target,
         compiler=compiler.version,
         container=compiler.container,
-        flags=list(flags),
+        options=options,
+        flags=flags,
         status=status,
         stopped=ending.stopped,
         failure=failure,
@@ -188,7 +197,7 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
     """Run the compiler in ``work`` until it ends or exceeds a limit, and kill all that it started."""
     began, kills, peak = time.monotonic(), host.out_of_memory_kills(), 0.0
     stopped: Limit | None = None
-    starved = False
+    oom_killed = False
     with (work / LOG).open("wb") as log, adopted() as kill:
         child = subprocess.Popen(
             command, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -206,29 +215,28 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
                     stopped = "memory"
         finally:  # at Ctrl-C too: the compiler is in a session of its own
             if container:
-                starved = _removed(command[0], container)
+                oom_killed = _removed(command[0], container)
             kill()
             child.wait()
-    if starved and limits.gib and child.returncode and not stopped:
+    if oom_killed and limits.gib and child.returncode and not stopped:
         stopped = "memory"
     return _Ending(
         child.returncode,
         time.monotonic() - began,
         None if container else round(peak, 1),
         stopped,
-        starved or host.out_of_memory_kills() > kills,
+        oom_killed or host.out_of_memory_kills() > kills,
         command[0] if container else None,
     )
 
 
 def _removed(runner: str, container: str) -> bool:
-    """Kill and remove a container; return whether a process of it was killed for want of its memory."""
+    """Kill and remove a container; return whether the OOM killer ended a process of it."""
     asked = [runner, "inspect", "--format", "{{.State.OOMKilled}}", container]
     answers = []
     for command in (asked, [runner, "rm", "--force", container]):
-        with suppress(subprocess.TimeoutExpired):
-            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_ANSWER)
-            answers.append(done.stdout.strip())
+        with suppress(UserError):
+            answers.append(_answer(command).stdout.strip())
     return answers[:1] == [b"true"]
 
 
@@ -255,7 +263,7 @@ def _neff(path: Path) -> Neff | None:
 def _judged(
     ending: _Ending, log: str, neff: Neff | None, limits: Limits, name: str
 ) -> tuple[Outcome, Failure | None]:
-    """Return the outcome of a compilation and why it failed; NotEvidence for the machine's trouble."""
+    """Return the outcome of a compilation and why it failed; NotEvidence for a machine fault."""
     if ending.returncode == 0 and neff and not ending.stopped:
         return "ok", None
     killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
@@ -265,8 +273,8 @@ def _judged(
     elif ending.stopped:
         status, kind = "out_of_memory", "above the memory limit (host)"
         fingerprint = f"{limits.gib:g} GiB"
-    elif trouble := _trouble(ending, killed_by, log):
-        raise NotEvidence(f"{name}: {trouble}")
+    elif fault := _machine_fault(ending, killed_by, log):
+        raise NotEvidence(f"{name}: {fault}")
     elif known := classify(log):
         kind, fingerprint = known.kind, known.fingerprint
         status = known.status if known.status in ("out_of_memory", "crashed") else status
@@ -282,14 +290,16 @@ def _judged(
     )
 
 
-def _trouble(ending: _Ending, killed_by: str | None, log: str) -> str | None:
+def _machine_fault(ending: _Ending, killed_by: str | None, log: str) -> str | None:
     """Return how the machine, and not the graph, ended the compiler; None where it did not."""
     again = "run this again, on a larger machine"
-    if ending.starved:
-        return f"the compiler was killed, for want of memory; {again}"
+    if ending.oom_killed:
+        return f"the compiler was killed by the kernel's OOM killer; {again}"
     if ending.returncode == 137 or (killed_by and killed_by not in OWN_SIGNALS):
-        return f"the compiler was killed, by {killed_by or 'SIGKILL'}; {again}"
+        return f"the compiler was killed by {killed_by or 'SIGKILL'}; {again}"
     if ending.container and ending.returncode in _NOT_STARTED:
-        return f"{ending.container} could not run the image ({normalise(error_line(log))}); run it by hand"
-    known = classify(log)
-    return f"{known.kind}: {known.fingerprint}; {known.remedy}" if known and known.status is None else None
+        return f"{ending.container} could not run the image ({normalise(error_line(log))}); run it manually"
+    if (known := classify(log)) and known.remedy:
+        remedy = again if known.status == "out_of_memory" else known.remedy
+        return f"{known.kind}: {known.fingerprint}; {remedy}"
+    return None

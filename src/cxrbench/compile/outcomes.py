@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.compile.reports import Outcome
 from cxrbench.compile.rules import Setting, facts_of
 from cxrbench.evidence.compiled import PARTS, CompileRecord
-from cxrbench.study.config import Compilation
+from cxrbench.study.config import Compilation, Compiler
 
 STEP = ["network", "pixels", "batch", "precision"]
 KEY = [*STEP, "part"]
@@ -28,6 +28,7 @@ def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
             **record.graph.model_dump(include={*KEY}),
             "target": record.target,
             "compiler": record.compiler,
+            "flags": " ".join(record.flags),
             "status": record.status,
             "failed": record.failed,
             "code": record.failure.fingerprint if record.failure else "",
@@ -43,9 +44,9 @@ def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
 def outcomes(planned: Compilation | None, records: Iterable[CompileRecord]) -> pd.DataFrame:
     """Return a row per planned graph in the study's order: :data:`KEY`, and what :func:`rows` has of it.
 
-    ``status`` is "not run", and ``failed`` missing, where nothing is recorded of the study's compiler and
-    target; ``failed`` is missing too where a limit ended the compiler. The newest record of a graph counts:
-    other versions of torch or timm give others of the same name.
+    ``status`` is "not run", and ``failed`` missing, where nothing is recorded of the study's compiler with
+    default options and of its target; ``failed`` is missing too where a limit ended the compiler. The newest
+    record of a graph counts: other versions of torch or timm give others of the same name.
     """
     steps = planned.steps() if planned else []
     plan = pd.DataFrame([(*step, part) for step in steps for part in PARTS], columns=KEY)
@@ -60,7 +61,8 @@ _COLUMNS = [*KEY, "status", "failed", "code", "seconds", "graph_sha256"]
 
 
 def _counts(record: CompileRecord, planned: Compilation) -> bool:
-    return record.target == planned.target and is_version(record.compiler, planned.compiler)
+    same = record.target == planned.target and record.options == Compiler()
+    return same and is_version(record.compiler, planned.compiler)
 
 
 def states(table: pd.DataFrame) -> pd.DataFrame:
@@ -84,8 +86,12 @@ def _state(graphs: pd.DataFrame) -> str:
 
 
 def scored(table: pd.DataFrame, audit: pd.DataFrame) -> list[Outcome]:
-    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``."""
-    audited = audit.rename(columns={"architecture": "network"})
+    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``.
+
+    ``backward`` has the facts of its step.
+    """
+    backward = audit[audit["part"] == "step"].assign(part="backward")
+    audited = pd.concat([audit, backward]).rename(columns={"architecture": "network"})
     known = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
     found = known.to_dict("records")
     settings = [Setting(*(row[name] for name in STEP[1:])) for row in found]

@@ -1,4 +1,4 @@
-"""What is counted of a training step's graph, and what is known of Neuron that it is held against.
+"""Counts of a training step's graph, and the Neuron rules they are checked against.
 
 A flagged rule is a *prior*: the network has what the source reports trouble with. Only
 Neuron's compiler shows whether it compiles; :mod:`cxrbench.compile.reports` holds each rule against what is
@@ -23,7 +23,7 @@ STEP = (
     "off as on the device; as torch_xla hands it to a compiler, dead code included"
 )
 ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
-AUDITED_PARTS = ("forward", "step")  # ``backward`` is a step without its update
+AUDITED_PARTS = ("forward", "step")  # ``backward``, a step without its update, has the step's facts
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ class Facts:
     select_and_scatters: int = 0  # backward of max-pooling
     bad_reduce_windows: int = 0  # dilated, or with other than two operands
     special_rngs: int = 0  # random bits by another algorithm than the default
-    input_gathers: int = 0  # gathers from uint8 images
     linears_on_maps: int = 0  # Linear modules that are given B x H x W x C
     tiles: int = 0  # matrix instructions if each product is tiled by itself; our arithmetic
     traffic_unfused_mib_per_image: float = 0.0  # every instruction through memory
@@ -321,22 +320,12 @@ RULES: tuple[Rule, ...] = (
         ("special_rngs",),
         "{special_rngs} rng-bit-generator with an algorithm of its own",
     ),
-    Rule(
-        "R16",
-        "A dataset that lives on the device is gathered from inside the step: its memory, or a failure of "
-        "its gather, would look like the network's. Platform neuron streams its images, so that none is here",
-        "failure",
-        "hypothesis",
-        "cxrbench, platforms/neuron.py (keeps_input); not reported, to be kept out",
-        "",
-        "",
-        ("input_gathers",),
-        "{input_gathers} gathers from uint8 images",
-    ),
 )
 RETIRED = {  # names are not used again
     "R9": "batches other than 1 (issue 1080) are now part of R12, which names the instruction; multiples of "
     "25 for a small CNN (issue 881, neuronx-cc 2.13) are thought to be fixed by AWS (2025-05-28)",
+    "R16": "a gather of the input in the graph: platform neuron streams its images, so that no audited graph "
+    "can have one",
 }
 KNOWN: tuple[Known, ...] = (
     Known(

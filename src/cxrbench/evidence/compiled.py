@@ -1,6 +1,7 @@
 """Compile evidence: what Neuron's compiler did with a dumped graph on some machine. Never a cell's status.
 
-Recorded below ``data/recorded/compile/<compiler version>/<graph sha256>/``, a record and a log per target.
+Recorded below ``data/recorded/compile/<compiler version>/<graph sha256>/``, a record and a log per target
+and set of options.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,10 +12,11 @@ from pydantic import Field
 
 from cxrbench.evidence.record import Failure, Part, read_model
 from cxrbench.evidence.sums import updated_sums
+from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file, written_aside
+from cxrbench.study.files import remedy, sha256_file, sha256_json, written_aside
 
-FOLDER = "compile"
+FOLDER = Path("compile")
 GraphPart = Literal["forward", "backward", "step"]  # backward: forward, loss and its gradients
 PARTS: tuple[GraphPart, ...] = ("step", "backward", "forward")  # a step's parts say where it fails
 Outcome = Literal["ok", "compile_failed", "out_of_memory", "timed_out", "crashed"]
@@ -29,6 +31,12 @@ NOT_SHOWN = (
 def graph_name(network: str, pixels: int, batch: int, precision: str, part: GraphPart) -> str:
     """Return a name for files: network, setting and part."""
     return f"{network}-{pixels}px-batch{batch}-{precision}-{part}"
+
+
+def outcome_path(compiler: str, graph: str, target: Target, options: Compiler) -> Path:
+    """Return an outcome's path below a folder of outcomes; ``graph`` is its sha256."""
+    other = "" if options == Compiler() else f"-{sha256_json(options.model_dump())[:8]}"
+    return Path(compiler, graph, f"{target}{other}.json")
 
 
 class TracedGraph(Part):
@@ -64,6 +72,7 @@ class CompileRecord(Part):
     target: Target
     compiler: str = Field(description="version that neuronx-cc reports", pattern=r"^[\w.+-]+$")
     container: str | None = Field(None, description="image that it ran in; none where it was on PATH")
+    options: Compiler = Field(Compiler(), description="`compiler` of the recipe")
     flags: list[str]
     status: Outcome
     stopped: Limit | None = Field(None, description="limit at which it was stopped")
@@ -87,7 +96,7 @@ class CompileRecord(Part):
     @property
     def where(self) -> Path:
         """Return the record's path below ``data/recorded``."""
-        return Path(FOLDER, self.compiler, self.graph.sha256, f"{self.target}.json")
+        return FOLDER / outcome_path(self.compiler, self.graph.sha256, self.target, self.options)
 
 
 def read_compiled(root: Path) -> list[CompileRecord]:

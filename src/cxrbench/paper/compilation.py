@@ -1,6 +1,7 @@
 """The graphs that the study plans to compile: what Neuron's compiler did with them, beside the audit."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import pandas as pd
 
@@ -35,16 +36,16 @@ def compiled(read: Results) -> Table:
 
 
 def _outcome(some: pd.DataFrame) -> str:
-    """Return ``20 of 24 compile; step fails: NCC_ITEN404 (3); 1 not run``."""
+    """Return ``20 of 24 compile; step fails: NCC_ITEN404 (2); step stopped: time limit (1); 1 not run``."""
     states = some["status"].value_counts()
     if (states.index == NOT_RUN).all():
         return NOT_RUN
     texts = [f"{states.get('ok', 0)} of {len(some)} compile"]
     ended = some[~some["status"].isin(["ok", NOT_RUN])]
-    for part in PARTS:
-        codes = ended.loc[ended["part"] == part, "code"].value_counts(sort=False)
-        if len(codes):
-            texts.append(f"{part} fails: " + ", ".join(f"{code} ({n})" for code, n in codes.items()))
+    for part, stopped in product(PARTS, (False, True)):
+        of_part = ended[(ended["part"] == part) & (ended["failed"].isna() == stopped)]
+        if codes := [f"{code} ({n})" for code, n in of_part["code"].value_counts(sort=False).items()]:
+            texts.append(f"{part} {'stopped' if stopped else 'fails'}: {', '.join(codes)}")
     if NOT_RUN in states:
         texts.append(f"{states[NOT_RUN]} {NOT_RUN}")
     return "; ".join(texts)
