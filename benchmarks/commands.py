@@ -1,5 +1,6 @@
 """``cxrbench bench``: measure speed, and keep what was measured as evidence."""
 
+import json
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +34,22 @@ def _place(name: str, *platforms: str) -> Path:
     return BENCH.joinpath(*(platform for platform in platforms if platform in ACCELERATED), name)
 
 
+# What a row was measured at, with the value of rows that lack it.
+_SETTING = dict.fromkeys(("platform", "architecture", "pixels", "batch", "fastest"), "")
+_SETTING["precision"] = "fp32"
+
+
+def _merged(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows in ``path`` that were measured at other settings, then ``rows``."""
+
+    def setting(row: dict[str, Any]) -> tuple[object, ...]:
+        return tuple(row.get(name) or default for name, default in _SETTING.items())
+
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    new = {*map(setting, rows)}
+    return [row for row in before if setting(row) not in new] + rows
+
+
 def _print_numbers(row: dict[str, Any]) -> None:
     for name, value in row.items():
         if type(value) in (int, float):
@@ -49,6 +66,9 @@ def bench_train(
     threads: Threads = 2,
     blocks: Blocks = 15,
     steps: Annotated[int, typer.Option(min=1, help="Timed steps per block.")] = 3,
+    fastest: Annotated[
+        bool, typer.Option("--fastest", help="Let our loop use kernels that do not repeat to the bit.")
+    ] = False,
     out: OutOfPlatform = None,
 ) -> None:
     """Compare the speed of our training loop with timm's and with the device's limit."""
@@ -56,15 +76,17 @@ def bench_train(
 
     must_run_here(platform)
 
-    rows = []
+    path = out or _place("train.json", platform)
     for name in architectures or train.NETWORKS:
-        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, steps)
-        rows.append(row := train.measure(setting, say))
-        write_json(out or _place("train.json", platform), rows)
+        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, steps, fastest)
+        row = train.measure(setting, say)
+        write_json(path, _merged(path, [row]))
         print(
-            "{architecture}: ours {ours:.0f} images/s, {ratio_to_timm:.2f} of timm's defaults, "
-            "{ratio_to_timm_best:.2f} of those with channels last, {share_of_limit:.3f} of the limit"
-            "".format_map(row)
+            "{architecture}: ours {ours:.0f} images/s with {kernels} kernels, {ratio_to_timm:.2f} of timm's "
+            "defaults, {ratio_to_timm_best:.2f} of timm with {timm_best_flags}, {share_of_limit:.3f} of the "
+            "limit (+- {half:.3f})".format_map(
+                row | {"half": row["spread"] / 2, "kernels": "the fastest" if fastest else "repeatable"}
+            )
         )
 
 
@@ -83,12 +105,11 @@ def bench_gains(
 
     must_run_here(platform)
 
-    rows = []
+    path = out or _place("gains.json", platform)
     known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     for name, precision in product(architectures or train.NETWORKS, known):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks)
-        rows += gains.measure_gains(setting, say)
-        write_json(out or _place("gains.json", platform), rows)
+        write_json(path, _merged(path, gains.measure_gains(setting, say)))
 
 
 @app.command("metrics")
@@ -116,11 +137,11 @@ def bench_steps(
 
     must_run_here(*platforms.split(","))
 
-    rows: list[dict[str, object]] = []
+    path = out or _place("steps.json", *platforms.split(","))
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
-            rows += compare_steps(name, platforms.split(","), packed, steps, precision, say)
-            write_json(out or _place("steps.json", *platforms.split(",")), rows)
+            rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
+            write_json(path, _merged(path, rows))
 
 
 @app.command("xla")
@@ -172,7 +193,6 @@ def bench_record(
 ) -> None:
     """Keep this machine's measurements under data/recorded/bench/PROCESSOR-CORES[-ACCELERATOR]/."""
     from cxrbench.evidence.sums import updated_sums
-    from cxrbench.study.files import write_text
     from cxrbench.training.host import folder_name
 
     if not (measured := sorted(source.rglob("*.json"))):
@@ -180,5 +200,6 @@ def bench_record(
     with updated_sums(recorded):
         for path in measured:
             machine = "-".join([folder_name(), *path.parent.relative_to(source).parts])
-            write_text(recorded / "bench" / machine / path.name, path.read_text(encoding="utf-8"))
+            kept, rows = recorded / "bench" / machine / path.name, json.loads(path.read_text("utf-8"))
+            write_json(kept, _merged(kept, rows) if isinstance(rows, list) else rows)
             say(f"recorded {path.name} of {machine}")

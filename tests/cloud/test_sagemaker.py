@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, TINY, cxrbench
+from conftest import ROOT, SIZES, TINY, cxrbench
 from cxrbench.cloud import submit
 from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
 from cxrbench.evidence.store import check_evidence
@@ -156,7 +156,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
     """A bundle of a small study with initial weights, unpacked as SageMaker unpacks it."""
     weights = {"file": str(drawn), "sha256": sha256_file(drawn)}
     study = {
-        "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast"}},
+        "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast", "images": SIZES}},
         "recipes": {"fast": {"epochs": 1, "batch": 64, "averaging": 0.9, "threads": 1, "weights": weights}},
         "cells": [],
     }

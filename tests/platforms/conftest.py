@@ -56,10 +56,13 @@ def get_dynamo_metrics():
 """
 
 
+FEW = {"train": 320, "val": 280, "test": 280}
+
+
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fewer phantoms than elsewhere: graphs count here, and XLA's CPU device is slow."""
-    return pack_phantoms(tmp_path_factory.mktemp("packed"), {"train": 320, "val": 280, "test": 280})
+    return pack_phantoms(tmp_path_factory.mktemp("packed"), FEW)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from cxrbench.evidence.record import read_record
 from cxrbench.training.job import INTERRUPTED
 from training.trainers import wait_until
 
+from .conftest import FEW
+
 DOCS = (ROOT / "docs/neuron.md").read_text()
 DAY = DOCS.partition("## trn1.2xlarge, step by step")[2].partition("\n## ")[0]
 CELL = f"phantom-32px/{TINY}/neuron/seed0"
@@ -33,7 +35,7 @@ HERE = {  # for what the document trains
     "--pixels 64 --batch 32": "--pixels 32 --batch 2",
 }
 STUDY = {
-    "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast"}},
+    "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast", "images": FEW}},
     "recipes": {"fast": {"epochs": 3, "batch": 64, "averaging": 0.9, "threads": 1}},
     "cells": [{"dataset": "phantom-32px", "architectures": [TINY], "platforms": ["neuron"], "seeds": [0]}],
     "limits": {"hours": 1, "checkpoint_minutes": 0},

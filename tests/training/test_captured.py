@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks import train
 from cxrbench.datasets.packed import read_packed
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.study.config import Recipe
+from cxrbench.training.job import Job
+from cxrbench.training.loop import Trainer
 from cxrbench.training.steps import Steps
 
 RECIPE = Recipe(epochs=2, batch=16, learning_rate=1e-2, drop_path=0.0)
@@ -74,8 +77,8 @@ class _Numbers(CpuPlatform):
 
 
 class _Recording(_Numbers):
-    def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        return _Recorded(work)
+    def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
+        return work if why_not else _Recorded(work)
 
 
 def _state(platform: CpuPlatform, architecture: str, packed: Path) -> dict[str, torch.Tensor]:
@@ -102,13 +105,49 @@ def test_a_number_outside_of_memory_would_be_noticed(packed: Path) -> None:
     assert any(not torch.equal(right[name], wrong[name]) for name in right)
 
 
+@pytest.mark.parametrize(("micro_batch", "why_not"), [(64, None), (32, "several micro-batches")])
+def test_a_step_of_several_micro_batches_is_not_recorded_and_says_why(
+    micro_batch: int, why_not: str | None, make_job: Callable[..., Job]
+) -> None:
+    given: list[str | None] = []
+
+    class Asked(CpuPlatform):
+        def captured(self, work: Callable[..., Any], reason: str | None = None) -> Callable[..., Any]:
+            given.append(reason)
+            return work
+
+    job = make_job(micro_batch=micro_batch)
+    Trainer(job, read_packed(job.packed), Asked(1, "fp32"), stop=lambda: False)
+    assert given.count(None) == 2 - bool(why_not) and given.count(why_not) > 0
+
+
+def test_operators_of_a_recorded_step_are_counted_before_it_is_recorded(packed: Path, monkeypatch) -> None:
+    class Silent(CpuPlatform):
+        """Dispatches no operator after the first call, as a replayed CUDA graph."""
+
+        def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
+            kept: list[Any] = []
+
+            def replayed(*inputs: Any) -> Any:
+                if not kept:
+                    kept.append(work(*inputs))
+                return kept[0]
+
+            return replayed
+
+    monkeypatch.setattr(train, "_loaded", lambda setting: Silent(1, "fp32"))
+    made = train._ours(train.Setting("cpu", "test_resnet", 32, 16, "fp32", 1, blocks=1, steps=1), packed)
+    made.block()
+    assert made.facts()["model_flops_per_image"] > 1e6
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 @pytest.mark.parametrize("architecture", ["test_resnet", "test_convnext"])
 def test_a_cuda_graph_is_an_eager_step(architecture: str, packed: Path) -> None:
     from cxrbench.platforms.cuda import CudaPlatform
 
     class Eager(CudaPlatform):
-        def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
             return work
 
     eager = _state(Eager(1, "fp32"), architecture, packed)

@@ -11,14 +11,16 @@ from datetime import datetime
 from pathlib import Path
 
 from conftest import ROOT
+from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.record import Record
 from cxrbench.training.job import INTERRUPTED, checkpoints
 
 
 def start(job, folder: Path, **environment: str) -> subprocess.Popen:
     """`cxrbench train` of the job's cell, in a process of its own, with ``folder``/out for its evidence."""
+    images = read_packed(job.packed).manifest["images"]
     study = {
-        "datasets": {job.dataset: {"source": "phantom", "pixels": 32, "recipe": "fast"}},
+        "datasets": {job.dataset: {"source": "phantom", "pixels": 32, "recipe": "fast", "images": images}},
         "recipes": {"fast": job.recipe.model_dump(mode="json")},
         "limits": job.limits.model_dump(mode="json"),
         "cells": [],

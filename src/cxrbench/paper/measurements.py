@@ -45,7 +45,7 @@ def numbers(read: Results) -> Values:
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("lllllrrrrrrrrl")
+@fmt.table("llllllrrrrrrrrl")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
@@ -54,6 +54,7 @@ def throughput(read: Results) -> Iterable[Row]:
         "Network": "{architecture}",
         "Step": "{pixels} px, batch {batch}, {precision}",
         "Contenders": lambda row: "own processes" if row.own_processes is True else "one process",
+        "Kernels": lambda row: "fastest" if row.fastest is True else "repeatable",
         "Images/s": "{ours:.0f}",
         "timm": "{timm:.0f}",
         "timm's best": "{timm_best:.0f}",
@@ -65,16 +66,24 @@ def throughput(read: Results) -> Iterable[Row]:
         COLUMN: lambda row: of_files(read.recorded, "train", row.host),
     }
     rows = read_measurements(read.recorded, "train")
-    return fmt.rows(rows.reindex(columns=rows.columns.union(["own_processes"], sort=False)), columns)
+    return fmt.rows(
+        rows.reindex(columns=rows.columns.union(["own_processes", "fastest"], sort=False)), columns
+    )
 
 
 def _throughput_values(read: Results) -> Values:
-    """Return the smallest and largest ratio over what was measured on any machine: ``throughput/...``."""
+    """Return the rows of a platform and their smallest and largest ratios: ``throughput/cpu/...``."""
     rows, peers = read_measurements(read.recorded, "train"), ["ratio_to_timm", "ratio_to_timm_best"]
-    rows = rows.reindex(columns=[*peers, "share_of_limit"])
+    rows = rows.reindex(columns=["platform", *peers, "share_of_limit"])
     rows["ratio_to_faster"] = rows[peers].min(axis=1)
-    missing = r"\emph{not measured}"
-    return {f"throughput/{name}": fmt.range_of(rows[name], "{:.2f}", missing) for name in rows}
+    values, missing = {}, r"\emph{not measured}"
+    for platform in ("cpu", "cuda"):
+        some = rows[rows["platform"] == platform].drop(columns="platform")
+        values[f"throughput/{platform}/rows"] = str(len(some))
+        values |= {
+            f"throughput/{platform}/{name}": fmt.range_of(some[name], "{:.2f}", missing) for name in some
+        }
+    return values
 
 
 _GAINS = ["host", "platform", "architecture", "precision", "way", "added_to", "gain"]

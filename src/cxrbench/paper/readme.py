@@ -66,6 +66,7 @@ def _commands(read: Results) -> pd.DataFrame:
     measured = {each.command: each.measured for each in read_claims(CLAIMS).experiments.values()}
     rebuilt, whole = measured[FROM_EVIDENCE], measured["make paper"]
     took = f"{rebuilt.seconds:g} s on {rebuilt.where}" if rebuilt else "not measured"
+    in_all = f"; {whole.seconds / 60:.0f} min from an empty folder on {whole.where}" if whole else ""
     disk = f", {rebuilt.disk_mib:g} MiB of results" if rebuilt else ""
     named = read.cells["cell"].map(lambda cell: read.study.may_run(Cell.parse(cell)))
     trained = read.cells[named & (read.cells["status"] == "ok") & ~read.cells["platform"].isin(ACCELERATED)]
@@ -85,8 +86,7 @@ def _commands(read: Results) -> pd.DataFrame:
             "Needs": "Linux on x86-64, Python 3.11, make, LaTeX",
             "Disk": "7.6 GB of packages",
             "Time after set-up": f"{minutes:.0f} min more for these trainings, as recorded on "
-            f"{trained['cores_used'].max():g} cores ({processors_in_words(trained['processor'])}); "
-            + (f"{whole.seconds / 60:.0f} min from an empty folder on {whole.where}" if whole else "not measured"),
+            f"{trained['cores_used'].max():g} cores ({processors_in_words(trained['processor'])}){in_all}",
         },
     ]
     return pd.DataFrame(rows)

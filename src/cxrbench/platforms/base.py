@@ -77,11 +77,11 @@ class Platform:
         """The precision of forward and loss: bf16 autocast, or nothing for fp32."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
-    def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+    def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
         """``work`` (tensors or None in, tensors or None out), as this device repeats it fastest.
 
         It reads no tensor on the host, its inputs keep their shapes, and what it gives holds until its next
-        call.
+        call. With ``why_not`` it is never recorded, for that reason.
         """
         return work
 

@@ -40,6 +40,7 @@ class CudaPlatform(Platform):
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self._recorded: list[Recorded] = []
+        self._why_not: list[str] = []
         self._joules_at_start = self._joules()
 
     def allow_fastest_kernels(self) -> None:
@@ -56,8 +57,11 @@ class CudaPlatform(Platform):
     def number(self, value: float) -> float | torch.Tensor:
         return self.to_device(torch.tensor(value))  # a recorded step reads it from memory
 
-    def captured(self, work: Callable[..., Any]) -> Callable[..., Any]:
+    def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
         if self.size > 1:  # gradients travel between processes inside the step
+            why_not = "several processes"
+        if why_not:
+            self._why_not.append(why_not)
             return work
         self._recorded.append(recorded := Recorded(work))
         return recorded
@@ -92,11 +96,11 @@ class CudaPlatform(Platform):
     def report(self) -> dict[str, Any]:
         # This process is among them; in a container the library may see none.
         running = _asked("nvmlDeviceGetComputeRunningProcesses")
-        of_step = [recorded.why_not for recorded in self._recorded] or ["several processes"]
+        reasons = (*self._why_not, *(recorded.why_not for recorded in self._recorded))
         return {
             "other_processes": len(running) - 1 if running else None,
             "graphs": sum(recorded.graph is not None for recorded in self._recorded),
-            "not_recorded": next(filter(None, of_step), None),
+            "not_recorded": next(filter(None, reasons), None),
         }
 
     def describe(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Update:
         self.loss_sum = platform.to_device(torch.zeros(1))
         self._scales = list(dict.fromkeys(group["lr_scale"] for group in optimizer.param_groups))
         self._trained = platform.parallel(network) if parts == 1 else network
-        self._whole = platform.captured(self._one_step)
+        self._whole = platform.captured(self._one_step, "several micro-batches" if parts > 1 else None)
 
     def take(self, micro_batches: Iterator[Batch], rate: float, share: float) -> None:
         """Take an optimizer step at a learning rate; its weights count ``share`` in the average."""
