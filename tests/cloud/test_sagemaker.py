@@ -159,6 +159,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
         "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast", "images": SIZES}},
         "recipes": {"fast": {"epochs": 1, "batch": 64, "averaging": 0.9, "threads": 1, "weights": weights}},
         "cells": [],
+        "limits": {"keep_weights": True},
     }
     folder = tmp_path_factory.mktemp("bundle")
     for name in ("a", "b"):
@@ -198,6 +199,7 @@ def test_the_entry_script_trains_under_torchrun_and_leaves_a_record(
     record = check_evidence(tmp_path / "model" / str(cell), cell)
     assert record.status == "ok" and record.platform["processes"] == 2
     assert record.weights is not None and record.weights.sha256 == sha256_file(drawn)
+    assert record.kept_weights_sha256 == sha256_file(tmp_path / "model" / str(cell) / "weights.safetensors")
     # What is downloaded and unpacked is what `cxrbench record` takes.
     kept = cxrbench("record", cell, "--runs", tmp_path / "model", "--recorded", tmp_path / "recorded")
     assert kept.returncode == 0, kept.stderr

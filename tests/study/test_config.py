@@ -94,6 +94,7 @@ def test_a_mistake_is_named_with_its_key_and_the_nearest_right_one(where, value,
         ("pathvars/results", "a\n", "pathvars.results"),
         ("run", ["{a,b}" * 30], "alternatives; write several"),
         ("run", ["{a,{b,c}}"], "braces inside of braces"),
+        ("run", ["phantom-*/{cpu"], "a brace is not closed"),
         ("cells/0/seeds", list(range(60_000)), "a study has 100,000 at most"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,7 +162,8 @@ def cost_break_even(
     given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
     numbers = [number for number in given.values() if number is not None]
     if len(numbers) == len(given):
-        print(*arithmetic(*numbers), sep="\n")
+        lines = arithmetic(*numbers)
+        print(json.dumps(lines, indent=1) if as_json else "\n".join(lines))
     elif numbers:
         missing = next(name for name, number in given.items() if number is None)
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
@@ -279,8 +281,10 @@ def cost_refresh(
     _print(difference, as_json)
     for instance in not_sold:
         say(f"{instance}: not offered in {region}")
-    written = write and len(difference)
-    say(f"wrote {prices}" if written else "nothing written; add --write to keep these prices")
+    if write and len(difference):
+        say(f"wrote {prices}")
+    elif len(difference):
+        say("nothing written; add --write to keep these prices")
 
 
 def _asked(what: str) -> Any:

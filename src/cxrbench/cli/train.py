@@ -40,6 +40,7 @@ app = typer.Typer(
     help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
 )
 _SHOWN = 4  # names in a message
+_WEIGHTS = "weights.safetensors"  # beside a record outside of results/runs
 _FORECAST_NOTE = (
     "Hours and USD are of the cells to run; packing, compiling and downloads are not in them. 'over': of "
     "some cells no speed is known, and those count at the documented peak of their device, so it takes "
@@ -80,7 +81,7 @@ def train(
     results = _results_of(out, named)
     job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
     if job.limits.keep_weights:
-        kept = weights_in(results / "weights", named) if results else out.with_name("weights.safetensors")
+        kept = weights_in(results / "weights", named) if results else out.with_name(_WEIGHTS)
         job = job.model_copy(update={"weights": kept})
     if out.exists():
         say(f"{out} is there already; this run replaces it when it ends")
@@ -134,8 +135,8 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
 
 def _results_of(out: Path, cell: Cell) -> Path | None:
     """Return ``results`` for ``results/runs/<cell>/record.json``; None for a record elsewhere."""
-    runs = out.parent.as_posix().removesuffix(str(cell))
-    return Path(runs).parent if runs != out.parent.as_posix() else None
+    runs = Path(out.parent.as_posix().removesuffix(str(cell)))
+    return runs.parent if runs.name == "runs" and runs != out.parent else None
 
 
 def weights_in(folder: Path, cell: Cell) -> Path:
@@ -172,7 +173,9 @@ def predict(
     must_run_here(used, remedy="; name another with --platform")
     from cxrbench.training.predict import predict as score
 
-    for note in score(named, record, weights_in(results / "weights", named), read_packed(folder), out, used):
+    beside = named.folder(results / "runs") / _WEIGHTS  # of a run with --out, unpacked there
+    kept = beside if beside.is_file() else weights_in(results / "weights", named)
+    for note in score(named, record, kept, read_packed(folder), out, used):
         say(note)
     say(f"wrote {out}")
 
@@ -312,13 +315,17 @@ def compare_with_recorded(
         say(f"note: {note}")
     if found.lines:
         print(readable(found))
-    (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
-    marks = ", ".join([cost.kind, *mark("recorded", cost.busy, cost.others_share)])
-    spent = (
-        f"wall time {cost.hours_total * 60:.1f} min, {record.attempts} attempt(s); as {cost.instance} in "
-        f"{cost.region} ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({marks})"
-    )
-    print(wrapped(spent))
+    try:
+        (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
+    except UserError as error:
+        print(wrapped(f"{record.attempts} attempt(s), not priced: {error}"))
+    else:
+        marks = ", ".join([cost.kind, *mark("recorded", cost.busy, cost.others_share)])
+        spent = (
+            f"wall time {cost.hours_total * 60:.1f} min, {record.attempts} attempt(s); as {cost.instance} in "
+            f"{cost.region} ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({marks})"
+        )
+        print(wrapped(spent))
     print(f"{named}: {found.verdict}")
     if not found.inside:
         raise typer.Exit(1)

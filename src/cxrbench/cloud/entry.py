@@ -93,7 +93,9 @@ def _charge(path: Path, seconds: float) -> None:
     before = json.loads(path.read_text(encoding="utf-8"))["seconds"] if path.exists() else 0.0
     counts = dict.fromkeys(("graphs", "succeeded", "failed"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"seconds": before + seconds, **counts}), encoding="utf-8")
+    aside = path.with_name(f".{path.name}.part")  # SageMaker copies the folder to S3 at any time
+    aside.write_text(json.dumps({"seconds": before + seconds, **counts}), encoding="utf-8")
+    aside.replace(path)
 
 
 if __name__ == "__main__":

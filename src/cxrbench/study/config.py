@@ -34,6 +34,8 @@ _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
 
 def _pattern(pattern: str) -> str:
     braces = re.findall(r"\{([^{}]*)\}", pattern)
+    if pattern.count("{") != pattern.count("}"):
+        raise ValueError(f"'{shortened(pattern)}': a brace is not closed, or not opened")
     nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
     if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
         what = f"braces inside of braces, or more than {_MOST_ALTERNATIVES:,} alternatives"
