@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items
 from cxrbench.paper.conclusions import conclusions
+from cxrbench.paper.latex import as_text
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 
@@ -40,6 +42,24 @@ def test_no_claims_number_is_printed_with_an_exponent(read: Results) -> None:
     printed = {name: text for name, text in numbers(read).items() if name.startswith("claim/")}
     assert printed["claim/O14"] == "14,400"
     assert [name for name, text in printed.items() if re.search(r"\de[+-]?\d", text)] == []
+
+
+def test_captions_name_the_datasets_whose_patients_are_unknown(read: Results, monkeypatch) -> None:
+    captions = [items.tables()[name].caption for name in ("auroc", "f1", "average_precision")]
+    known = numbers(read)
+    assert known["patients/unknown"] == "0"
+    assert not any("are unknown" in as_text(caption, known) for caption in captions)
+    identity = Results.identity
+
+    def without_patients(self: Results, dataset: str) -> DatasetIdentity | None:
+        found = identity(self, dataset)
+        same = found is None or dataset != "nih128-64px"
+        return found if same else found.model_copy(update={"patients": dict.fromkeys(found.patients, 0)})
+
+    monkeypatch.setattr(Results, "identity", without_patients)
+    values = numbers(read)
+    for caption in captions:
+        assert "Patients of nih128-64px are unknown: each image counts as one" in as_text(caption, values)
 
 
 def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> None:

@@ -76,9 +76,7 @@ def cost_of_records(
     exactly: Annotated[
         bool, typer.Option("--exactly", help="Price only the named records, even if there are none.")
     ] = False,
-    recorded: Annotated[
-        Path | None, typer.Option(help="Folder of recorded evidence to show beside fresh runs.")
-    ] = None,
+    recorded: RecordedOption = RECORDED,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -75,8 +75,9 @@ def _cell_numbers(read: Results) -> Values:
 
 
 def _dataset_numbers(read: Results) -> Values:
-    """Return recipe, images and patients of each dataset: ``<dataset>/<what>``."""
+    """Return recipe, images and patients of each dataset: ``<dataset>/<what>``, ``patients/unknown``."""
     values: Values = {}
+    unknown = []
     for dataset in read.cells["dataset"].unique():
         recipe = read.study.recipe(dataset)
         some = {name: f"{getattr(recipe, name)}" for name in ("epochs", "batch", "precision", "threads")}
@@ -88,8 +89,10 @@ def _dataset_numbers(read: Results) -> Values:
                 some[f"{split}/patients"] = counted(identity.patients[split])
             some["images"] = f"{sum(identity.images.values()):,}"
             some["patients"] = counted(sum(identity.patients.values()))
+            unknown += [] if any(identity.patients.values()) else [dataset]
         values |= {f"{dataset}/{what}": text for what, text in some.items()}
-    return values
+    names = ", ".join(rf"\code{{{escape(dataset)}}}" for dataset in unknown)
+    return values | {"patients/unknown": str(len(unknown)), "patients/unknown names": names}
 
 
 def _group_numbers(read: Results) -> Values:

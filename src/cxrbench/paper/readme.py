@@ -39,13 +39,13 @@ def write_readme(read: Results, readme: Path, figure: Path) -> None:
 
 def _findings(read: Results) -> str:
     """Return what was run as a paragraph, and the findings as a numbered list, with their evidence."""
-    status, *found = conclusions(numbers(read))
-    items = [_filled(f"{status.text} {_evidence(status)}", "")]
-    items += [
-        _filled(f"{number}. **{finding.topic}.** {finding.text} {_evidence(finding)}", "   ")
-        for number, finding in enumerate(found, start=1)
+    found = conclusions(numbers(read))
+    status = [_filled(f"{each.text} {_evidence(each)}", "") for each in found if each.topic == "Status"]
+    items = [
+        _filled(f"{number}. **{each.topic}.** {each.text} {_evidence(each)}", "   ")
+        for number, each in enumerate((each for each in found if each.topic != "Status"), start=1)
     ]
-    return "\n" + "\n".join([items[0], "", *items[1:]]) + "\n\n"
+    return "\n" + "\n".join([*status, "", *items]) + "\n\n"
 
 
 def _filled(text: str, margin: str) -> str:
