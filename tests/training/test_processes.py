@@ -44,6 +44,28 @@ def test_two_processes_that_were_stopped_train_like_one_and_score_each_image_onc
     assert two.platform["processes"] == 2 and two.platform["batchnorm_statistics"] == "no BatchNorm"
 
 
+COUNTS = """from cxrbench.platforms.cpu import CpuPlatform
+        CpuPlatform.energy_joules = lambda self: {answer}
+        return super().forward(x)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "joules", "reason"),
+    [
+        ("(10.0 + self.rank, None)", 21, None),
+        ("((None, 'no counter'), (1.0, None))[self.rank == 0]", None, "no counter"),
+    ],
+    ids=["both", "one has no counter"],
+)
+def test_energy_is_that_of_all_processes_or_of_none(
+    broken_job, tmp_path, answer: str, joules: float | None, reason: str | None
+) -> None:
+    record = run(broken_job(COUNTS.format(answer=answer), **TWO), tmp_path / "out")
+    assert record.status == "ok", record.failure
+    assert (record.energy.joules, record.energy.reason) == (joules, reason)
+
+
 # Its second step never ends, as a long compile does not; nobody hears there that training is to stop.
 STALLS = """import os, pathlib, signal
         self.calls = getattr(self, "calls", 0) + 1

@@ -191,7 +191,8 @@ class Trainer:
         self._count_compiles()
         timing.images_per_second = self.progress.images_per_second
         timing.how = _HOW
-        joules, reason = platform.energy_joules()
+        readings, reasons = zip(*platform.gather(platform.energy_joules()), strict=True)  # a device each
+        joules, reason = None if None in readings else sum(readings), next(filter(None, reasons), None)
         if self.resumed and joules is not None:
             joules, reason = None, "the energy of the attempts before the last one was not kept"
         peak = platform.peak_memory_mib()
