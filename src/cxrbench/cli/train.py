@@ -202,10 +202,16 @@ def plan(
     print(_forecast_in_columns(summary(table)))
     to_run = table[table["to_run"] > 0]
     names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
-    for column, head in (("why_not", "No hours"), ("not_here", "Not trained on this machine")):
-        for reason, some in names.groupby(to_run[column], sort=False):
+    unbounded = to_run["hours_at_peak"].isna()
+    for head, reasons in (
+        ("No hours", to_run["why_not"].where(unbounded)),
+        ("Only a lower bound of hours", to_run["why_not"].mask(unbounded)),
+        ("No USD", to_run["no_price"]),
+        ("Not trained on this machine", to_run["not_here"]),
+    ):
+        for reason, some in names.groupby(reasons, sort=False):
             more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
-            print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {reason}."))
+            print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
     print(wrapped(_FORECAST_NOTE))
 
 

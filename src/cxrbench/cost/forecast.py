@@ -32,7 +32,7 @@ from cxrbench.training.plan import Plan
 FORECAST_COLUMNS = [
     "dataset", "architecture", "platform", "cells", "recorded", "to_run", "instance", "hours_at_peak",
     "hours_low", "hours_high", "usd_at_peak", "usd_low", "usd_high", "kind", "rests_on", "why_not",
-    "packed_gib", "device_gib", "not_here",
+    "no_price", "packed_gib", "device_gib", "not_here",
 ]  # fmt: skip
 _NOT_NAMED = "no pattern under 'run' in the config names them"
 _EVALUATION = 1 / 3  # of a training image: forward alone
@@ -42,7 +42,8 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     """Return a row per dataset, network and platform of the plan's study (:data:`FORECAST_COLUMNS`).
 
     Hours and USD are of the cells without evidence that fits. They are measured or proxy where seeds of the
-    same recipe and images are recorded, else projected, else missing with the reason in ``why_not``.
+    same recipe and images are recorded, else projected, else missing with the reason in ``why_not``; USD are
+    missing with the reason in ``no_price``.
     ``device_gib``: weights, moments, gradients and activations of a step by the audit. ``not_here``: why
     these cells are not trained on this machine.
     """
@@ -122,8 +123,16 @@ class _Outlook:
         where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
         if instance is None:
             raise NotProjected(f"prices.instances in the config names no instance for {cell.platform}")
-        rate = price(self.prices, instance, where.region, where.basis, where.as_of)
-        known = {"instance": instance, "usd_per_hour": float(rate["usd_per_hour"])}
+        known: dict[str, Any] = {"instance": instance}
+        try:
+            rate = price(self.prices, instance, where.region, where.basis, where.as_of)
+            known["usd_per_hour"] = float(rate["usd_per_hour"])
+        except NoPrice as reason:
+            elsewhere = self.prices[self.prices["instance"] == instance]
+            if elsewhere.empty:
+                raise
+            rate = elsewhere.iloc[0]  # the same hardware
+            known |= {"usd_per_hour": math.nan, "no_price": reason.reason}
         if cell.platform in ACCELERATED:
             cores = min(int(rate["cores"]), self.study.limits.processes)
             return device_called(rate["accelerator"]), cores, known

@@ -91,12 +91,13 @@ class Plan:
         return self.missing(cell)
 
     def missing(self, cell: Cell) -> str | None:
-        """Return what this machine lacks to train ``cell``, platform, images or weights; else None."""
-        return (
-            self._platform_missing(cell.platform)
-            or self._data_missing(cell.dataset)
-            or weights_missing(self.study.recipe(cell.dataset).weights)
+        """Return all that this machine lacks to train ``cell``: platform, images, weights; else None."""
+        reasons = (
+            self._platform_missing(cell.platform),
+            self._data_missing(cell.dataset),
+            weights_missing(self.study.recipe(cell.dataset).weights),
         )
+        return "; ".join(filter(None, reasons)) or None
 
     def _why_no_platform(self, platform: str) -> str | None:
         if self.study.cluster is None:
@@ -134,7 +135,7 @@ class Plan:
         """Raise UserError with the nearest names when the study has no such cell."""
         if cell in self._known:
             return
-        why = "each part of this name, but not together"
+        why = "each part of this name, but not this combination"
         for part, value in vars(cell).items():
             known = sorted({str(vars(other)[part]) for other in self._known})
             if str(value) not in known:
