@@ -1,6 +1,5 @@
 """``cxrbench bench``: measure speed, and keep what was measured as evidence."""
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,12 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
+from cxrbench.evidence.measured import KEYS, merged, read_rows
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
 from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
+_WHOLE = ("xla_ways", "pack", "metrics", "graph")  # measured in one run: a new file replaces the recorded one
 Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
 Platform = Annotated[str, typer.Option(help="cpu, cuda or (only `train`) xla_cpu.")]
 Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
@@ -25,29 +26,16 @@ Count = Annotated[int, typer.Option(min=1, help="Optimizer steps.")]
 Out = Annotated[Path, typer.Option(help="JSON to write.")]
 OutOfPlatform = Annotated[
     Path | None,
-    typer.Option(help="JSON to write. Default: in results/bench, for a GPU in cuda/ there."),
+    typer.Option(
+        help="JSON to write; rows of other settings in it are kept. "
+        "Default: in results/bench, for a GPU in cuda/ there."
+    ),
 ]
 
 
 def _place(name: str, *platforms: str) -> Path:
     """Return the default file of a measurement: accelerators have folders of their own."""
     return BENCH.joinpath(*(platform for platform in platforms if platform in ACCELERATED), name)
-
-
-# What a row was measured at, with the value of rows that lack it.
-_SETTING = dict.fromkeys(("platform", "architecture", "pixels", "batch", "fastest"), "")
-_SETTING["precision"] = "fp32"
-
-
-def _merged(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows in ``path`` that were measured at other settings, then ``rows``."""
-
-    def setting(row: dict[str, Any]) -> tuple[object, ...]:
-        return tuple(row.get(name) or default for name, default in _SETTING.items())
-
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    new = {*map(setting, rows)}
-    return [row for row in before if setting(row) not in new] + rows
 
 
 def _print_numbers(row: dict[str, Any]) -> None:
@@ -80,7 +68,7 @@ def bench_train(
     for name in architectures or train.NETWORKS:
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, steps, fastest)
         row = train.measure(setting, say)
-        write_json(path, _merged(path, [row]))
+        write_json(path, merged(read_rows(path), [row], "train"))
         print(
             "{architecture}: ours {ours:.0f} images/s with {kernels} kernels, {ratio_to_timm:.2f} of timm's "
             "defaults, {ratio_to_timm_best:.2f} of timm with {timm_best_flags}, {share_of_limit:.3f} of the "
@@ -109,7 +97,7 @@ def bench_gains(
     known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     for name, precision in product(architectures or train.NETWORKS, known):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks)
-        write_json(path, _merged(path, gains.measure_gains(setting, say)))
+        write_json(path, merged(read_rows(path), gains.measure_gains(setting, say), "gains"))
 
 
 @app.command("metrics")
@@ -141,7 +129,7 @@ def bench_steps(
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
             rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
-            write_json(path, _merged(path, rows))
+            write_json(path, merged(read_rows(path), rows, "steps"))
 
 
 @app.command("xla")
@@ -191,15 +179,26 @@ def bench_record(
     source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Keep this machine's measurements under data/recorded/bench/PROCESSOR-CORES[-ACCELERATOR]/."""
+    """Keep this machine's measurements under data/recorded/bench/PROCESSOR-CORES[-ACCELERATOR]/.
+
+    Rows of other settings that are recorded there stay; train-224.json joins train.json.
+    """
     from cxrbench.evidence.sums import updated_sums
+    from cxrbench.study.files import write_text
     from cxrbench.training.host import folder_name
 
     if not (measured := sorted(source.rglob("*.json"))):
         raise UserError(f"{source}: nothing was measured there; run a `cxrbench bench`, or name --source")
+    kinds = {path: path.stem.partition("-")[0] for path in measured}
+    if unread := [path for path, kind in kinds.items() if kind not in (*KEYS, *_WHOLE)]:
+        known = ", ".join(f"{kind}.json" for kind in (*KEYS, *_WHOLE))
+        raise UserError(f"{unread[0]}: nothing reads a file of this name; rename it to one of {known}")
     with updated_sums(recorded):
-        for path in measured:
+        for path, kind in kinds.items():
             machine = "-".join([folder_name(), *path.parent.relative_to(source).parts])
-            kept, rows = recorded / "bench" / machine / path.name, json.loads(path.read_text("utf-8"))
-            write_json(kept, _merged(kept, rows) if isinstance(rows, list) else rows)
+            kept = recorded / "bench" / machine / f"{kind}.json"
+            if kind in KEYS:
+                write_json(kept, merged(read_rows(kept), read_rows(path), kind))
+            else:
+                write_text(kept, path.read_text(encoding="utf-8"))
             say(f"recorded {path.name} of {machine}")

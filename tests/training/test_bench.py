@@ -1,13 +1,18 @@
 """The benchmark runs as users run it, and its ratios follow from its blocks."""
 
+import itertools
 import json
 import statistics
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from conftest import TINY, cxrbench
+from cxrbench.cli import app
 from cxrbench.evidence.verify import verify_recorded
+from cxrbench.paper.results import read_measurements
 
 SMALL = ["--pixels", "32", "--batch", "16"]
 
@@ -61,3 +66,66 @@ def test_a_folder_without_measurements_is_named(tmp_path: Path) -> None:
     done = cxrbench("bench", "record", "--source", tmp_path, "--recorded", tmp_path / "recorded")
     assert done.returncode == 1 and f"{tmp_path}: nothing was measured there" in done.stderr
     assert not (tmp_path / "recorded").exists()
+
+
+@pytest.fixture
+def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A function that runs `bench KIND --out FILE` with the given words; what it measures is not timed."""
+    numbers = {"ours": 100, "ratio_to_timm": 2, "ratio_to_timm_best": 1.5, "timm_best_flags": "channels_last"}
+    numbers |= {"share_of_limit": 0.9, "spread": 0.04}
+    count = itertools.count(1)
+    monkeypatch.setattr("benchmarks.train.measure", lambda it, _: vars(it) | numbers | {"run": next(count)})
+    monkeypatch.setattr("benchmarks.gains.measure_gains", lambda it, _: [vars(it) | {"way": w} for w in "ab"])
+    monkeypatch.setattr(
+        "benchmarks.steps.compare_steps",
+        lambda name, others, packed, steps, precision, say: [
+            {"architecture": name, "platform": others[0], "precision": precision, "step": step}
+            for step in range(steps)
+        ],
+    )
+    monkeypatch.setattr("benchmarks.train.packed_phantoms", lambda pixels: nullcontext(tmp_path))
+
+    def run(kind: str, file: str, *words: object) -> str:
+        out = tmp_path / "measured" / file
+        done = CliRunner().invoke(app, ["bench", kind, TINY, "--out", str(out), *map(str, words)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return run
+
+
+def test_rows_of_other_settings_are_kept_and_those_of_the_same_replaced(measure, tmp_path: Path) -> None:
+    for batch, pixels in [(64, 64), (256, 64), (64, 128), (64, 64)]:
+        measure("train", "train.json", "--batch", batch, "--pixels", pixels)
+    measure("train", "train-224.json", "--batch", 64, "--pixels", 224)
+    for batch in (64, 256, 64):
+        measure("gains", "gains.json", "--batch", batch)
+    for precision, steps in [("fp32", 5), ("bf16", 2), ("fp32", 3)]:
+        measure("steps", "steps.json", "--precision", precision, "--steps", steps)
+    recorded = tmp_path / "recorded"
+    for _ in range(2):
+        words = ["bench", "record", "--source", str(tmp_path / "measured"), "--recorded", str(recorded)]
+        assert CliRunner().invoke(app, words).exit_code == 0
+    rows = read_measurements(recorded, "train")
+    found = [(row.batch, row.pixels, row.run) for row in rows.itertuples()]
+    assert sorted(found) == [(64, 64, 4), (64, 128, 3), (64, 224, 5), (256, 64, 2)]
+    gains = read_measurements(recorded, "gains")
+    assert len(gains) == 2 * 2 * 2 and not gains.duplicated().any()  # ways, batches, precisions
+    assert read_measurements(recorded, "steps").groupby("precision").size().to_dict() == {
+        "bf16": 2,
+        "fp32": 3,
+    }
+
+
+def test_a_file_that_nothing_would_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured/speed.json").write_text("[]")
+    done = cxrbench("bench", "record", "--source", tmp_path / "measured", "--recorded", tmp_path / "recorded")
+    assert done.returncode == 1 and "speed.json: nothing reads a file of this name; rename it" in done.stderr
+    assert not (tmp_path / "recorded").exists()
+
+
+def test_a_damaged_file_is_named_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text('[{"batch": 64}')
+    done = cxrbench("bench", "train", TINY, "--out", tmp_path / "train.json")
+    assert done.returncode == 1 and f"{tmp_path}/train.json: Expecting" in done.stderr

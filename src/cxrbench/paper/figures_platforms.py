@@ -25,6 +25,7 @@ from cxrbench.paper.figures import (
     with_network,
 )
 from cxrbench.paper.fmt import words
+from cxrbench.paper.measurements import step_in_words, steps_in_fp32
 from cxrbench.paper.results import Results, parity_drawn, processors_differ, read_measurements
 
 
@@ -54,7 +55,7 @@ def parity(read: Results) -> Figure:
 
 def step_parity(read: Results) -> Figure:
     """Draw relative differences from the CPU per optimizer step: loss, gradient norm and weights."""
-    rows = read_measurements(read.recorded, "steps")
+    rows = steps_in_fp32(read)
     if rows.empty:
         return no_evidence("No steps have been compared.")
     lowest = 1e-9  # equal bits are drawn at the lower edge
@@ -78,7 +79,8 @@ def throughput(read: Results) -> Figure:
         return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm at its best", "timm": "timm, defaults"}
     names = [
-        f"{row.architecture}, {row.platform}, {row.pixels} px\n{host_in_words(row.host)}"
+        f"{row.architecture}, {row.platform}, "
+        f"{step_in_words(row.pixels, row.batch, row.precision, row.fastest)}\n{host_in_words(row.host)}"
         for row in rows.itertuples()
     ]
     colours = list(rows["architecture"].map(colours_of(read, rows["architecture"])))

@@ -45,16 +45,15 @@ def numbers(read: Results) -> Values:
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("llllllrrrrrrrrl")
+@fmt.table("lllllrrrrrrrrl")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
         "Machine": lambda row: host_in_words(row.host),
         "Platform": "{platform}",
         "Network": "{architecture}",
-        "Step": "{pixels} px, batch {batch}, {precision}",
-        "Contenders": lambda row: "own processes" if row.own_processes is True else "one process",
-        "Kernels": lambda row: "fastest" if row.fastest is True else "repeatable",
+        "Step": lambda row: step_in_words(row.pixels, row.batch, row.precision, row.fastest),
+        "Contenders": lambda row: "own processes" if row.own_processes else "one process",
         "Images/s": "{ours:.0f}",
         "timm": "{timm:.0f}",
         "timm's best": "{timm_best:.0f}",
@@ -65,10 +64,12 @@ def throughput(read: Results) -> Iterable[Row]:
         "Of peak": "{share_of_matmul_peak:.2f}",
         COLUMN: lambda row: of_files(read.recorded, "train", row.host),
     }
-    rows = read_measurements(read.recorded, "train")
-    return fmt.rows(
-        rows.reindex(columns=rows.columns.union(["own_processes", "fastest"], sort=False)), columns
-    )
+    return fmt.rows(read_measurements(read.recorded, "train"), columns)
+
+
+def step_in_words(pixels: int, batch: int, precision: str, fastest: bool) -> str:
+    """Return the setting of a measured step."""
+    return f"{pixels} px, batch {batch}, {precision}" + (", fastest kernels" if fastest else "")
 
 
 def _throughput_values(read: Results) -> Values:
@@ -86,21 +87,17 @@ def _throughput_values(read: Results) -> Values:
     return values
 
 
-_GAINS = ["host", "platform", "architecture", "precision", "way", "added_to", "gain"]
-
-
 @fmt.table("llllllrll")
 def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
-    rows = read_measurements(read.recorded, "gains").reindex(columns=_GAINS)
-    rows["precision"] = rows["precision"].fillna("fp32")  # what was measured before rows named it
-    by = ["host", "platform", "precision", "way"]
-    for (host, platform, precision, way), some in rows.groupby(by, sort=False) if len(rows) else ():
+    rows = read_measurements(read.recorded, "gains")
+    by = ["host", "platform", "pixels", "batch", "precision", "fastest", "way"]
+    for (host, platform, *step, way), some in rows.groupby(by, sort=False) if len(rows) else ():
         median = some["gain"].median()
         yield {
             "Machine": host_in_words(host),
             "Platform": platform,
-            "Precision": precision,
+            "Step": step_in_words(*step),
             "Way": way,
             "Added to": listed(some["added_to"]),
             "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
@@ -138,9 +135,15 @@ def _xla_values(read: Results) -> Values:
     return {key: escape(text) for key, text in values.items()}
 
 
+def steps_in_fp32(read: Results) -> pd.DataFrame:
+    """Return the compared steps in the precision of the reference recipe."""
+    rows = read_measurements(read.recorded, "steps")
+    return rows[rows["precision"] == "fp32"] if len(rows) else rows
+
+
 def _step_values(read: Results) -> Values:
     """Return the drift at the last step of the comparison, and what is tolerated: ``steps/...``."""
-    steps = read_measurements(read.recorded, "steps")
+    steps = steps_in_fp32(read)
     if steps.empty:
         return {}
     values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pandas as pd
 
 from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.evidence.machine import GROUP, processors_in_words
+from cxrbench.evidence.measured import DEFAULTS, read_rows
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import UNDEFINED
@@ -165,8 +165,8 @@ def read_csv(folder: Path, name: str) -> pd.DataFrame:
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     """Read the rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
-    rows = ((path.parent.name, row) for path in paths for row in json.loads(path.read_text("utf-8")))
-    return pd.DataFrame([{"host": host, **row} for host, row in rows])
+    rows = ((path.parent.name, row) for path in paths for row in read_rows(path))
+    return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
 
 
 def is_phantom(datasets: pd.Series) -> pd.Series:
