@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ import yaml
 
 from conftest import ROOT, TINY, cxrbench
 from cxrbench.datasets.packed import read_packed
-from own_images import ODD, dicom, drawn, encoded, picture
+from cxrbench.study.files import sha256_file
+from own_images import ODD, dicom, encoded, picture
+from own_images import drawn as drawn_table
 
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
 CELL = f"mine/{TINY}/cpu/seed0"
@@ -34,25 +37,33 @@ def run(folder: Path, *words: object) -> str:
     return done.stdout + done.stderr
 
 
-def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
-    table = drawn(160).astype(dict.fromkeys(ODD, "Int64"))
+def run_all(folder: Path, *commands: str) -> str:
+    """Run the page's commands in ``folder`` with the tiny network; return what they printed."""
+    lines = "".join(commands).replace("resnet18", TINY).splitlines()
+    return "".join(run(folder, *shlex.split(line.removeprefix("cxrbench "))) for line in lines)
+
+
+def images_and_labels(folder: Path) -> None:
+    """Write a table of drawn images, a seventh of the labels of a finding empty, and the images."""
+    table = drawn_table(160).astype(dict.fromkeys(ODD, "Int64"))
     table.loc[::7, ODD[1]] = pd.NA
     for row, name in enumerate(table["image"]):
-        path = tmp_path / "images" / name
+        path = folder / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encoded(picture(row, 64)))
-    table.to_csv(tmp_path / "labels.csv", index=False)
+    table.to_csv(folder / "labels.csv", index=False)
+
+
+def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
+    images_and_labels(tmp_path)
     (study,) = blocks("3. A study", "yaml")
     (tmp_path / "mine.yaml").write_text(study.replace("resnet18", TINY))
-    commands = [*blocks("4. Packing", "sh"), *blocks("5. Training and scores", "sh")]
-    said = ""
-    for line in "".join(commands).replace("resnet18", TINY).splitlines():
-        said += run(tmp_path, *shlex.split(line.removeprefix("cxrbench ")))
+    said = run_all(tmp_path, *blocks("4. Packing", "sh"), *blocks("5. Training and scores", "sh"))
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
     results = tmp_path / "results"
     tables, record, metrics = results / "tables", results / "cells" / CELL / "record.json", results / "m.csv"
     shown = [*("report", "statistics", "--results", results, "--study", "mine.yaml")]
-    run(tmp_path, "adopt", CELL, "run/record.json", record)
+    run(tmp_path, "adopt", CELL, results / "runs" / CELL / "record.json", record)
     run(tmp_path, "evaluate", record, "--out", metrics)
     run(tmp_path, "report", "metrics", metrics, "--out", tables / "metrics.csv")
     run(tmp_path, "report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv")
@@ -64,6 +75,27 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     assert pd.read_csv(tables / "cells.csv", keep_default_na=False)["status"].tolist() == ["ok"]
     assert set(pd.read_csv(tables / "spread.csv")["label"]) == {*ODD, "macro", "all"}
     assert pd.read_csv(tables / "subgroups.csv").empty
+
+
+HEADING = "From ImageNet weights, on other data"
+
+
+def test_a_network_from_given_weights_is_scored_on_other_data(drawn: Path, tmp_path: Path) -> None:
+    images_and_labels(tmp_path)
+    shutil.copytree(tmp_path / "images", tmp_path / "theirs")
+    theirs = pd.read_csv(tmp_path / "labels.csv")
+    theirs["patient"] = "other-" + theirs["patient"]
+    theirs.to_csv(tmp_path / "theirs.csv", index=False)
+    (study,) = blocks(HEADING, "yaml")
+    weights = f"{{file: {drawn}, sha256: {sha256_file(drawn)}}}"  # nothing is downloaded in a test
+    for old, new in (("resnet18", TINY), ("224", "32"), ("{timm: default}", weights)):
+        assert old in study
+        study = study.replace(old, new)
+    (tmp_path / "tuned.yaml").write_text(study)
+    said = run_all(tmp_path, *blocks(HEADING, "sh"))
+    assert "left out: the training part" in said and "wrote theirs.parquet" in said
+    assert (tmp_path / f"results/weights/tuned/{TINY}/cpu/seed0.safetensors").exists()
+    assert "Lead & wire" in said.partition("wrote theirs.parquet")[2]
 
 
 def packed_as_documented(folder: Path, heading: str) -> Any:
