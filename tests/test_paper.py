@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, cxrbench
 from cxrbench.paper.items import figures, tables
-from cxrbench.paper.latex import escape, macros
+from cxrbench.paper.latex import escape, macros, with_words_chosen
 
 SOURCES = {
     **{path.name: path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))},
@@ -43,7 +43,10 @@ def test_a_number_in_the_source_is_found(text: str) -> None:
 def test_every_value_in_the_prose_is_defined_by_the_evidence(from_evidence: Path) -> None:
     macros = (from_evidence / "paper/generated/macros.tex").read_text()
     defined = set(re.findall(r"\\csname cxr@(.*?)\\endcsname", macros))
-    used = set(re.findall(r"\\(?:val|ifany|ifmany)\{([^}]*)\}", "\n".join(SOURCES.values())))
+    counts = dict(re.findall(r"\\csname cxr@(.*?)\\endcsname\{(\d+)\}", macros))
+    text = "\n".join(SOURCES.values())
+    used = set(re.findall(r"\\(?:ifany|ifmany)\{([^}]*)\}", text))
+    used |= set(re.findall(r"\\val\{([^}]*)\}", with_words_chosen(text, counts)))
     assert used <= defined, f"not defined: {sorted(used - defined)}"
 
 

@@ -135,7 +135,8 @@ def test_the_command_and_the_table_of_the_paper_say_the_same(from_evidence: Path
     said = pd.DataFrame(json.loads(cxrbench(*words, cwd=from_evidence).stdout))
     table = pd.read_csv(from_evidence / "results/tables/power.csv")
     table = table[(table["dataset"] == "nih128-64px") & (table["metric"] == "f1_macro")]
-    pd.testing.assert_frame_equal(said, table.reset_index(drop=True), check_dtype=False, rtol=1e-5)
+    table = table.drop(columns="measured_seeds").reset_index(drop=True)
+    pd.testing.assert_frame_equal(said, table, check_dtype=False, rtol=1e-5)
 
 
 def test_the_study_plans_the_seeds_that_a_verdict_needs(from_evidence: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_spread_of_speed_is_that_of_one_idle_machine(mine: Path, tmp_path: P
 def test_another_recipe_or_version_is_said_first(mine: Path, tmp_path: Path) -> None:
     keep(mine, tmp_path, recipe={"epochs": 7}, recipe_hash="0" * 12, versions={"timm": "0.9"})
     notes = compare(CELL, mine, tmp_path).notes
-    assert "another one (epochs)" in notes[0] and any(note.startswith("timm: ") for note in notes)
+    assert "the recipes differ (epochs)" in notes[0] and any(note.startswith("timm: ") for note in notes)
 
 
 def test_without_other_evidence_nothing_agrees(mine: Path, tmp_path: Path) -> None:

@@ -77,21 +77,27 @@ def _caption(item: Item, kind: str) -> str:
     return rf"\caption{{{item.caption}{evidence}}}\label{{{kind}:{item.name}}}"
 
 
-def as_text(latex: str, values: dict[str, str]) -> str:
-    r"""Return a caption as plain text: values for ``\val{key}``, titles for references, words chosen."""
+def with_words_chosen(latex: str, values: dict[str, str]) -> str:
+    r"""Return ``latex`` with the words that ``\ifany`` and ``\ifmany`` choose."""
 
     def chosen(match: re.Match[str]) -> str:
         kind, key, words, others = match.groups()
         return words if int(values.get(key, 0)) > (kind == "many") else others
+
+    while _CHOICE.search(latex):
+        latex = _CHOICE.sub(chosen, latex)
+    return latex
+
+
+def as_text(latex: str, values: dict[str, str]) -> str:
+    r"""Return a caption as plain text: values for ``\val{key}``, titles for references, words chosen."""
 
     def title(match: re.Match[str]) -> str:
         kind, name = match.groups()
         found = {"tab": tables(), "fig": figures()}.get(kind, {}).get(name)
         return f"\u201c{found.title}\u201d" if found else "the paper"
 
-    text = latex
-    while _CHOICE.search(text):
-        text = _CHOICE.sub(chosen, text)
+    text = with_words_chosen(latex, values)
     text = re.sub(r"\\val\{([^}]*)\}", lambda match: values.get(match[1], "not run"), text)
     text = re.sub(r"\\autoref\{(\w+):(\w+)\}", title, text)
     text = re.sub(r"\\SI\{(\d+)\}\{\\percent\}", r"\1 %", text)
