@@ -65,10 +65,12 @@ def bench_train(
     must_run_here(platform)
 
     path = out or _place("train.json", platform)
+    kept = read_rows(path)
     for name in architectures or train.NETWORKS:
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, steps, fastest)
         row = train.measure(setting, say)
-        write_json(path, merged(read_rows(path), [row], "train"))
+        kept = merged(kept, [row], "train")
+        write_json(path, kept)
         print(
             "{architecture}: ours {ours:.0f} images/s with {kernels} kernels, {ratio_to_timm:.2f} of timm's "
             "defaults, {ratio_to_timm_best:.2f} of timm with {timm_best_flags}, {share_of_limit:.3f} of the "
@@ -94,10 +96,12 @@ def bench_gains(
     must_run_here(platform)
 
     path = out or _place("gains.json", platform)
+    kept = read_rows(path)
     known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     for name, precision in product(architectures or train.NETWORKS, known):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks)
-        write_json(path, merged(read_rows(path), gains.measure_gains(setting, say), "gains"))
+        kept = merged(kept, gains.measure_gains(setting, say), "gains")
+        write_json(path, kept)
 
 
 @app.command("metrics")
@@ -126,10 +130,12 @@ def bench_steps(
     must_run_here(*platforms.split(","))
 
     path = out or _place("steps.json", *platforms.split(","))
+    kept = read_rows(path)
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
             rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
-            write_json(path, merged(read_rows(path), rows, "steps"))
+            kept = merged(kept, rows, "steps")
+            write_json(path, kept)
 
 
 @app.command("xla")

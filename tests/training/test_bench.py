@@ -50,18 +50,6 @@ def test_gains_are_added_one_after_the_other(tmp_path: Path) -> None:
     assert rows[0]["added_to"] == rows[3]["added_to"] == "plain"
 
 
-def test_measurements_at_other_settings_are_kept_and_at_the_same_replaced(tmp_path: Path) -> None:
-    measured, recorded = tmp_path / "measured", tmp_path / "recorded"
-    measured.mkdir()
-    setting = {"platform": "cuda", "architecture": TINY, "pixels": 64, "batch": 64, "precision": "fp32"}
-    for row in (setting | {"ours": 1.0}, setting | {"pixels": 224, "ours": 2.0}, setting | {"ours": 3.0}):
-        (measured / "train.json").write_text(json.dumps([row]))
-        done = cxrbench("bench", "record", "--source", measured, "--recorded", recorded)
-        assert done.returncode == 0, done.stderr
-    (kept,) = recorded.glob("bench/*/train.json")
-    assert [(row["pixels"], row["ours"]) for row in json.loads(kept.read_text())] == [(224, 2.0), (64, 3.0)]
-
-
 def test_a_folder_without_measurements_is_named(tmp_path: Path) -> None:
     done = cxrbench("bench", "record", "--source", tmp_path, "--recorded", tmp_path / "recorded")
     assert done.returncode == 1 and f"{tmp_path}: nothing was measured there" in done.stderr
