@@ -283,6 +283,8 @@ def cost_refresh(
         say(f"wrote {prices}")
     elif len(difference):
         say("nothing written; add --write to keep these prices")
+    else:
+        say("no price was found; nothing written")
 
 
 def _asked(what: str) -> Any:
