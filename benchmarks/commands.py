@@ -14,7 +14,7 @@ from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
-_WHOLE = ("xla_ways", "pack", "metrics", "graph")  # measured in one run: a new file replaces the recorded one
+_WHOLE = ("xla_ways", "metrics", "graph")  # measured in one run: a new file replaces the recorded one
 Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
 Platform = Annotated[str, typer.Option(help="cpu, cuda or (only `train`) xla_cpu.")]
 Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
@@ -166,6 +166,7 @@ def bench_of_the_graph(
 
 @app.command("pack")
 def bench_packing(
+    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
     images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
     drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
     pixels: Pixels = 64,
@@ -174,10 +175,16 @@ def bench_packing(
     out: Out = BENCH / "pack.json",
 ) -> None:
     """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
-    from benchmarks.packing import bench_pack
+    from benchmarks.packing import KINDS, bench_pack
 
-    write_json(out, row := bench_pack(images, drawn, pixels, workers, blocks, say))
-    _print_numbers(row)
+    if unknown := [name for name in formats or () if name not in KINDS]:
+        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
+    kept = read_rows(out)
+    for kind in formats or KINDS:
+        row = bench_pack(kind, images, drawn, pixels, workers, blocks, say)
+        kept = merged(kept, [row], "pack")
+        write_json(out, kept)
+        _print_numbers(row)
 
 
 @app.command("record")

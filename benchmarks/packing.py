@@ -12,49 +12,63 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks.train import Report, paired_blocks, paired_ratios
+from cxrbench.datasets import table
 from cxrbench.datasets.archives import Found
-from cxrbench.datasets.decoding import decode
+from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 from cxrbench.datasets.phantom import draw
-from cxrbench.study.config import NihSource
+from cxrbench.study.config import Dataset, NihSource, TableSource
 from cxrbench.study.cores import cores
+from cxrbench.training.host import measured_now
 
 SOURCE = 1024  # pixels a side, as NIH publishes them
+KINDS = {"png": ".png", "jpeg": ".jpg", "dicom": ".dcm"}
 
 
 def bench_pack(
-    images: int, drawn: int, pixels: int, workers: int, blocks: int, say: Report
+    kind: str, images: int, drawn: int, pixels: int, workers: int, blocks: int, say: Report
 ) -> dict[str, Any]:
-    """Return a row of pack.json; ``drawn`` phantoms have ``images`` names, ``workers`` 0 is one per core."""
+    """Return a row of pack.json; ``drawn`` phantoms have ``images`` names, ``workers`` 0 is one per core.
+
+    A tarball of NIH's is packed of PNG files only, and ImageFolder reads no DICOM.
+    """
     workers = workers or cores()
     with tempfile.TemporaryDirectory(prefix="cxrbench-pack-") as name:
-        say(f"drawing {drawn} phantoms of {SOURCE} px")
-        files, tarball = _draw(Path(name), images, drawn)
+        say(f"drawing {drawn} phantoms of {SOURCE} px as {kind}")
+        folder = Path(name)
+        files = _draw(folder, kind, images, drawn)
+        own = _table_of(folder, files, pixels)
         passes = {
-            "files": partial(_pack, files, Path(name, "packed"), pixels, workers),
-            "tarball": partial(_pack, tarball, Path(name, "packed"), pixels, workers),
-            "alone": partial(_alone, files, pixels, workers),  # nothing is kept
-            "image_folder": partial(_image_folder, files.parent, pixels, workers),
+            "files": partial(_pack, own, folder / "packed", workers),
+            "alone": partial(_alone, own, files, workers),  # nothing is kept
         }
+        if kind == "png":
+            passes["tarball"] = partial(_pack, _tarball_of(folder, files, pixels), folder / "packed", workers)
+        if kind != "dicom":
+            passes["image_folder"] = partial(_image_folder, files.parent, pixels, workers)
         contenders = {name: partial(_rate, run, images) for name, run in passes.items()}
         rates = paired_blocks(contenders, blocks, say)
         size = sum(path.stat().st_size for path in files.iterdir()) / images
-    row: dict[str, Any] = {"drawn": drawn, "images": images, "pixels": pixels, "workers": workers}
-    row |= {"blocks": blocks, "source_pixels": SOURCE, "source_bytes": round(size), "rates": rates}
+    row: dict[str, Any] = {**measured_now(), "format": kind, "drawn": drawn, "images": images}
+    row |= {"pixels": pixels, "workers": workers, "blocks": blocks, "source_pixels": SOURCE}
+    row |= {"source_bytes": round(size), "rates": rates}
     row |= {f"{name}_images_per_second": median(values) for name, values in rates.items()}
-    for theirs in ("alone", "image_folder"):
-        for ours in ("files", "tarball"):
+    for ours, theirs in product(("files", "tarball"), ("alone", "image_folder")):
+        if ours in rates and theirs in rates:
             row[f"{ours}_to_{theirs}"] = median(paired_ratios(rates, ours, theirs))
     return row
 
@@ -65,32 +79,62 @@ def _rate(run: Callable[[], object], images: int) -> float:
     return images / (time.perf_counter() - start)
 
 
-def _draw(folder: Path, images: int, drawn: int) -> tuple[Path, Path]:
-    """Draw phantoms under NIH's names, as files (in a class folder, for ImageFolder) and as a tarball."""
+def _draw(folder: Path, kind: str, images: int, drawn: int) -> Path:
+    """Draw phantoms under NIH's names; return the folder of files, a class folder for ImageFolder."""
     rows = read_nih_table().iloc[:images]
-    files, tarball, names = folder / "files/all", folder / "tarball", rows["image"].tolist()
+    files = folder / "files/all"
     files.mkdir(parents=True)
-    tarball.mkdir()
+    names = [Path(name).stem + KINDS[kind] for name in rows["image"]]
     for k, picture in enumerate(draw(rows.iloc[:drawn], SOURCE, 0)):
-        # The fastest compression: writing takes a fifth of a second otherwise, reading is alike.
-        Image.fromarray(picture).save(files / names[k], compress_level=1)
+        _save(picture, kind, files / names[k])
         for name in names[k + drawn :: drawn]:
             os.link(files / names[k], files / name)
-    with tarfile.open(tarball / "images_001.tar.gz", "w:gz", compresslevel=1, dereference=True) as archive:
+    number = np.arange(images)  # labels and patients are made up: packing reads them and no more
+    labels = pd.DataFrame({"image": names, "patient": number, "split": np.resize(SPLITS, images)})
+    labels.assign(Marked=number // len(SPLITS) % 2).to_csv(folder / "labels.csv", index=False)
+    return files
+
+
+def _save(picture: np.ndarray, kind: str, path: Path) -> None:
+    image = Image.fromarray(picture)
+    if kind != "dicom":
+        # The fastest compression of PNG: writing takes a fifth of a second otherwise, reading is alike.
+        image.save(path, **({"compress_level": 1} if kind == "png" else {"quality": 95}))
+        return
+    import pydicom
+    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+
+    file = pydicom.Dataset()
+    file.file_meta = pydicom.dataset.FileMetaDataset()
+    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    file.SOPClassUID, file.SOPInstanceUID = DigitalXRayImageStorageForPresentation, pydicom.uid.generate_uid()
+    file.set_pixel_data(picture.astype(np.uint16) * 16, "MONOCHROME2", bits_stored=12)
+    pydicom.dcmwrite(path, file, enforce_file_format=True)
+
+
+def _table_of(folder: Path, files: Path, pixels: int) -> TableSource:
+    places = {"table": folder / "labels.csv", "folder": files}
+    return TableSource(source="table", pixels=pixels, recipe="none", **places)
+
+
+def _tarball_of(folder: Path, files: Path, pixels: int) -> NihSource:
+    place = folder / "tarball"
+    place.mkdir()
+    with tarfile.open(place / "images_001.tar.gz", "w:gz", compresslevel=1, dereference=True) as archive:
         archive.add(files, "images")  # dereferenced: files of their own, as in NIH's tarballs
-    return files, tarball
+    return NihSource(source="nih", pixels=pixels, recipe="none", folder=place, split="seeded-0")
 
 
-def _pack(source: Path, folder: Path, pixels: int, workers: int) -> None:
-    config = NihSource(source="nih", pixels=pixels, recipe="none", folder=source, split="seeded-0")
+def _pack(config: Dataset, folder: Path, workers: int) -> None:
     pack("bench", config, folder, workers)
     shutil.rmtree(folder)
 
 
-def _alone(files: Path, pixels: int, workers: int) -> None:
+def _alone(config: TableSource, files: Path, workers: int) -> None:
+    decode = table.Images(config).decode
     with ThreadPoolExecutor(workers) as pool:
         found = (Found(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
-        deque(pool.map(lambda image: decode(image, pixels), found), 0)
+        deque(pool.map(decode, found), 0)
 
 
 def _image_folder(folder: Path, pixels: int, workers: int) -> None:

@@ -1,11 +1,13 @@
 """What several tests share: a small packed phantom dataset, a fast recipe, the command line."""
 
+import http.server
 import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -166,6 +168,34 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = timm.create_model(TINY, pretrained=False).state_dict()
     save_file({name: value + 0.01 for name, value in state.items() if value.is_floating_point()}, path)
     return path
+
+
+@pytest.fixture
+def hub(drawn: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment in which timm downloads the drawn weights as the tiny network's, from a server here."""
+
+    class Hub(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = drawn.read_bytes()
+            there = self.path == f"/timm/{TINY}.r160_in1k/resolve/main/model.safetensors"
+            self.send_response(200 if there else 404)
+            headers = {"ETag": '"1"', "X-Repo-Commit": "c" * 40, "Content-Length": str(len(body))}
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        yield {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hub"), "NO_PROXY": "127.0.0.1"}
+        server.shutdown()
 
 
 @pytest.fixture(scope="session")

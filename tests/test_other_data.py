@@ -1,5 +1,6 @@
 """The whole study (config/full.yaml) on a few images at another size: a few lines of config laid over it."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,13 +10,14 @@ from PIL import Image
 
 from conftest import TINY
 from cxrbench.datasets.packed import read_packed
+from cxrbench.evidence.record import read_record
 from test_graph import copy_of_the_repository, graph
 
 STUDY = f"""
 datasets:
   nih-224px: {{pixels: 48, folder: data/raw/other, split: data/raw/other.csv, expect_images: null}}
 recipes:
-  finetune-224px-bf16: {{epochs: 1, averaging: 0.9, threads: 2, weights: scratch}}
+  finetune-224px-bf16: {{epochs: 1, averaging: 0.9, threads: 2}}
 cells:
   - {{dataset: nih-224px, architectures: [{TINY}], platforms: [cpu], seeds: [0]}}
 run: ["nih-224px/*/cpu/*"]
@@ -23,7 +25,7 @@ run: ["nih-224px/*/cpu/*"]
 
 
 @pytest.mark.slow
-def test_the_whole_study_runs_on_a_few_images(packed: Path, tmp_path: Path) -> None:
+def test_the_whole_study_runs_on_a_few_images(packed: Path, hub: dict[str, str], tmp_path: Path) -> None:
     if shutil.which("latexmk") is None:
         pytest.skip("LaTeX is not installed: run `make latex`")
     clone = copy_of_the_repository(tmp_path / "clone")
@@ -37,10 +39,12 @@ def test_the_whole_study_runs_on_a_few_images(packed: Path, tmp_path: Path) -> N
     split.to_csv(clone / "data/raw/other.csv", index=False)
     (clone / "overlay.yaml").write_text(STUDY)
     whole = ("--configfile", "config/full.yaml", "overlay.yaml")
-    done = graph(clone, *whole, overlay=False)
+    done = graph(clone, *whole, overlay=False, env=os.environ | hub)
     assert done.returncode == 0, done.stderr[-3000:]
     cells = pd.read_csv(clone / "results/full/tables/cells.csv", keep_default_na=False)
     assert cells[["dataset", "status", "origin"]].values.tolist() == [["nih-224px", "ok", "fresh"]]
+    record = read_record(clone / f"results/full/cells/nih-224px/{TINY}/cpu/seed0")
+    assert record.weights is not None and record.weights.source == f"{TINY}.r160_in1k"
     assert read_packed(clone / "data/packed/nih-224px").images.shape == (1920, 48, 48)
     assert (clone / "results/full/paper.pdf").stat().st_size > 50_000
     assert "nih-224px" in (clone / "results/full/tables/table_dataset.csv").read_text()

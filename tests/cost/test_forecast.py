@@ -110,6 +110,7 @@ def test_the_whole_study_has_a_plan_here():
     pico = found["nih-224px", "convnext_pico", "cuda"]
     images = 75488 * 10 + (11036 * 11 + 25596) / 3
     assert pico["cells"] == 16 and pico["packed_gib"] == pytest.approx(112120 * 224**2 / 2**30)
+    assert "all 12 files of nih are 45 GB" in pico["not_here"]
     assert pico["hours_at_peak"] == pytest.approx(16 * images * 1.37 * 6e9 / 70e12 / 3600, rel=0.02)
 
 

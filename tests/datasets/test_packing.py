@@ -133,6 +133,19 @@ def test_the_manifest_has_the_hash_of_each_part(packed: Path, tmp_path: Path) ->
         assert shown.split()[0] == expected
 
 
+@pytest.mark.slow
+def test_packing_is_timed_in_each_format(tmp_path: Path) -> None:
+    few = ("--images", 12, "--drawn", 2, "--blocks", 1, "--out", tmp_path / "pack.json")
+    for name in ("jpeg", "dicom", "dicom"):
+        done = cxrbench("bench", "pack", name, *few)
+        assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "pack.json").read_text())
+    assert [row["format"] for row in rows] == ["jpeg", "dicom"]
+    assert all(row["files_to_alone"] > 0 for row in rows) and "files_to_image_folder" not in rows[1]
+    refused = cxrbench("bench", "pack", "gif", *few)
+    assert refused.returncode == 1 and "unknown format 'gif'; use png, jpeg, dicom" in refused.stderr
+
+
 PEAK = """
 import re, sys
 from pathlib import Path

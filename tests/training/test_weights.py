@@ -1,13 +1,11 @@
 """Initial weights: what the network gets of them, what the record says, what is refused before training."""
 
-import http.server
 import json
 import os
 import pickle
 import shutil
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,34 +179,12 @@ torch.save(network.state_dict(), sys.argv[1])
 """
 
 
-def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(drawn: Path, tmp_path: Path) -> None:
-    class Hub(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = drawn.read_bytes()
-            there = self.path == "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
-            self.send_response(200 if there else 404)
-            for name, value in {
-                "ETag": '"1"',
-                "X-Repo-Commit": "c" * 40,
-                "Content-Length": len(body),
-            }.items():
-                self.send_header(name, str(value))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *words: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
-        where = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path / "cache")}
-        command = [sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth"]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "NO_PROXY": "127.0.0.1"} | where
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        hub.shutdown()
+def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(
+    drawn: Path, hub: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | hub
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     used = json.loads(done.stdout)
     assert (used["source"], used["sha256"]) == (f"{TINY}.r160_in1k", sha256_file(drawn))

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from cxrbench.cli.words import PACKED, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
+from cxrbench.datasets.registry import REGISTRY
 from cxrbench.study.errors import UserError, printable
 
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
 
-REGISTRY, RAW = Path("data/registry.csv"), Path("data/raw")
+RAW = Path("data/raw")
 NameArgument = Annotated[str, typer.Argument(help="A dataset of the registry, e.g. nih or chestmnist.")]
 FolderOption = Annotated[Path | None, typer.Option(help="Folder of the files. Default: data/raw/NAME.")]
 MirrorOption = Annotated[

@@ -309,7 +309,8 @@ def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str)
     counted = pd.concat([steps.get(precision, steps["fp32"]), *steps.values()])
     rows = counted[counted["architecture"] == architecture].to_dict("records")
     if not rows:
-        raise NotProjected(f"no audit of this network at {pixels} px")
+        command = f"cxrbench audit NAME --pixels {pixels} --record"
+        raise NotProjected(f"no audit of this network at {pixels} px (run `{command}`)")
     first = rows[0]
     if first["problem"]:
         raise NotProjected(f"the audit failed: {first['problem']}")

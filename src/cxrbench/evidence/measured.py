@@ -9,7 +9,12 @@ from cxrbench.study.files import remedy
 
 Rows = list[dict[str, Any]]
 _STEP = ("platform", "architecture", "pixels", "batch", "precision", "fastest")
-KEYS = {"train": _STEP, "gains": _STEP, "steps": ("platform", "architecture", "precision")}
+KEYS = {
+    "train": _STEP,
+    "gains": _STEP,
+    "steps": ("platform", "architecture", "precision"),
+    "pack": ("format", "pixels"),
+}
 DEFAULTS = {"precision": "fp32", "fastest": False, "own_processes": False}  # of rows older than these fields
 
 
