@@ -7,14 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
-from cxrbench.evidence.measured import KEYS, merged, read_rows
+from cxrbench.evidence.measured import KEYS, Rows, merged, read_rows
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
 from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
-_WHOLE = ("xla_ways", "metrics", "graph")  # measured in one run: a new file replaces the recorded one
+_SPEED = (
+    "{architecture}: ours {ours:.0f} images/s with {kernels} kernels, {ratio_to_timm:.2f} of timm's "
+    "defaults, {ratio_to_timm_best:.2f} of timm with {timm_best_flags}, {share_of_limit:.3f} of the limit "
+    "(+- {half:.3f})"
+)
+_STEPS, _ACCELERATED_STEPS = 3, 60  # a block: there, many times the batches that a loader keeps ready
 Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
 Platform = Annotated[str, typer.Option(help="cpu, cuda or (only `train`) xla_cpu.")]
 Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
@@ -24,18 +29,17 @@ Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
 Blocks = Annotated[int, typer.Option(min=1, help="Rounds in which the contenders take turns.")]
 Count = Annotated[int, typer.Option(min=1, help="Optimizer steps.")]
 Out = Annotated[Path, typer.Option(help="JSON to write.")]
-OutOfPlatform = Annotated[
-    Path | None,
+StepsOfBlock = Annotated[
+    int | None,
     typer.Option(
-        help="JSON to write; rows of other settings in it are kept. "
-        "Default: in results/bench, for a GPU in cuda/ there."
+        min=1, help=f"Timed steps per block. Default: {_STEPS}, on an accelerator {_ACCELERATED_STEPS}."
     ),
 ]
+Merged = Annotated[Path, typer.Option(help="JSON to write; rows of other settings in it are kept.")]
 
 
-def _place(name: str, *platforms: str) -> Path:
-    """Return the default file of a measurement: accelerators have folders of their own."""
-    return BENCH.joinpath(*(platform for platform in platforms if platform in ACCELERATED), name)
+def _steps_on(platform: str) -> int:
+    return _ACCELERATED_STEPS if platform in ACCELERATED else _STEPS
 
 
 def _print_numbers(row: dict[str, Any]) -> None:
@@ -53,31 +57,29 @@ def bench_train(
     precision: Precision = "fp32",
     threads: Threads = 2,
     blocks: Blocks = 15,
-    steps: Annotated[int, typer.Option(min=1, help="Timed steps per block.")] = 3,
+    steps: StepsOfBlock = None,
     fastest: Annotated[
         bool, typer.Option("--fastest", help="Let our loop use kernels that do not repeat to the bit.")
     ] = False,
-    out: OutOfPlatform = None,
+    out: Merged = BENCH / "train.json",
 ) -> None:
     """Compare the speed of our training loop with timm's and with the device's limit."""
     from benchmarks import train
 
     must_run_here(platform)
-
-    path = out or _place("train.json", platform)
-    kept = read_rows(path)
-    for name in architectures or train.NETWORKS:
-        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, steps, fastest)
-        row = train.measure(setting, say)
-        kept = merged(kept, [row], "train")
-        write_json(path, kept)
-        print(
-            "{architecture}: ours {ours:.0f} images/s with {kernels} kernels, {ratio_to_timm:.2f} of timm's "
-            "defaults, {ratio_to_timm_best:.2f} of timm with {timm_best_flags}, {share_of_limit:.3f} of the "
-            "limit (+- {half:.3f})".format_map(
-                row | {"half": row["spread"] / 2, "kernels": "the fastest" if fastest else "repeatable"}
+    kept = read_rows(out)
+    timed = steps or _steps_on(platform)
+    with train.packed_phantoms(pixels) as folder:
+        for name in architectures or train.NETWORKS:
+            setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed, fastest)
+            row = train.measure(setting, folder, say)
+            kept = merged(kept, [row], "train")
+            write_json(out, kept)
+            print(
+                _SPEED.format(
+                    half=row["spread"] / 2, kernels="the fastest" if fastest else "repeatable", **row
+                )
             )
-        )
 
 
 @app.command("gains")
@@ -88,20 +90,19 @@ def bench_gains(
     batch: Batch = 32,
     threads: Threads = 2,
     blocks: Blocks = 15,
-    out: OutOfPlatform = None,
+    out: Merged = BENCH / "gains.json",
 ) -> None:
     """Measure what channels_last, fused AdamW and torch.compile gain in each precision."""
     from benchmarks import gains, train
 
     must_run_here(platform)
-
-    path = out or _place("gains.json", platform)
-    kept = read_rows(path)
+    kept = read_rows(out)
     known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     for name, precision in product(architectures or train.NETWORKS, known):
-        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks)
+        timed = _steps_on(platform)
+        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed)
         kept = merged(kept, gains.measure_gains(setting, say), "gains")
-        write_json(path, kept)
+        write_json(out, kept)
 
 
 @app.command("metrics")
@@ -109,7 +110,7 @@ def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
     """Compare the speed of all metrics with scikit-learn called in a loop."""
     from benchmarks.statistics import bench_metrics
 
-    write_json(out, row := bench_metrics())
+    write_json(out, [row := bench_metrics()])
     _print_numbers(row)
 
 
@@ -121,21 +122,19 @@ def bench_steps(
     ] = "xla_cpu",
     precision: Precision = "fp32",
     steps: Count = 20,
-    out: OutOfPlatform = None,
+    out: Merged = BENCH / "steps.json",
 ) -> None:
     """Measure how far loss, gradients and weights of the same steps differ between platforms."""
     from benchmarks.steps import compare_steps
     from benchmarks.train import packed_phantoms
 
     must_run_here(*platforms.split(","))
-
-    path = out or _place("steps.json", *platforms.split(","))
-    kept = read_rows(path)
+    kept = read_rows(out)
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
             rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
             kept = merged(kept, rows, "steps")
-            write_json(path, kept)
+            write_json(out, kept)
 
 
 @app.command("xla")
@@ -192,26 +191,25 @@ def bench_record(
     source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Keep this machine's measurements under data/recorded/bench/PROCESSOR-CORES[-ACCELERATOR]/.
+    """Keep measurements under data/recorded/bench/[ACCELERATOR-]PROCESSOR-CORES/, by where they were made.
 
     Rows of other settings that are recorded there stay; train-224.json joins train.json.
     """
     from cxrbench.evidence.sums import updated_sums
-    from cxrbench.study.files import write_text
     from cxrbench.training.host import folder_name
 
     if not (measured := sorted(source.rglob("*.json"))):
         raise UserError(f"{source}: nothing was measured there; run a `cxrbench bench`, or name --source")
     kinds = {path: path.stem.partition("-")[0] for path in measured}
-    if unread := [path for path, kind in kinds.items() if kind not in (*KEYS, *_WHOLE)]:
-        known = ", ".join(f"{kind}.json" for kind in (*KEYS, *_WHOLE))
+    if unread := [path for path, kind in kinds.items() if kind not in KEYS]:
+        known = ", ".join(f"{kind}.json" for kind in KEYS)
         raise UserError(f"{unread[0]}: nothing reads a file of this name; rename it to one of {known}")
     with updated_sums(recorded):
         for path, kind in kinds.items():
-            machine = "-".join([folder_name(), *path.parent.relative_to(source).parts])
-            kept = recorded / "bench" / machine / f"{kind}.json"
-            if kind in KEYS:
-                write_json(kept, merged(read_rows(kept), read_rows(path), kind))
-            else:
-                write_text(kept, path.read_text(encoding="utf-8"))
-            say(f"recorded {path.name} of {machine}")
+            machines: dict[str, Rows] = {}
+            for row in read_rows(path):
+                machines.setdefault(row.get("machine") or folder_name(), []).append(row)
+            for machine, rows in machines.items():
+                kept = recorded / "bench" / machine / f"{kind}.json"
+                write_json(kept, merged(read_rows(kept), rows, kind))
+                say(f"recorded {path.name} of {machine}")

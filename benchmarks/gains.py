@@ -21,7 +21,7 @@ from cxrbench.training.network import build_network
 _EAGER = ("plain", "channels_last", "fused AdamW")
 WAYS = {  # each is added to the ones before it
     "cpu": (*_EAGER, "torch.compile"),
-    "cuda": (*_EAGER, "torch.compile", "CUDA graphs"),
+    "cuda": (*_EAGER, "recorded step", "torch.compile"),
 }
 _DIES = {("cpu", "bf16", "torch.compile")}  # on some processors (docs/decisions.md)
 
@@ -30,6 +30,7 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
     """Return a row per way: its median paired gain over the ways before it, and its spread."""
     if setting.platform not in WAYS:
         raise UserError(f"gains are measured on {', '.join(WAYS)}; not on '{setting.platform}'")
+    torch.compiler.reset()  # it compiles a network's code only so often, then runs it as it is
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
     kind = setting.platform, setting.precision
     ways = tuple(way for way in WAYS[setting.platform] if (*kind, way) not in _DIES)
@@ -48,7 +49,7 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
                 "gain": gain,
                 "spread": train.quartile_spread(gains),
                 "above_threshold": gain > KEPT_ABOVE,
-                **host.measured_now(),
+                **host.measured_now(platform),
             }
         )
         report(f"{setting.architecture}: {way} {gain:+.1%} over {before}")
@@ -64,12 +65,13 @@ def _contender(setting: train.Setting, platform: Platform, ways: tuple[str, ...]
     network = build_network(setting.architecture, setting.pixels, recipe, train.PRIORS)
     network = network.to(device, memory_format=layout).train()  # type: ignore[call-overload]
     groups = param_groups_weight_decay(network, recipe.weight_decay)
-    optimizer = torch.optim.AdamW(groups, fused="fused AdamW" in ways)
+    recorded = "recorded step" in ways
+    optimizer = torch.optim.AdamW(groups, fused="fused AdamW" in ways, capturable=recorded)
     forward: Callable[[torch.Tensor], torch.Tensor] = network
     if "torch.compile" in ways:
-        forward = torch.compile(network, mode="reduce-overhead" if "CUDA graphs" in ways else "default")
+        forward = torch.compile(network)
     size = (setting.batch, 1, setting.pixels, setting.pixels)
     images = torch.randn(size, device=device).contiguous(memory_format=layout)
     labels = (torch.rand(setting.batch, len(train.PRIORS), device=device) < 0.1).float()
     step = partial(train.optimizer_step, forward, optimizer, platform.autocast(), images, labels)
-    return train.contender(step, setting, platform.synchronise)
+    return train.contender(platform.captured(step) if recorded else step, setting, platform.synchronise)

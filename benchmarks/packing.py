@@ -99,7 +99,7 @@ def _save(picture: np.ndarray, kind: str, path: Path) -> None:
     image = Image.fromarray(picture)
     if kind != "dicom":
         # The fastest compression of PNG: writing takes a fifth of a second otherwise, reading is alike.
-        image.save(path, **({"compress_level": 1} if kind == "png" else {"quality": 95}))
+        image.save(path, compress_level=1, quality=95)
         return
     import pydicom
     from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian

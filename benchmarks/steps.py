@@ -35,11 +35,11 @@ def compare_steps(
     architecture: str, others: list[str], packed: Path, steps: int, precision: str, report: Report
 ) -> list[dict[str, Any]]:
     """Return a row per step for the noise floor and each of ``others``: differences from the CPU."""
-    traces = {}
+    traces, measured = {}, {}
     for label, name, threads in (("cpu", "cpu", 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)):
         kind = precision if name != "cpu" else "fp32"
         recipe = Recipe(epochs=100, batch=64, precision=kind, threads=threads)
-        traces[label] = in_own_process(trace, architecture, name, recipe, packed, steps)
+        traces[label], measured[label] = in_own_process(trace, architecture, name, recipe, packed, steps)
         report(f"{architecture} on {label}: {steps} steps")
     reference = traces.pop("cpu")
     return [
@@ -52,15 +52,17 @@ def compare_steps(
             "loss_difference": abs(loss / on_cpu[0] - 1),
             "gradient_norm_difference": abs(norm / on_cpu[1] - 1),
             "weights_difference": float(np.linalg.norm(weights - on_cpu[2]) / np.linalg.norm(on_cpu[2])),
-            **host.measured_now(),
+            **measured[label],
         }
         for label, found in traces.items()
         for number, (on_cpu, (loss, norm, weights)) in enumerate(zip(reference, found, strict=True), start=1)
     ]
 
 
-def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps: int) -> list[Trace]:
-    """Train ``steps`` optimizer steps of a packed dataset and read what each left behind."""
+def trace(
+    architecture: str, platform: str, recipe: Recipe, packed: Path, steps: int
+) -> tuple[list[Trace], dict[str, Any]]:
+    """Train ``steps`` optimizer steps of a packed dataset; return what each left behind, and where it was."""
     device = platforms.load(platform, recipe.threads, recipe.precision)
     trained = Steps(architecture, device, recipe, read_packed(packed))
     batches, found = trained.batches(), []
@@ -69,7 +71,7 @@ def trace(architecture: str, platform: str, recipe: Recipe, packed: Path, steps:
         parameters = list(trained.network.parameters())
         gradients = _flat([p.grad for p in parameters if p.grad is not None])
         found.append((trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
-    return found
+    return found, host.measured_now(device)
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> np.ndarray:

@@ -10,6 +10,7 @@ import io
 import itertools
 import math
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import PhantomSource, Recipe
+from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.training import host
 from cxrbench.training.network import build_network
@@ -88,17 +90,21 @@ def packed_phantoms(pixels: int) -> Iterator[Path]:
         yield Path(folder) / "phantom"
 
 
-def measure(setting: Setting, report: Report) -> dict[str, Any]:
-    """Return a row of train.json: images per second of each contender and their paired ratios."""
-    with packed_phantoms(setting.pixels) as folder, ExitStack() as running:
+def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
+    """Return a row of train.json: images per second of each contender on the packed images in ``folder``,
+    and their paired ratios."""
+    with ExitStack() as running:
 
         def start(make: Callable[..., Made], *arguments: Any) -> InProcess:
             return running.enter_context(InProcess(make, setting, folder, *arguments))
 
         # timm's users choose workers by trying, and so does this: once, before the paired blocks.
-        tried = {workers: start(_timm_best, workers) for workers in (2, 4)}
+        tried = {
+            workers: start(_timm_best, workers) for workers in sorted({2, 4, cores() // 2, cores()} - {1})
+        }
         best = max(tried, key=lambda workers: tried[workers]())
-        tried.pop(6 - best).stop()
+        for workers in tried.keys() - {best}:
+            tried.pop(workers).stop()
         ours = start(_ours)
         contenders = {"ours": ours, "timm": start(_timm), "timm_best": tried[best], "limit": start(_limit)}
         blocks = paired_blocks(contenders, setting.blocks, report)
@@ -116,7 +122,6 @@ def measure(setting: Setting, report: Report) -> dict[str, Any]:
         "timm_best_flags": f"{flags}, {best} workers",
         "own_processes": True,
         "blocks_of_each": blocks,
-        **host.measured_now(),
         **facts,
         "share_of_matmul_peak": reached / peak,
         "matmul_flops_per_second": peak,
@@ -193,21 +198,31 @@ def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, S
 def _ours(setting: Setting, folder: Path) -> Made:
     """This project's loop, with its input."""
     platform, trained = _trained(setting, folder, setting.fastest)
-    batches = trained.batches()
+    batches, joules = trained.batches(), list[float | None]()
     with FlopCounterMode(display=False) as counter:  # the first step: a recorded one dispatches no operator
         trained.take(batches)
 
+    timed = contender(lambda: trained.take(batches), setting, platform.synchronise)
+
+    def block() -> float:
+        before, _ = platform.energy_joules()
+        speed = timed()
+        after, _ = platform.energy_joules()
+        joules.append(None if before is None or after is None else after - before)
+        return speed
+
     def facts() -> dict[str, Any]:
-        joules, reason = platform.energy_joules()
-        peak = platform.peak_memory_mib()
+        images = len(joules) * (setting.steps + 1) * setting.batch  # with the untimed step of a block
+        read = [value for value in joules if value is not None]
         return {
+            **host.measured_now(platform),
             "model_flops_per_image": counter.get_total_flops() / setting.batch,
-            "peak_memory_mib": peak,
-            "joules": joules,
-            "joules_reason": reason,
+            "peak_memory_mib": platform.peak_memory_mib(),
+            "joules_per_image": sum(read) / images if read else None,
+            "joules_reason": platform.energy_joules()[1],
         }
 
-    return Made(contender(lambda: trained.take(batches), setting, platform.synchronise), facts)
+    return Made(block, facts)
 
 
 def _limit(setting: Setting, folder: Path) -> Made:
@@ -259,8 +274,14 @@ def _timm(setting: Setting, folder: Path) -> Made:
 
 def _timm_best(setting: Setting, folder: Path, workers: int) -> Made:
     """timm with the flags that its users set for speed; compiled on GPUs, where its compiler always is."""
-    flags = ("channels_last", "torch.compile") if setting.platform == "cuda" else ("channels_last",)
-    return _timm_step(setting, folder, workers, torch.channels_last, flags)
+    if setting.platform == "cuda":
+        made = _timm_step(setting, folder, workers, torch.channels_last, ("channels_last", "torch.compile"))
+        try:
+            made.block()
+            return made
+        except Exception as error:  # its compiler needs tools that a machine may lack
+            print(f"timm without torch.compile: {error}", file=sys.stderr)
+    return _timm_step(setting, folder, workers, torch.channels_last, ("channels_last",))
 
 
 def _timm_step(
@@ -338,11 +359,11 @@ def _matmul_flops_per_second(platform: Platform) -> float:
     """
     kind = torch.bfloat16 if platform.precision == "bf16" else torch.float32
     side = 8192 if platform.device.type == "cuda" else 2048
-    a = torch.ones(side, side, dtype=kind, device=platform.device)
+    a = torch.randn(side, side, device=platform.device).to(kind)  # equal numbers draw less power: faster
     if platform.device.type != "cuda":
         return 2 * side**3 / min(_seconds(platform.synchronise, lambda: a @ a) for _ in range(8))
     best = math.inf
-    for _ in range(8):
+    for _ in range(3):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(_PRODUCTS):

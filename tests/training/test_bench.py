@@ -30,11 +30,11 @@ def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(
     paired = [a / b for a, b in zip(blocks["ours"], blocks["limit"], strict=True)]
     assert row["share_of_limit"] == pytest.approx(statistics.median(paired))
     assert row["model_flops_per_image"] > 1e6 and 0 < row["share_of_matmul_peak"] < 1
-    assert row["joules"] is None and row["joules_reason"]
+    assert row["joules_per_image"] is None and row["joules_reason"]
     done = cxrbench("bench", "record", "--source", measured.parent, "--recorded", recorded)
     assert done.returncode == 0, done.stderr
     (kept,) = recorded.glob("bench/*/train.json")
-    assert kept.read_bytes() == measured.read_bytes()
+    assert kept.read_bytes() == measured.read_bytes() and kept.parent.name == row["machine"]
     assert str(kept.relative_to(recorded)) in (recorded / "SHA256SUMS").read_text()
     assert verify_recorded(recorded).problems == []
 
@@ -62,7 +62,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     numbers = {"ours": 100, "ratio_to_timm": 2, "ratio_to_timm_best": 1.5, "timm_best_flags": "channels_last"}
     numbers |= {"share_of_limit": 0.9, "spread": 0.04}
     count = itertools.count(1)
-    monkeypatch.setattr("benchmarks.train.measure", lambda it, _: vars(it) | numbers | {"run": next(count)})
+    monkeypatch.setattr("benchmarks.train.measure", lambda it, *_: vars(it) | numbers | {"run": next(count)})
     monkeypatch.setattr("benchmarks.gains.measure_gains", lambda it, _: [vars(it) | {"way": w} for w in "ab"])
     monkeypatch.setattr(
         "benchmarks.steps.compare_steps",
@@ -103,6 +103,15 @@ def test_rows_of_other_settings_are_kept_and_those_of_the_same_replaced(measure,
         "bf16": 2,
         "fp32": 3,
     }
+
+
+def test_rows_of_another_machine_are_recorded_under_its_name(tmp_path: Path) -> None:
+    rows = [{"platform": "cuda", "architecture": TINY, "machine": f"nvidia-{name}"} for name in ("a", "b")]
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured/train.json").write_text(json.dumps(rows))
+    done = cxrbench("bench", "record", "--source", tmp_path / "measured", "--recorded", tmp_path / "recorded")
+    assert done.returncode == 0, done.stderr
+    assert read_measurements(tmp_path / "recorded", "train")["host"].tolist() == ["nvidia-a", "nvidia-b"]
 
 
 def test_a_file_that_nothing_would_read_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import train
 from cxrbench.datasets.packed import read_packed
+from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.study.config import Recipe
 from cxrbench.training.job import Job
@@ -81,8 +82,10 @@ class _Recording(_Numbers):
         return work if why_not else _Recorded(work)
 
 
-def _state(platform: CpuPlatform, architecture: str, packed: Path) -> dict[str, torch.Tensor]:
-    steps = Steps(architecture, platform, RECIPE, read_packed(packed))
+def _state(
+    platform: Platform, architecture: str, packed: Path, recipe: Recipe = RECIPE
+) -> dict[str, torch.Tensor]:
+    steps = Steps(architecture, platform, recipe, read_packed(packed))
     steps.take(steps.batches(), 8)
     trainer = steps._trainer
     averaged = {f"averaged {name}": value for name, value in trainer.averaged.state.items()}
@@ -143,15 +146,31 @@ def test_operators_of_a_recorded_step_are_counted_before_it_is_recorded(packed: 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 @pytest.mark.parametrize("architecture", ["test_resnet", "test_convnext"])
-def test_a_cuda_graph_is_an_eager_step(architecture: str, packed: Path) -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"precision": "bf16"}, {"precision": "tf32"}, {"drop_path": 0.2, "drop_rate": 0.2}]
+)
+def test_a_cuda_graph_is_an_eager_step(architecture: str, changes: dict[str, Any], packed: Path) -> None:
     from cxrbench.platforms.cuda import CudaPlatform
+
+    recipe = RECIPE.model_copy(update=changes)
 
     class Eager(CudaPlatform):
         def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
             return work
 
-    eager = _state(Eager(1, "fp32"), architecture, packed)
-    platform = CudaPlatform(1, "fp32")
-    replayed = _state(platform, architecture, packed)
+    eager = _state(Eager(1, recipe.precision), architecture, packed, recipe)
+    platform = CudaPlatform(1, recipe.precision)
+    replayed = _state(platform, architecture, packed, recipe)
     assert platform.report()["graphs"] == 2 and platform.report()["not_recorded"] is None
     assert all(torch.equal(eager[name], replayed[name]) for name in eager)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+def test_a_step_that_reads_the_device_is_not_recorded_and_says_why() -> None:
+    from cxrbench.platforms.cuda import CudaPlatform
+
+    platform = CudaPlatform(1, "fp32")
+    step = platform.captured(lambda value: value * float(value.sum().item()))
+    value = platform.to_device(torch.full((2,), 2.0))
+    assert [step(value)[0].item() for _ in range(6)] == [8.0] * 6
+    assert "synchronizing" in platform.report()["not_recorded"] and platform.report()["graphs"] == 0

@@ -12,7 +12,6 @@ import importlib.util
 import os
 from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -36,9 +35,8 @@ def unavailable(name: str) -> str | None:
     for package in ("timm", *ENTRIES[name].modules):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed here (run `make setup`)"
-    if (found_by := ENTRIES[name].found_by) and not Path(found_by[0]).exists():
-        return found_by[1]
-    return None
+    entry = ENTRIES[name]
+    return entry.absent if entry.found_by and not any(map(os.path.exists, entry.found_by)) else None
 
 
 def recover(name: str) -> None:

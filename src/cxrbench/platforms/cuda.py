@@ -11,6 +11,7 @@ import torch
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 
+_MOST_PINNED = 1 << 26  # bytes
 _WARM_UP = 3  # calls before work is recorded: libraries choose kernels, the optimizer makes its state
 
 
@@ -67,6 +68,8 @@ class CudaPlatform(Platform):
         return recorded
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.nbytes > _MOST_PINNED:  # PyTorch keeps pinned memory, in powers of two
+            return tensor.to(self.device)
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def synchronise(self) -> None:
@@ -80,7 +83,7 @@ class CudaPlatform(Platform):
         torch.cuda.set_rng_state(state["cuda"])
 
     def peak_memory_mib(self) -> float:
-        return torch.cuda.max_memory_allocated() / 2**20
+        return torch.cuda.max_memory_reserved() / 2**20  # the pools of recorded steps are part of it
 
     def energy_joules(self) -> tuple[float | None, str | None]:
         now = self._joules()
@@ -133,12 +136,16 @@ class Recorded:
             return self._work(*inputs)
         if self.graph is None and self._calls < _WARM_UP:
             self._calls += 1
-            return self._beside(inputs)
+            return self._beside(inputs) if self._calls < _WARM_UP else self._watched(inputs)
         if self.graph is None:
+            before = torch.cuda.current_stream()
             try:
                 self._record(inputs)
             except Exception as error:  # whatever it is, the step itself may still run
-                self.why_not = " ".join(str(error).split())[:200] or type(error).__name__
+                cause = error.__context__ or error  # a broken recording fails again when it ends
+                self.why_not = _in_short(cause)
+                torch.cuda.set_stream(before)
+            if self.why_not:  # outside of the handler, whose traceback keeps the recording's memory
                 return self._work(*inputs)
         for mine, given in zip(self._inputs, inputs, strict=True):
             if mine is not None:
@@ -154,6 +161,20 @@ class Recorded:
         torch.cuda.current_stream().wait_stream(self._stream)
         return outputs
 
+    def _watched(self, inputs: tuple[torch.Tensor | None, ...]) -> Any:
+        """Run as it is, and see whether it waits for the device: a recording cannot, and breaks."""
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                outputs = self._beside(inputs)
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+        waits = [warning for warning in said if "synchronizing CUDA operation" in str(warning.message)]
+        self.why_not = _in_short(waits[0].message) if waits else None
+        return outputs
+
     def _record(self, inputs: tuple[torch.Tensor | None, ...]) -> None:
         """Record the work on inputs of its own: nothing is computed yet."""
         self._inputs = [None if value is None else value.clone() for value in inputs]
@@ -161,6 +182,10 @@ class Recorded:
         with torch.cuda.graph(graph, stream=self._stream):
             self._outputs = self._work(*self._inputs)
         self.graph = graph
+
+
+def _in_short(error: BaseException | str) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _why_not() -> str | None:

@@ -14,7 +14,8 @@ class Entry:
     cls: str
     family: str = "cpu"  # what it computes on: cpu, gpu or neuron; all but cpu is counted and paid in devices
     modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
-    found_by: tuple[str, str] | None = None  # path whose presence implies the device, message if it is absent
+    found_by: tuple[str, ...] = ()  # paths of which one is there where the device is
+    absent: str = ""  # message where none of them is
     precisions: tuple[str, ...] = ("fp32", "bf16")
     software: str = ""  # besides torch, what decides its speed: a key of a record's versions
     sdk: str = ""  # a name in every record's host.sdk
@@ -35,7 +36,8 @@ ENTRIES: dict[str, Entry] = {
         "cuda",
         "CudaPlatform",
         family="gpu",
-        found_by=("/proc/driver/nvidia/version", "there is no NVIDIA driver on this machine"),
+        found_by=("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"),  # the last is Windows'
+        absent="there is no NVIDIA driver on this machine",
         precisions=("fp32", "tf32", "bf16"),
         sdk="CUDA",
         compiles=False,

@@ -1,8 +1,10 @@
 """What machine this is and at which commit the code stands, for the record. Imports no torch."""
 
+from __future__ import annotations
+
 import ctypes
 import os
-import platform
+import platform as python_platform
 import re
 import subprocess
 import sys
@@ -10,13 +12,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from cxrbench.platforms import installed
 from cxrbench.study.cores import cores
+from cxrbench.study.platform_names import ACCELERATED
+
+if TYPE_CHECKING:
+    from cxrbench.platforms.base import Platform
 
 _DMI = Path("/sys/devices/virtual/dmi/id")
 
@@ -26,12 +32,12 @@ def cpu_name() -> str:
     with suppress(OSError):
         if found := re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.M):
             return found[1].strip()
-    return platform.processor() or platform.machine()
+    return python_platform.processor() or python_platform.machine()
 
 
-def folder_name() -> str:
-    """Return a folder name for this machine: processor and cores."""
-    return "-".join(re.findall(r"[a-z0-9]+", f"{cpu_name()} {cores()} cores".lower()))
+def folder_name(device: str = "") -> str:
+    """Return a folder name for this machine: accelerator ``device``, processor and cores."""
+    return "-".join(re.findall(r"[a-z0-9]+", f"{device} {cpu_name()} {cores()} cores".lower()))
 
 
 def out_of_memory_kills() -> int:
@@ -49,9 +55,9 @@ def prctl(option: int, value: int) -> None:
 
 def operating_system() -> str:
     """Return a name such as 'Linux 6.1, glibc 2.36'."""
-    library, version = platform.libc_ver()
-    release = ".".join(platform.release().split(".")[:2])
-    return f"{platform.system()} {release}" + (f", {library} {version}" if library else "")
+    library, version = python_platform.libc_ver()
+    release = ".".join(python_platform.release().split(".")[:2])
+    return f"{python_platform.system()} {release}" + (f", {library} {version}" if library else "")
 
 
 class CoreUse:
@@ -113,14 +119,20 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def measured_now() -> dict[str, Any]:
-    """Return when a measurement is made, at which commit and with which libraries."""
+def measured_now(platform: Platform | None = None) -> dict[str, Any]:
+    """Return when, where, at which commit and with which libraries a measurement is made.
+
+    ``platform``: what it is made on, where that may be an accelerator.
+    """
     head, dirty = commit()
+    on = platform.describe() if platform and platform.name in ACCELERATED else {}
     return {
         "measured": now(),
+        "machine": folder_name(on.get("device", "")),
+        **{name: on[name] for name in ("device", "driver", "sdk") if name in on},
         "commit": head,
         "dirty": dirty,
-        "versions": {name: metadata.version(name) for name in ("torch", "timm")},
+        "versions": {name: installed(name) for name in ("torch", "timm")},
     }
 
 
