@@ -25,12 +25,12 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks.train import Report, paired_blocks, paired_ratios
-from cxrbench.datasets import table
 from cxrbench.datasets.archives import Found
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 from cxrbench.datasets.phantom import draw
+from cxrbench.datasets.table import Images
 from cxrbench.study.config import Dataset, NihSource, TableSource
 from cxrbench.study.cores import cores
 from cxrbench.training.host import measured_now
@@ -131,7 +131,7 @@ def _pack(config: Dataset, folder: Path, workers: int) -> None:
 
 
 def _alone(config: TableSource, files: Path, workers: int) -> None:
-    decode = table.Images(config).decode
+    decode = Images(config).decode
     with ThreadPoolExecutor(workers) as pool:
         found = (Found(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
         deque(pool.map(decode, found), 0)

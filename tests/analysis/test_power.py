@@ -21,6 +21,7 @@ from cxrbench.analysis.power import (
     Spread,
     answers,
     fewest,
+    patients_by_definition,
     patients_to_see,
     planned_seeds,
     power_different,
@@ -128,6 +129,17 @@ def test_the_preprints_difference_is_that_of_its_claim() -> None:
     claims = yaml.safe_load((ROOT / "data/claims.yaml").read_text())["claims"]
     (claim,) = (claim for claim in claims if claim["id"] == "P02")
     assert claim["inputs"] == PREPRINT and DIFFERENCE == 0.002
+
+
+def test_every_definition_of_f1_is_sized_with_thresholds_anew_and_fixed(from_evidence: Path) -> None:
+    spread = pd.read_csv(from_evidence / "results/tables/spread.csv")
+    anew, fixed = (
+        patients_by_definition(spread, "nih128-64px", "convnext_pico", given) for given in (False, True)
+    )
+    assert (
+        set(anew.index) == {name for name in spread["metric"] if name.startswith("f1_")} == set(fixed.index)
+    )
+    assert (fixed < anew).all() and fixed.min() < 10_000 < 1_000_000 < anew.max()
 
 
 def test_the_command_and_the_table_of_the_paper_say_the_same(from_evidence: Path) -> None:

@@ -274,7 +274,13 @@ def test_the_entry_script_does_what_the_order_says(instance: str, stub: Path) ->
 
 def test_compiling_ahead_without_end_is_stopped_and_its_seconds_are_kept(stub: Path) -> None:
     order = replace(ORDERS["ml.trn1.2xlarge"], hours=0.0005)
-    done = entry(stub, *arguments(order), **PLACES, SLOW="60")
+    tool = stub / "tools/neuron_parallel_compile"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\necho \"$@\" > '{stub}/cleared'\n")
+    tool.chmod(0o755)
+    path = f"{tool.parent}:{os.environ['PATH']}"
+    done = entry(stub, *arguments(order), **PLACES, SLOW="60", PATH=path)
+    assert (stub / "cleared").read_text() == "--command clear-locks\n"
     assert done.returncode == 0 and "compiling ahead took all 0.0005 h" in done.stderr
     train = json.loads((stub / "train").read_text())
     assert train["limits"]["hours"] == 1 / 60  # time for a record

@@ -95,3 +95,9 @@ def test_all_reports_about_networks_of_timm_are_recorded() -> None:
     named = table[~table["architecture"].str.startswith("a ")]
     assert set(table["platform"]) == {"neuron"}
     assert len(list(scored(table, read_audit(ROOT / "data/recorded")))) == len(named)
+
+
+def test_a_sentence_about_larger_networks_is_one_report_of_the_network_that_it_names() -> None:
+    table = read_reported(ROOT / "data/reported.csv")
+    preprint = table[table["source"].str.contains("medRxiv")].set_index("architecture")["outcome"]
+    assert preprint.to_dict() == {"convnext_pico": "works", "convnext_tiny": "fails"} and len(preprint) == 2

@@ -207,7 +207,11 @@ def test_a_container_gets_the_graph_the_limit_and_no_network_and_is_removed(in_c
     assert row["status"] == "ok" and row["peak_memory_mib"] is None, done.stderr
     looked, asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
     assert looked == "image inspect i:1" and "--rm" in asked and "--rm" not in call
-    assert "--network=none" in call and "--memory=4g --memory-swap=4g" in call and "--target trn1" in call
+    assert (
+        "--network=none --shm-size=8g" in call
+        and "--memory=4g --memory-swap=4g" in call
+        and "--target trn1" in call
+    )
     assert inspected.split()[-1] == removed.split()[-1] and removed.startswith("rm --force cxrbench-")
 
 

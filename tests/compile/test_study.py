@@ -124,15 +124,22 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     assert marks(read) == {NOT_RUN: 2}
 
 
+def words_of(line: str) -> list[str]:
+    """A command of the documentation as the shell divides it."""
+    done = subprocess.run(["sh", "-c", f"printf '%s\n' {line}"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.split()
+
+
 def test_the_documented_commands_run(compile_here, tmp_path):
     section = (ROOT / "docs/neuron.md").read_text().split("## Which networks compile")[1].split("\n## ")[0]
-    activate, install, *commands = re.search(r"```sh\n(.*?)```", section, flags=re.S)[1].splitlines()
-    words = subprocess.run(
-        f"echo {install}", shell=True, cwd=ROOT, capture_output=True, text=True
-    ).stdout.split()
-    assert activate == ". .venv/bin/activate"
-    assert words[:3] == ["pip", "install", "--no-deps"] and words[3].startswith("--index")
-    assert words[-1] == f"neuronx-cc=={PLANNED.compiler}"
+    lines = re.search(r"```sh\n(.*?)```", section, flags=re.S)[1].splitlines()
+    activate, make, own, rest, path, *commands = lines
+    assert activate == ". .venv/bin/activate" and make == "python -m venv .venv-neuronx-cc"
+    pip, pinned = ".venv-neuronx-cc/bin/pip", [f"neuronx-cc=={PLANNED.compiler}", "nki==0.5.0"]
+    index = ["--index-url", "https://pip.repos.neuron.amazonaws.com"]
+    assert words_of(own) == [pip, "install", "--no-deps", *index, *pinned]
+    assert words_of(rest) == [pip, "install", *pinned, "islpy<2026.2"]
+    assert path == 'export PATH="$PATH:$PWD/.venv-neuronx-cc/bin"'
     (tmp_path / "config").mkdir()
     study_file(tmp_path).rename(tmp_path / "config/config.yaml")
     for command in commands:
@@ -142,7 +149,7 @@ def test_the_documented_commands_run(compile_here, tmp_path):
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     assert len(read_compiled(tmp_path / "data/recorded")) == 6
     assert len(PLANNED.steps()) == int(re.search(r"all (\d+) a month", section)[1])
-    assert f"of the config, {PLANNED.hours:g};" in section
+    assert f"of the config, {PLANNED.hours:g};" in " ".join(section.split())
     checked = cxrbench("verify", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
 

@@ -72,7 +72,8 @@ def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns()
     assert set(home) == {*(("on_demand", date) for date in dates), ("spot", "undated")}
     spot = home["spot", "undated"]
     assert (spot["ratio_low"], spot["ratio_high"]) == pytest.approx((1.163, 1.938), abs=1e-3)
-    assert spot["ranking"] == "does not turn" and spot["kind"] == "published"
+    assert spot["ranking"] == "does not turn" and spot["kind"] == "projected"
+    assert "in each instance's cheapest zone, perhaps not the same one, cost 1.16 to 1.94" in shown
     assert {row["kind"] for row in tables["cells"]} <= {"measured", "proxy"}
 
 
@@ -169,7 +170,7 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
     assert sure["saving_per_month"] == [40_000, 40_000] and sure["verdict"] == "port"
     assert dear["saving_per_month"] == [-5_000, -5_000] and dear["verdict"] == "stay"
     shown = cxrbench("cost", "decide", *FIVE, "--architecture", "cnn", "--basis", "spot").stdout
-    assert "cost ratio 1.16 to 1.94 (published" in shown and "stay" in shown and "never to never" in shown
+    assert "cost ratio 1.16 to 1.94 (projected" in shown and "stay" in shown and "never to never" in shown
     assert "trn1.2xlarge against g5.xlarge in us-east-1 at spot" in shown
     assert "ongoing engineering of a second platform: 0 USD per month, an assumption" in shown
 

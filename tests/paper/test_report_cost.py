@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -13,13 +14,14 @@ import yaml
 from conftest import ROOT, money_results, write_audit
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import cost_table, pricing_of
-from cxrbench.cost.porting import break_even_table, decision_table
+from cxrbench.cost.porting import CASES, break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
-from cxrbench.cost.projection import SPREAD, projection_table
+from cxrbench.cost.projection import SPREAD, backtest, measured_speeds, projection_table
+from cxrbench.cost.ratios import turning_sentences
 from cxrbench.cost.write import write_cost_tables
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.items import figures, tables
-from cxrbench.paper.latex import placed
+from cxrbench.paper.latex import as_text, placed
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
@@ -163,6 +165,8 @@ def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(result
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     case = "30B model, run times as printed"
     assert any(name.startswith(case) and name.endswith(": 1 run") for name in named)
+    (left, *_), _ = axes.lines[0].get_data()
+    assert left == axes.get_xlim()[0] <= min(runs for (runs,), _ in points), "a case below one run has a line"
     figure.canvas.draw()  # a long legend once left one centimetre for the axes, and was cut itself
     assert axes.get_position().width > 0.7 and axes.get_position().height > 0.5
     box = figure.legends[0].get_window_extent()
@@ -172,7 +176,9 @@ def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(result
 
 def test_comparisons_are_counted_once_however_many_dates_price_them(results: Results) -> None:
     """Two sources: the chapter's run pays at some prices and readings, the blog's at all of them."""
-    values, cases = cost_values(results), results.csv("break_even").query("kind == 'published'")
+    values, cases = cost_values(results), results.csv("break_even")
+    cases = cases[cases["case"].isin([case.case for case in CASES])]
+    assert set(cases["kind"]) == {"projected"}, "nobody published what they save at these prices"
     assert len(cases) > cases["case"].nunique() > cases["source"].nunique() == 2
     kinds = ("", " always", " never", " depend")
     assert [values[f"cost/comparisons{of}"] for of in kinds] == ["2", "1", "0", "1"]
@@ -186,7 +192,56 @@ def test_decisions_are_made_at_every_price_at_which_the_preprints_ratio_is_anoth
     spot = plain[plain["basis"] == "spot"]
     assert set(spot["region"]) == {"us-east-1", "us-east-2", "us-west-2"}
     assert set(plain.loc[plain["verdict"] == "depends", "region"]) == {"us-east-2"}
-    assert (plain["ongoing"] == 0).all() and len(plain) == 25
+    assert (plain["ongoing"] == 0).all() and len(plain) == 25 and set(plain["kind"]) == {"projected"}
+    stays = plain[plain["verdict"] == "stay"]
+    assert (stays["break_even_from"] > stays["months"]).all(), (
+        "what stays breaks even after its horizon, if ever"
+    )
+
+
+def test_a_price_of_another_region_has_its_source_and_a_spot_price_its_zone(results: Results) -> None:
+    sources = cost_values(results)["cost/ratio sources"]
+    assert "vms.csv (us-east-1 spot, us-east-2 on demand, us-east-2 spot," in sources
+    assert "a test (us-east-1 on demand, us-east-1 spot)" in sources
+    prices, pricing = read_prices(PRICES), read_study(STUDY).prices
+    at_spot, _ = turning_sentences(prices, pricing)
+    assert "undated, in each instance's cheapest zone, perhaps not the same one, cost" in at_spot
+    at_spot, _ = turning_sentences(prices.assign(note=""), pricing)
+    assert "undated cost" in at_spot, "a price whose zone is not known is not called the cheapest"
+
+
+def test_rows_of_the_backtest_name_network_size_and_what_measured_it() -> None:
+    tested = backtest(measured_speeds(read_study(STUDY), ROOT / "data/recorded"))
+    shown, _ = tables()["backtest"].make(SimpleNamespace(csv=lambda name: tested))
+    of_resnet18 = shown[shown["Measured by"].str.endswith(" of resnet18, 64 px")]
+    assert {"benchmark of resnet18, 64 px", "cells of resnet18, 64 px"} == set(of_resnet18["Measured by"])
+    assert set(of_resnet18["Device"]) == {"Intel Xeon, 2 cores"}, "one processor, one name"
+
+
+@pytest.mark.parametrize(
+    ("unknown", "known", "busy", "sentence"),
+    [
+        (3, 0, 0, "For none of the 3 runs is it known how busy the machine was otherwise."),
+        (
+            *(2, 1, 0),
+            "For 2 of the 3 runs it is not known how busy the machine was otherwise. "
+            "Where it is known, no machine was busy.",
+        ),
+        (
+            *(1, 2, 1),
+            "For 1 of the 3 runs it is not known how busy the machine was otherwise. "
+            "Marked: 1 on a busy machine.",
+        ),
+        (0, 3, 0, "Where it is known, no machine was busy."),
+    ],
+)
+@pytest.mark.parametrize("name", ["cost", "cost_units"])
+def test_a_caption_says_of_how_many_runs_the_machines_load_is_known(
+    name: str, unknown: int, known: int, busy: int, sentence: str
+) -> None:
+    counts = {"": 3, "/load unknown": unknown, "/load known": known, "/busy": busy}
+    values = {f"cost/runs{of}": str(count) for of, count in counts.items()}
+    assert as_text(tables()[name].caption, values).endswith(f". {sentence}")
 
 
 def test_break_even_names_the_instance_that_its_dollars_are_of(tmp_path: Path) -> None:

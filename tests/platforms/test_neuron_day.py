@@ -131,10 +131,11 @@ def test_the_day_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> No
 
     # Install: Neuron's packages from its own index, then what they need besides.
     run(commands("Install"))
-    first, second, third = map(str.split, (trn1 / "installed").read_text().splitlines())
+    first, second, islpy, third = map(str.split, (trn1 / "installed").read_text().splitlines())
     pins = re.findall(r"^[^#\n-].*", (trn1 / first[-1]).read_text(), re.M)
-    assert {Requirement(pin).name for pin in pins} == {"torch-neuronx", "neuronx-cc", "libneuronxla"}
+    assert {Requirement(pin).name for pin in pins} == {"torch-neuronx", "neuronx-cc", "libneuronxla", "nki"}
     assert second[3:] == pins and (trn1 / second[2]).exists() and third == ["install", "--no-deps", "-e", "."]
+    assert islpy == ["install", "islpy<2026.2"]
 
     # Audit, and compile without the device.
     found = run(commands("Ask what to expect"))

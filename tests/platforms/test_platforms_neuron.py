@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from cxrbench import platforms
+from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
 from cxrbench.platforms import base
 from cxrbench.study.config import Recipe
 from cxrbench.training.runner import run
+
+VANILLA = "NEURON_INTERNAL_USE_VANILLA_TORCH_XLA"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +55,31 @@ def test_gradients_become_their_mean_in_place() -> None:
     assert "[1.5, 12.0]" in output(code, XLA_ALWAYS_ALLREDUCE="1").splitlines()
 
 
+def test_graphs_are_captured_without_the_custom_calls_of_torch_neuronx(monkeypatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    as_on_neuron()
+    assert os.environ[VANILLA] == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "value"), [("CPU", "1"), ("NEURON", "None")])
+def test_only_torch_xla_on_its_cpu_goes_without_them(device: str, value: str) -> None:
+    code = f"import os; from cxrbench.platforms import xla; print(os.environ.get('{VANILLA}'))"
+    assert output(code, PJRT_DEVICE=device).split()[-1] == value
+
+
 def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path) -> None:
     tools("neuron_parallel_compile", "", f"echo \"$@\" > '{tmp_path}/words'")
     platforms.recover("cpu")
     assert not (tmp_path / "words").exists()
+    platforms.recover("neuron")
+    assert (tmp_path / "words").read_text() == "--command clear-locks\n"
+
+
+def test_the_tool_that_clears_locks_is_found_beside_the_interpreter(tools, tmp_path, monkeypatch) -> None:
+    tool = tools("neuron_parallel_compile", "", f"echo \"$@\" > '{tmp_path}/words'")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(sys, "executable", str(tool.with_name("python")))
     platforms.recover("neuron")
     assert (tmp_path / "words").read_text() == "--command clear-locks\n"
 

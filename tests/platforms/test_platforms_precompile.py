@@ -30,7 +30,8 @@ def machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A machine that says it has a trn1, with a tool that notes how it was called."""
     monkeypatch.setattr(platforms, "unavailable", lambda name: None)
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
-    note = f"printf '%s\\n' \"$@\" > '{tmp_path}/words'; env > '{tmp_path}/environment'"
+    cleared = f'[ "$1" = --command ] && {{ echo "$@" >> \'{tmp_path}/cleared\'; exit; }}\n'
+    note = f"{cleared}printf '%s\\n' \"$@\" > '{tmp_path}/words'; env > '{tmp_path}/environment'"
 
     def put(prints: str, code: int = 0) -> None:
         tools("neuron_parallel_compile", prints, f"{note}; exit {code}")
@@ -44,6 +45,7 @@ def test_the_trial_is_started_as_the_trainer_will_be(machine, make_job, tmp_path
     result = precompile.precompile(job)
     trainer = [sys.executable, "-m", "cxrbench.training.child", str(job.work / "trial/job.json"), "--trial"]
     assert (tmp_path / "words").read_text().split() == trainer
+    assert (tmp_path / "cleared").read_text() == "--command clear-locks\n"  # of an earlier try
     variables = (tmp_path / "environment").read_text()
     assert "NEURON_CC_FLAGS=--auto-cast=none --model-type=generic --optlevel=2" in variables
     assert f"NEURON_COMPILE_CACHE_URL={tmp_path / 'cache'}\n" in variables

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from cxrbench import platforms
+from cxrbench.evidence.record import LOG
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
+from cxrbench.training import runner
 from cxrbench.training.job import checkpoints
-from cxrbench.training.runner import run
+from cxrbench.training.runner import Interrupted, run
+from cxrbench.training.start import Ending, Start
 
 from .trainers import start, stub_timm
 
@@ -119,6 +123,22 @@ def test_the_kernels_killer_is_no_crash(broken_job, tmp_path) -> None:
         assert not (tmp_path / "out").exists()
     finally:
         group.rmdir()
+
+
+@pytest.mark.fault("an interrupted compilation leaves a lock", "the next start clears it before it compiles")
+def test_locks_are_cleared_at_every_start_but_the_first(make_job, tmp_path, monkeypatch) -> None:
+    job, cleared = make_job(platform="neuron"), []
+
+    def interrupted(started, seconds_before: float) -> Start:
+        (started.work / LOG).write_text("compiling\n")
+        return Start(returncode=75, stop_requests=1, reported=Ending.INTERRUPTED)
+
+    monkeypatch.setattr(runner, "start_trainer", interrupted)
+    monkeypatch.setattr(platforms, "recover", cleared.append)
+    for before in ([], ["neuron"]):
+        with pytest.raises(Interrupted):
+            run(job, tmp_path / "out")
+        assert cleared == before
 
 
 # Killed at the third step of each start, as often as there are letters in the file.

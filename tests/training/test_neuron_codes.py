@@ -37,9 +37,42 @@ def test_a_runtime_status_is_known_by_name_and_by_number(row: dict[str, str]) ->
         assert (found.status or "machine") == status and kind in found.kind
 
 
-def test_any_status_of_a_load_is_a_failed_load() -> None:
+def test_a_status_of_a_load_is_a_failed_load_but_for_a_program_of_another_release() -> None:
     for row in filter(lambda row: row["status"], RUNTIME):
-        assert classify(f"INTERNAL: nrt_load_collectives status={row['number']}\n")[0] == "load_failed"
+        status = "machine" if row["code"] == "NRT_UNSUPPORTED_NEFF_VERSION" else "load_failed"
+        found = classify(f"INTERNAL: nrt_load_collectives status={row['number']}\n")
+        assert (found.status or "machine") == status
+
+
+@pytest.mark.fault(
+    "the parts of Neuron's SDK are of different releases", "no result, whatever fails after the first message"
+)
+@pytest.mark.parametrize(
+    "first",
+    [
+        "NEFF version mismatch supported: 1.1 received: 2.0",
+        "Unsupported hardware operator code 214 found in neff.",
+        "NCCL init error: Error opening libnccom.so, cannot use collective operations!",
+    ],
+)
+def test_an_installation_that_does_not_fit_beats_the_load_that_fails_of_it(first: str) -> None:
+    found = classify(f"{first}\nNRT:nrt_infodump Failure: NRT_FAILURE in nrt_load()\nnrt_load status=1\n")
+    assert found.status is None and "to one SDK release, see docs/neuron.md" in found.remedy
+
+
+@pytest.mark.fault("a newer islpy than Neuron's compiler takes", "no result; the remedy names islpy")
+def test_a_compiler_that_its_islpy_breaks_says_nothing_about_the_graph() -> None:
+    log = (
+        "[NCC_ISMP902] Simplifier error: is_subset(): incompatible function arguments\n"
+        "[NCC_ISMP902] Simplifier error\nneuronx-cc compilation failed with 70\n"
+    )
+    found = classify(log)
+    assert found.status is None and "islpy<2026.2" in found.remedy
+
+
+def test_cores_that_are_taken_beat_the_start_that_fails_of_it() -> None:
+    log = "NeuronCore(s) not available - Requested:nc1-nc1 Available:0\nRuntimeError: nrt_init status=1\n"
+    assert classify(log).kind == "NeuronCores are taken by another process"
 
 
 def test_the_reason_counts_more_than_the_last_word() -> None:

@@ -103,6 +103,8 @@ def _captured(wanted: list[Wanted]) -> Iterator[tuple[Wanted, dict[str, Facts]]]
 def as_on_neuron() -> None:
     """Turn functionalization off before torch_xla is imported (Neuron SDK docs, torch-neuron-envvars)."""
     os.environ["XLA_DISABLE_FUNCTIONALIZATION"] = "1"
+    # Else torch_neuronx, where installed, puts its custom calls into torch_xla (aws-neuron-sdk issue 789).
+    os.environ["NEURON_INTERNAL_USE_VANILLA_TORCH_XLA"] = "1"
 
 
 def _capture(wanted: Wanted) -> dict[str, Facts]:

@@ -69,7 +69,8 @@ class Compiler:
                 raise UserError(f"--container: '{container}' is not known; use {' or '.join(CONTAINERS)}")
             if not image:
                 raise UserError(f"--container needs --image: {IMAGE} behind the registry's name")
-            words = (container, "run", "--network=none", image, COMMAND)
+            # Shared memory is 64 MB by default, which is reported to be too little for the compiler.
+            words = (container, "run", "--network=none", "--shm-size=8g", image, COMMAND)
         if shutil.which(words[0]) is None:
             remedy = (
                 f"install {container}"

@@ -29,7 +29,8 @@ _Word = Annotated[str | None, OR_NONE]
 
 
 class Reported(readers.Row):
-    """What a source reports of a network on a platform, with its words; empty where it does not say."""
+    """What a source reports of a network that it names or describes, with its words; empty where it does not
+    say. "Tiny and larger" names Tiny alone: one sentence is not a report of every larger network."""
 
     KEY: ClassVar = ("architecture", "platform", "part", "batch", "source")
     architecture: Text

@@ -17,7 +17,7 @@ from cxrbench.study.errors import UserError, nearest
 _CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 _BLOG, _EXPAT = "AWS blog, Trainium and Amazon SageMaker", "CloudExpat, AWS Trainium vs NVIDIA H100"
 PORTING_USD = 20_000.0  # the chapter's 2 to 4 engineer-weeks, section 6.3.19
-_WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
+WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
 BREAK_EVEN_COLUMNS = [
     "case", "kind", "here", "there", "region", "basis", "as_of", "usd_here", "usd_there", "saving",
     "porting", "runs", "source", "note", "usd_here_sd", "usd_there_sd",
@@ -37,21 +37,23 @@ class Case(NamedTuple):
     there: str
     hours: tuple[float, float]
     source: str
-    kind: str = "published"
+    kind: str = "projected"  # nobody published what a port of it saves at these prices
     note: str = "published hours times listed prices"
     hours_sd: tuple[float, float] = (math.nan, math.nan)  # over seeds
 
 
 _P4D, _GPU_HOURS = ("p4d.24xlarge", "trn1.32xlarge"), 8 * 24 * 30
+_EQUAL = "as many tokens at the published speeds, times listed prices"
 CASES = (
     Case("30B model, run times as printed", *_P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
-    Case("30B model, equal tokens", *_P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER),
+    Case("30B model, equal tokens", *_P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER, note=_EQUAL),
     Case("fine-tuning", *_P4D, (6553 / 3600, 6033 / 3600), _BLOG),
 )
 
 
 def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return the runs until a port pays at every price, for published cases and the networks of cost.csv.
+    """Return the runs until a port pays at every price, for runs that others published and for the networks
+    of cost.csv.
 
     Infinite ``runs``: there is no saving. NaN: a side was not run or has no price, and ``note`` names it.
     """
@@ -142,7 +144,8 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
 
 
 class Scenario(NamedTuple):
-    """A scenario of a source's decision table, without the cost ratio, and the side it leans to."""
+    """A case at the thresholds of a source's decision table, without the cost ratio, and what the source says
+    there."""
 
     spend: float  # USD per month
     porting: float  # USD
@@ -153,13 +156,16 @@ class Scenario(NamedTuple):
     ongoing: float = 0.0  # USD per month; no source states it: zero is an assumption
 
 
-# The chapter's decision framework, CloudExpat's checklist, CloudRoute's scenarios.
+# The chapter's decision framework: a pilot from 50,000 to 200,000 USD, Trainium above. CloudExpat's checklist
+# has nine factors and asks for five: of these the cases have spend, weeks of a port, and horizon.
+_GPU = "GPU (two factors of nine)"  # spend and horizon: four weeks begin its other column
+_TRAINIUM = "Trainium (three factors of nine)"
 SCENARIOS = (
-    Scenario(50_000, PORTING_USD, 12, 1.0, "GPU", f"{_CHAPTER}; horizon assumed"),
-    Scenario(200_000, PORTING_USD, 12, 1.0, "Trainium", f"{_CHAPTER}; horizon assumed"),
-    Scenario(30_000, 4 * _WEEK_USD, 12, 1.0, "GPU", f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * _WEEK_USD, 24, 1.0, "Trainium", f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * _WEEK_USD, 24, 0.5, "Trainium", f"{_EXPAT}; half the capacity, assumed"),
+    Scenario(50_000, PORTING_USD, 12, 1.0, "pilot", f"{_CHAPTER}; horizon assumed"),
+    Scenario(200_000, PORTING_USD, 12, 1.0, "pilot or Trainium", f"{_CHAPTER}; horizon assumed"),
+    Scenario(30_000, 4 * WEEK_USD, 12, 1.0, _GPU, f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * WEEK_USD, 24, 1.0, _TRAINIUM, f"{_EXPAT}; a week at the chapter's rate"),
+    Scenario(100_000, 8 * WEEK_USD, 24, 0.5, _TRAINIUM, f"{_EXPAT}; half the capacity, assumed"),
 )
 
 
@@ -216,9 +222,10 @@ def months(value: float) -> str:
 
 
 def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return the sources' decision tables answered with arithmetic: scenario by published cost ratio.
+    """Return whether to port in every scenario at each published cost ratio, by arithmetic.
 
-    The preprint's ratio stands as stated, and at every price of the study's pair that changes it.
+    The preprint's ratio stands as stated, and at every price of the study's pair that changes it. All rows
+    are projected: only ratios without a region are published.
     """
     not_stated = dict.fromkeys(("region", "basis", "as_of"), "not stated")
     ratios = [(name, ratio, not_stated) for name, ratio in PUBLISHED.items()]
@@ -236,14 +243,14 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
         row["saved_low"], row["saved_high"] = answer["saving_per_month"]
         row["net_low"], row["net_high"] = answer["net_over_horizon"]
         row["break_even_to"], row["break_even_from"] = answer["months_to_break_even"]
-        rows.append(row | {"source": f"{ratio.source}; {case.source}"})
+        rows.append(row | {"kind": "projected", "source": f"{ratio.source}; {case.source}"})
     return pd.DataFrame(rows)[DECISION_COLUMNS]
 
 
 def _unchanged_times(row: dict, prices: str) -> Ratio:
     """Return the preprint's ratio at a row of :func:`~cxrbench.cost.ratios.preprint_at`."""
     source = f"{PREPRINT.source}; run times unchanged, {prices}"
-    return Ratio(row["ratio_low"], row["ratio_high"], PREPRINT.kind, source)
+    return Ratio(row["ratio_low"], row["ratio_high"], "projected", source)
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:

@@ -99,6 +99,11 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
     return rows.assign(as_of=rows["as_of"].replace("", UNDATED)).reset_index(drop=True)
 
 
+def unversioned(sources: pd.Series) -> pd.Series:
+    """Return sources without their version: several versions of a file are one source."""
+    return sources.str.split(r" @| \(", n=1, regex=True).str[0]
+
+
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:

@@ -252,20 +252,21 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     peak: a cell's share there is relative to 1 TFLOP/s, and each machine is a family of its own.
     """
     audit, found = read_audit(recorded), []
-    seeds: dict[tuple[Device, Work, str], list[float]] = {}
+    seeds: dict[tuple[Device, Work, str, str], list[float]] = {}
     for record in map(read_record, sorted(recorded.glob(f"*/*/*/seed*/{RECORD}"))):
         with suppress(NotProjected):
             run = _speed(record, study, audit)
             if run.device.source != _MEASURED:
                 found.append(run)
             elif not is_busy(record):
-                seeds.setdefault((run.device, run.work, run.precision), []).append(run.images_per_second)
+                alike = (run.device, run.work, run.source, run.precision)
+                seeds.setdefault(alike, []).append(run.images_per_second)
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):
             with suppress(NotProjected):
                 found += _benchmarked(row, path.parent.name, audit)
-    for (device, work, precision), speeds in seeds.items():
-        found.append(reached(device, 1, work, mean(speeds), "our own cells", precision))
+    for (device, work, source, precision), speeds in seeds.items():
+        found.append(reached(device, 1, work, mean(speeds), source, precision))
     return found
 
 
@@ -277,9 +278,10 @@ def _speed(record: Record, study: Study, audit: pd.DataFrame) -> Speed:
         device, cores = _measured_device(machine := machine_of(record, "cpu"), 1.0, machine), 1
     if device is None or not speed or cell.dataset not in study.datasets:
         raise NotProjected(f"{cell} has no speed on a device with documented peaks")
-    precision = str(record.recipe.get("precision", "fp32"))
-    work = work_of(audit, cell.architecture, study.dataset(cell.dataset).pixels, precision)
-    return reached(device, cores, work, speed, f"cell {cell}", precision)
+    precision, pixels = str(record.recipe.get("precision", "fp32")), study.dataset(cell.dataset).pixels
+    work = work_of(audit, cell.architecture, pixels, precision)
+    source = f"cells of {cell.architecture}, {pixels} px" if cell.platform == "cpu" else f"cell {cell}"
+    return reached(device, cores, work, speed, source, precision)
 
 
 def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterator[Speed]:

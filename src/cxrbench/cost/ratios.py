@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, UNDATED
+from cxrbench.cost.prices import BASES, UNDATED, unversioned
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import GPU, TRAINIUM
@@ -62,18 +62,19 @@ def study_pair(pricing: Pricing) -> tuple[str, str] | None:
 def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
     """Return the prices of both instances of ``pair`` at every date of each region and basis that has both.
 
-    ``date`` is empty for undated, ``as_of`` names both prices. Region ``home`` comes first, dates go up.
+    ``date`` is empty for undated, ``as_of`` names both prices; a price and where it is from stand in ``usd``
+    and ``source``, those of the second instance in ``*_other``. Region ``home`` comes first, dates go up.
     """
     some = prices[prices["instance"].isin(pair)]
     some = some.assign(shown=some["as_of"].replace("", UNDATED))
-    wide = some.pivot(
-        index=["region", "basis", "as_of"], columns="instance", values=["usd_per_hour", "shown"]
-    )
+    values = ["usd_per_hour", "shown", "source"]
+    wide = some.pivot(index=["region", "basis", "as_of"], columns="instance", values=values)
     wide = wide.groupby(level=["region", "basis"]).ffill()
-    both = wide.reindex(columns=pd.MultiIndex.from_product([["usd_per_hour", "shown"], pair])).dropna()
+    both = wide.reindex(columns=pd.MultiIndex.from_product([values, pair])).dropna()
     rows = both.index.to_frame(index=False, name=["region", "basis", "date"])
     rows["as_of"] = [" and ".join(dict.fromkeys(dates)) for dates in both["shown"].to_numpy()]
     rows["usd"], rows["usd_other"] = both["usd_per_hour"].to_numpy(float).T
+    rows["source"], rows["source_other"] = both["source"].to_numpy(object).T
     rows["price_ratio"] = rows["usd"] / rows["usd_other"]
     place = {home: ""} | {basis: str(number) for number, basis in enumerate(BASES)}
     in_order = rows.sort_values(["region", "basis"], key=lambda names: names.replace(place), kind="stable")
@@ -101,17 +102,35 @@ def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
 
 def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return price ratios of Trainium and GPU instances in every region, basis and at every date that prices
-    both, and what the preprint's 3 to 5 times becomes there."""
-    own, tables = study_pair(pricing), []
-    for pair in dict.fromkeys([*([own] if own else []), *_PAIRS]):
+    both, and what the preprint's 3 to 5 times becomes there.
+
+    ``kind`` is that of the preprint's ratio there; published where a row has no more than prices.
+    """
+    tables = []
+    for pair in _pairs(pricing):
         rows = preprint_at(prices, pair, pricing.region).assign(instance=pair[0], baseline=pair[1])
         if not all(name.startswith(start) for name, start in zip(pair, _PREPRINT_PAIR, strict=True)):
             rows = rows.assign(ratio_low=np.nan, ratio_high=np.nan, ranking="")
         tables.append(rows)
-    table = pd.concat(tables, ignore_index=True).assign(kind="published")
+    table = pd.concat(tables, ignore_index=True)
+    table["kind"] = np.where(table["ratio_low"].isna(), "published", "projected")
     for end in ("low", "high"):
         table[f"published_{end}"] = np.where(table["ratio_low"].isna(), np.nan, getattr(PREPRINT, end))
     return table.rename(columns={"usd": "usd_instance", "usd_other": "usd_baseline"})[RATIO_COLUMNS]
+
+
+def _pairs(pricing: Pricing) -> list[tuple[str, str]]:
+    own = study_pair(pricing)
+    return [*dict.fromkeys([*([own] if own else []), *_PAIRS])]
+
+
+def ratio_sources(prices: pd.DataFrame, pricing: Pricing) -> str:
+    """Return every source of the prices in :func:`ratio_table`, with regions and bases."""
+    rows = pd.concat([pair_prices(prices, pair, pricing.region) for pair in _pairs(pricing)])
+    both = pd.concat([rows, rows.assign(source=rows["source_other"])], ignore_index=True)
+    where = both["region"] + " " + both["basis"].str.replace("_", " ")
+    places = where.groupby(unversioned(both["source"]), sort=False).unique()
+    return "; ".join(f"{name} ({', '.join(some)})" for name, some in places.items())
 
 
 def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]:
@@ -127,16 +146,19 @@ def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]
     if spot.empty:
         return f"There is no spot price of both {instance} and {baseline} in {pricing.region}.", ""
     turning, at = rows[rows["ratio_low"] < 1], spot.iloc[-1]
+    notes = prices.loc[prices["instance"].isin(pair) & (prices["basis"] == "spot"), "note"]
+    lowest = notes.str.contains("cheapest").all()
+    zones = ", in each instance's cheapest zone, perhaps not the same one," if lowest else ""
     where = ", ".join(turning["region"] + " " + turning["basis"] + " (" + turning["as_of"] + ")")
     count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
     return (
         f"{instance} at {PREPRINT.low:g} to {PREPRINT.high:g} times the cost of {baseline} (published; "
         f"priced on demand, {at['region']}, {at['then']}) means {at['time_low']:.2f} to "
         f"{at['time_high']:.2f} times its hours; the same hours priced {at['basis']}, "
-        f"{at['region']}, {at['as_of']} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as much: "
-        f"the ranking {at['ranking']}. It turns where an hour of {instance} "
+        f"{at['region']}, {at['as_of']}{zones} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as "
+        f"much (projected): the ranking {at['ranking']}. It turns where an hour of {instance} "
         f"costs less than {1 / at['time_high']:.2f} to {1 / at['time_low']:.2f} of an hour of {baseline}.",
-        f"Over the {len(rows)} prices that the table has of both, {rows['ratio_low'].min():.2f} to "
-        f"{rows['ratio_high'].max():.2f} times; with run times unchanged, {instance} could be cheaper than "
-        f"{baseline} at {count} of them{f': {where}' if where else ''}.",
+        f"Over the {len(rows)} prices of both it is {rows['ratio_low'].min():.2f} to "
+        f"{rows['ratio_high'].max():.2f} times; with run times unchanged, {instance} could be cheaper at "
+        f"{count} of them{f': {where}' if where else ''}.",
     )

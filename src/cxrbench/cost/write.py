@@ -9,7 +9,7 @@ from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, read_prices
 from cxrbench.cost.projection import backtest, measured_speeds, projection_table
-from cxrbench.cost.ratios import ratio_table, turning_sentences
+from cxrbench.cost.ratios import ratio_sources, ratio_table, turning_sentences
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import spot_table
 from cxrbench.evidence.record import RECORD
@@ -41,8 +41,14 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
     at_spot, over_all = turning_sentences(prices, study.prices)
-    sentences = {"ratio_at_spot": at_spot, "ratio_over_all_prices": over_all, "assumptions": assumptions}
-    write_json(results / "tables" / SENTENCES, sentences | {"rankings": ranking_sentences(regimes)})
+    sentences = {
+        "ratio_at_spot": at_spot,
+        "ratio_over_all_prices": over_all,
+        "ratio_sources": ratio_sources(prices, study.prices),
+        "assumptions": assumptions,
+        "rankings": ranking_sentences(regimes),
+    }
+    write_json(results / "tables" / SENTENCES, sentences)
 
 
 def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cost.costs import EXCLUDED
-from cxrbench.cost.porting import CASES, SCENARIOS, reservations
+from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD, reservations
+from cxrbench.cost.prices import unversioned
 from cxrbench.cost.projection import SPREAD
 from cxrbench.cost.write import SENTENCES
 from cxrbench.paper.fmt import listed, number, span, words
@@ -21,8 +22,7 @@ def cost_values(read: Results) -> dict[str, str]:
     """Return every number that the paper's section on cost may name."""
     sentences = json.loads((read.folder / "tables" / SENTENCES).read_text(encoding="utf-8"))
     regimes, prices, load = read.csv("regimes"), read.csv("prices"), read.cost["others_share"]
-    # Sources without their version: several versions of a file are one source.
-    sources = prices["source"].str.split(r" @| \(", n=1, regex=True).str[0].value_counts()
+    sources = unversioned(prices["source"]).value_counts()
     return {
         "cost/regime sentence": escape(sentences["ratio_at_spot"], 1000),
         "cost/regimes sentence": escape(sentences["ratio_over_all_prices"], 1000),
@@ -36,6 +36,7 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/runs/busy": str(read.cost["busy"].sum()),
         "cost/target": number(read.cost["target_auroc"].max(), "g", _EMPHASISED),
         "cost/ratio rows": str(len(read.csv("ratios"))),
+        "cost/ratio sources": escape(sentences["ratio_sources"], 2000),
         "price/rows": str(len(prices)),
         "price/date": prices["as_of"].dropna().max(),
         "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
@@ -60,8 +61,8 @@ def _reservation_values(prices: pd.DataFrame) -> dict[str, str]:
 
 
 def _case_values(cases: pd.DataFrame) -> dict[str, str]:
-    """Return published comparisons, one per source, by whether a port pays at all, some or no prices."""
-    published = cases[cases["kind"] == "published"]
+    """Return how many comparisons of published runs, one per source, pay at all, some or no prices."""
+    published = cases[cases["case"].isin([case.case for case in CASES])]
     never = np.isinf(published["runs"]).groupby(published["source"]).agg(["all", "any"])
     first, last = (published[published["case"] == case.case] for case in (CASES[0], CASES[-1]))
     paid = (first["basis"].map(words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
@@ -82,12 +83,13 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
 
 
 def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
-    """Return rows of the decision table by verdict, and the prices at which it depends."""
+    """Return rows of the decision table by verdict over the horizon, and the prices at which it depends."""
     depends = decided[decided["verdict"] == "depends"]
     verdicts = ("port", "stay", "depends")
     return {
         "cost/decisions": str(len(decided)),
         "cost/scenarios": str(len(SCENARIOS)),
+        "cost/week": f"{WEEK_USD:,.0f}",
         "cost/ranges": str(len(decided[["ratio_low", "ratio_high"]].drop_duplicates())),
         "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE),
         "cost/ongoing": span(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}", _NONE),

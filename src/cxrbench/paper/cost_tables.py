@@ -106,13 +106,12 @@ _RATIOS: Columns = {
     **_WHERE,
     "USD/h": "{usd_instance:.4g} : {usd_baseline:.4g}",
     "Price ratio": "{price_ratio:.2f}",
-    "Stated": lambda row: span(row.published_low, row.published_high, "{:g}"),
-    "Then": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
+    "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
     "Ranking": "{ranking}",
 }
-ratio_by_regime = csv_table("ratios", "llllllrrrrl", _RATIOS)
+ratio_by_regime = csv_table("ratios", "llllllrrrl", _RATIOS)
 
-# Runs until a port pays: published runs at each date's prices, and our own cells.
+# Runs until a port pays: runs that others published at each date's prices, and our own cells.
 _BREAK_EVEN: Columns = {
     "Run": "{case}",
     "Kind": "{kind}",
@@ -127,7 +126,7 @@ _BREAK_EVEN: Columns = {
 }
 break_even = csv_table("break_even", "lllllllrrrrr", _BREAK_EVEN)
 
-# The sources' decision tables, answered with arithmetic.
+# Cases made from the thresholds of the sources' decision tables, answered with arithmetic.
 _DECISIONS: Columns = {
     "Network": "{architecture}",
     "Kind": "{kind}",
@@ -142,21 +141,22 @@ _DECISIONS: Columns = {
     "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
     "Breaks even": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
     "Verdict": "{verdict}",
-    "Source leans": "{leans}",
+    "Source says": "{leans}",
 }
 decisions = csv_table("decisions", "lllllrrrrrrrrrll", _DECISIONS)
 
-# What the projection got wrong where something was measured.
+# What the projection got wrong where something was measured. A benchmark's device and source name its host.
 _BACKTEST: Columns = {
-    "Device": lambda row: short(row.device),
-    "Network": "{kind}",
+    "Device": lambda row: short(row.device.partition(" of ")[2] if ", on " in row.source else row.device),
+    "Measured by": lambda row: row.source.partition(", on ")[0],
+    "Kind of network": "{kind}",
     "Precision": "{precision}",
     "Measured images/s": "{measured:,.0f}",
     "Projected": lambda row: span(row.low, row.high, "{:,.0f}"),
     "Error": "{error:+.0%}",
     "How": "{method}",
 }
-projection_errors = csv_table("backtest", "lllrrrl", _BACKTEST)
+projection_errors = csv_table("backtest", "llllrrrl", _BACKTEST)
 
 # The peaks that projections rest on; second hand where the data sheet itself was not read.
 _PEAKS: Columns = {
@@ -186,7 +186,7 @@ def spot_runs(read: Results) -> Iterable[Row]:
         "Expected h": "{expected_hours:.3f}",
         "Factor": "{factor:.3f}",
         "USD": lambda row: _spent(row.usd, row.usd_sd),
-        COLUMN: lambda row: evidence.get(row.run, "published"),
+        COLUMN: lambda row: evidence.get(row.run, "none"),
     }
     return fmt.rows(read.csv("spot").dropna(subset="usd"), columns)
 

@@ -183,8 +183,9 @@ def line_of_indifference(read: Results) -> Figure:
     """Draw saving per run against runs: above a line porting pays; cases without a saving are left out."""
     cases = read.csv("break_even")
     figure, axes = plt.subplots(figsize=(WIDTH, 4.0))
+    left = 0.3  # a port may be earned back within the first run
     for factor, dash in ((0.1, "-"), (1, "--"), (10, "-.")):
-        porting, ends = factor * cases["porting"].iloc[0], np.array([1, 1e4])
+        porting, ends = factor * cases["porting"].iloc[0], np.array([left, 1e4])
         axes.plot(ends, porting / ends, dash, color="0.3", lw=0.9)
         axes.text(1.1e4, porting / 1e4, f"porting {porting:,.0f} USD", fontsize=7, va="center", color="0.3")
     # The same dollars in two regions, or at a price that was only confirmed, are one mark.
@@ -194,7 +195,7 @@ def line_of_indifference(read: Results) -> Figure:
         label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {runs}"
         axes.axhline(row.saving, color=colour, lw=0.5, alpha=0.4)
         axes.plot(row.porting / row.saving, row.saving, marker, color=colour, ms=5, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="runs", ylabel="USD saved per run", xlim=(0.3, 1e5))
+    axes.set(xscale="log", yscale="log", xlabel="runs", ylabel="USD saved per run", xlim=(left, 1e5))
     axes.text(0.98, 0.95, "porting pays", transform=axes.transAxes, ha="right", va="top", style="italic")
     axes.text(0.02, 0.05, "it does not", transform=axes.transAxes, style="italic")
     if len(saving):

@@ -132,7 +132,7 @@ def listing(table: pd.DataFrame, sides: str) -> str:
     """Return a table of LaTeX texts without a caption, over as many pages as it takes."""
     preamble, _ = _laid_out(table, sides, _PAGES[:1])
     head = rf"\toprule {' & '.join(table)} \\ \midrule \endhead"
-    lines = [rf"\begin{{longtable}}{{{preamble}}}", head, *_rows(table), r"\bottomrule", r"\end{longtable}"]
+    lines = [rf"\begin{{longtable*}}{{{preamble}}}", head, *_rows(table), r"\bottomrule", r"\end{longtable*}"]
     return HEAD + "\n".join(lines) + "\n"
 
 

@@ -279,10 +279,16 @@ def _three_digits(value: float) -> str:
 
 
 def _contrast_numbers(read: Results) -> Values:
-    """Return differences in macro AUROC, ``worth/<dataset>/<other dataset>/<architecture>/<platform>``."""
-    rows = read.contrasts[read.contrasts["metric"] == "auroc"].itertuples()
-    named = ((f"{row.dataset_a}/{row.dataset_b}/{row.architecture}/{row.platform}", row) for row in rows)
-    return {f"worth/{name}": difference(row) for name, row in named}
+    """Return differences in macro AUROC, ``worth/<dataset>/<other dataset>/<architecture>/<platform>``.
+
+    ``worth/weights``: how many of them are between initial weights alone.
+    """
+    rows = read.contrasts[read.contrasts["metric"] == "auroc"]
+    values = {"worth/weights": str((rows["differs"] == "weights").sum())}
+    for row in rows.itertuples():
+        key = f"worth/{row.dataset_a}/{row.dataset_b}/{row.architecture}/{row.platform}"
+        values[key] = difference(row)
+    return values
 
 
 def _literature_numbers(read: Results) -> Values:

@@ -41,7 +41,7 @@ def _write_table(item: Item, read: Results, out: Path) -> None:
     write_text(path.with_suffix(".md"), table.to_markdown(index=False) + "\n")
     if table.empty:
         table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
-    shown = table.map(lambda text: breakable(escape(text))).rename(columns=escape)
+    shown = table.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
     shown = provenance.linked(shown, read, item.name)
     write_text(out / f"table_{item.name}.tex", placed(item, shown, sides))
 

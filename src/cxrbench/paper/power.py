@@ -11,7 +11,7 @@ from cxrbench.analysis.parity import family
 from cxrbench.analysis.power import (
     DIFFERENCE,
     SHARES,
-    patients_at_fixed_thresholds,
+    patients_by_definition,
     planned_seeds,
     seeds_at_upper_limit,
 )
@@ -101,11 +101,15 @@ def _power(read: Results) -> Values:
     preprint = table[(table["architecture"] == PREPRINT_NETWORK) & table["difference"].notna()]
     if len(preprint):
         alike, anew = (preprint[preprint["share"] == share] for share in (SHARES[0], SHARES[-1]))
-        fixed = patients_at_fixed_thresholds(read.spread, margins, read.main(), PREPRINT_NETWORK)
+        anew_and_fixed = [
+            patients_by_definition(read.spread, read.main(), PREPRINT_NETWORK, fixed)
+            for fixed in (False, True)
+        ]
         values |= {
             "power/preprint/patients": _thousands(alike["patients_to_see"]),
             "power/preprint/patients of one seed": _thousands(alike["patients_to_see"] * alike["seeds"]),
-            "power/preprint/patients fixed": _thousands(fixed),
+            "power/preprint/patients fixed": _thousands(anew_and_fixed[1][["f1_macro", "f1_micro"]]),
+            "power/preprint/patients any": _thousands(pd.concat(anew_and_fixed)),
             "power/preprint/seeds": fmt.range_of(anew["seeds_to_see"], "{:,.0f}", NONE),
         }
     needed = planned_seeds(whole, str(whole["dataset"].iloc[0]))
@@ -138,7 +142,8 @@ def _coverage(recorded: Path) -> Values:
     rows = simulated.COVERAGE.read(recorded)
     findings, macro = (rows[rows["what"] == what] for what in (simulated.FINDING, simulated.MACRO))
     fewest = findings["positive_patients"].str.split().str[0].astype(int)
-    verdicts = simulated.VERDICTS.read(recorded).set_index("what")["rate"]
+    by_seeds = simulated.VERDICTS.read(recorded)
+    verdicts = by_seeds.set_index("what")["rate"]
     means = simulated.MEANS.read(recorded).query("positive_patients == ''").set_index("metric")
     refit = means.loc[~means["what"].str.endswith(simulated.FIXED), "rate"]
     fixed = means.loc[means["what"] == simulated.ONE + simulated.FIXED, "rate"]
@@ -155,6 +160,10 @@ def _coverage(recorded: Path) -> Values:
         "verdicts/different": verdicts[verdicts.index == simulated.SOME_DIFFERENT],
         "verdicts/equivalent": verdicts[verdicts.index == simulated.EVERY_EQUIVALENT],
     }
+    single = {"macro different": simulated.DIFFERENT, "finding equivalent": simulated.EQUIVALENT}
+    for name, what in single.items():
+        for seeds, some in by_seeds[by_seeds["what"] == what].groupby("seeds"):
+            rates[f"verdicts/{name}/{seeds}"] = some["rate"]
     form = r"\SI{{{:.1f}}}{{\percent}}"
     return {name: fmt.range_of(100 * each, form, r"\emph{not simulated}") for name, each in rates.items()}
 
@@ -173,6 +182,8 @@ def families(parity: pd.DataFrame) -> Values:
             **{verdict: mask.sum() for verdict, mask in masks.items()},
             **{f"{verdict} after correction": (mask & holds).sum() for verdict, mask in masks.items()},
         }
+        macro = (rows["label"] == "macro") & (rows["metric"] == "auroc")
+        counts["macro equivalent after correction"] = (masks["equivalent"] & holds & macro).sum()
         values |= {f"family/{name}/{what}": str(count) for what, count in counts.items()}
     return values
 

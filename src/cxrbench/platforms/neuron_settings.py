@@ -64,8 +64,11 @@ def recover() -> None:
 
     Source: Neuron SDK, pytorch-neuron-parallel-compile.rst (``--command clear-locks``).
     """
-    if program := shutil.which("neuron_parallel_compile"):
-        subprocess.run([program, "--command", "clear-locks"], stdout=sys.stderr, check=False)
+    # Beside the interpreter too, which may have been called by its path.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
+    if program := shutil.which("neuron_parallel_compile", path=path):
+        command = [program, "--command", "clear-locks"]
+        subprocess.run(command, env=os.environ | {"PATH": path}, stdout=sys.stderr, check=False)
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:

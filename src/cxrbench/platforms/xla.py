@@ -16,6 +16,9 @@ from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
+if os.environ["PJRT_DEVICE"] == "CPU":
+    # Else torch_neuronx, where installed, puts its custom calls into torch_xla (aws-neuron-sdk issue 789).
+    os.environ["NEURON_INTERNAL_USE_VANILLA_TORCH_XLA"] = "1"
 
 import torch_xla
 import torch_xla.core.xla_model as xm

@@ -23,22 +23,24 @@ def _runtime_codes(names: str, numbers: str) -> str:
     return rf"\b(?P<name>NRT_(?:{names}))\b|(?P<call>{call})"
 
 
-def _patterns(weak: bool) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
-    """Return the strong or the weak entries of failures.toml, with their regular expressions."""
+def _regex(entry: dict[str, Any]) -> re.Pattern[str]:
+    """Return one regular expression for the lines and the status codes of an entry."""
+    codes = [_runtime_codes(**entry["runtime"])] if "runtime" in entry else []
+    return re.compile("|".join([*entry.get("lines", []), *codes]))
+
+
+def _patterns(weight: str) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
+    """Return the entries of failures.toml that have a weight, with their regular expressions."""
     entries = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["pattern"]
-    return [
-        (re.compile("|".join(entry.get("lines") or [_runtime_codes(**entry["runtime"])])), entry)
-        for entry in entries
-        if entry.get("weak", False) == weak
-    ]
+    return [(_regex(entry), entry) for entry in entries if entry.get("weight", "") == weight]
 
 
-_STRONG_AND_WEAK = _patterns(weak=False), _patterns(weak=True)
+_BY_WEIGHT = _patterns("decisive"), _patterns(""), _patterns("weak")
 
 
 def classify(log: str) -> Diagnosis | None:
-    """Return the meaning of the last known pattern in a trainer's log, or None."""
-    for patterns in _STRONG_AND_WEAK:
+    """Return the meaning of the weightiest known pattern in a trainer's log, the last of equals; or None."""
+    for patterns in _BY_WEIGHT:
         for line in reversed(log.splitlines()):
             for regex, entry in patterns:
                 if match := regex.search(line):

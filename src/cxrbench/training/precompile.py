@@ -1,7 +1,9 @@
-"""Parallel pre-compilation, a step of its own before a cell is trained on trn1. Imports no torch.
+"""Pre-compilation, a step of its own before a cell is trained on trn1. Imports no torch.
 
-``neuron_parallel_compile`` starts a trial run, collects its graphs, compiles them side by side and keeps them
-in Neuron's cache (Neuron SDK, pytorch-neuron-parallel-compile.rst), where the cell's training finds them.
+``neuron_parallel_compile`` starts a trial run, collects its graphs, compiles them and keeps them in Neuron's
+cache (Neuron SDK, pytorch-neuron-parallel-compile.rst), where the cell's training finds them. Several are
+compiled at a time only where the host has memory: torch_neuronx starts one compiler per 64 GiB, so one on
+trn1.2xlarge and eight on trn1.32xlarge.
 """
 
 import json
@@ -49,6 +51,7 @@ def precompile(job: Job) -> dict[str, Any]:
     trial = job.model_copy(update={"work": job.work / "trial"})
     with job.locked():
         started = time.monotonic()
+        platforms.recover(job.platform)  # an earlier try that was killed has left locks
         shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
         command = [TOOL, *trainer_command(trial, TRIAL)]
         with log.open("w", encoding="utf-8") as file:

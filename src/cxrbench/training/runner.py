@@ -102,7 +102,7 @@ def _train(job: Job, target: Path) -> Record:
     """Start the trainer until it ends in a result."""
     attempts, outcome = _Attempts.read(job.attempts), None
     while outcome is None:
-        if attempts.cut_off:
+        if attempts.count:  # however the last start ended, a compiler of it may have left a lock
             platforms.recover(job.platform)
         tried = attempts.begin(job)
         write_json(job.attempts, vars(attempts))  # now: this process may be killed too
