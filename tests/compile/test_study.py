@@ -136,7 +136,8 @@ def test_the_documented_commands_run(compile_here, tmp_path):
     activate, make, own, rest, path, *commands = lines
     assert activate == ". .venv/bin/activate" and make == "python -m venv .venv-neuronx-cc"
     pip, pinned = ".venv-neuronx-cc/bin/pip", [f"neuronx-cc=={PLANNED.compiler}", "nki==0.5.0"]
-    index = ["--index-url", "https://pip.repos.neuron.amazonaws.com"]
+    pins = (ROOT / "requirements/neuron.txt").read_text().splitlines()
+    index = next(line for line in pins if line.startswith("--index")).split()
     assert words_of(own) == [pip, "install", "--no-deps", *index, *pinned]
     assert words_of(rest) == [pip, "install", *pinned, "islpy<2026.2"]
     assert path == 'export PATH="$PATH:$PWD/.venv-neuronx-cc/bin"'
