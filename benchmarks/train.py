@@ -99,9 +99,8 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
             return running.enter_context(InProcess(make, setting, folder, *arguments))
 
         # timm's users choose workers by trying, and so does this: once, before the paired blocks.
-        tried = {
-            workers: start(_timm_best, workers) for workers in sorted({2, 4, cores() // 2, cores()} - {1})
-        }
+        counts = sorted({2, 4, *(count for count in (cores() // 2, cores()) if count > 4)})
+        tried = {workers: start(_timm_best, workers) for workers in counts}
         best = max(tried, key=lambda workers: tried[workers]())
         for workers in tried.keys() - {best}:
             tried.pop(workers).stop()

@@ -73,7 +73,7 @@ def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns()
     spot = home["spot", "undated"]
     assert (spot["ratio_low"], spot["ratio_high"]) == pytest.approx((1.163, 1.938), abs=1e-3)
     assert spot["ranking"] == "does not turn" and spot["kind"] == "projected"
-    assert "in each instance's cheapest zone, perhaps not the same one, cost 1.16 to 1.94" in shown
+    assert "cheapest availability zone) cost 1.16 to 1.94" in shown
     assert {row["kind"] for row in tables["cells"]} <= {"measured", "proxy"}
 
 

@@ -205,9 +205,9 @@ def test_a_price_of_another_region_has_its_source_and_a_spot_price_its_zone(resu
     assert "a test (us-east-1 on demand, us-east-1 spot)" in sources
     prices, pricing = read_prices(PRICES), read_study(STUDY).prices
     at_spot, _ = turning_sentences(prices, pricing)
-    assert "undated, in each instance's cheapest zone, perhaps not the same one, cost" in at_spot
+    assert "undated (catalogue snapshot without a date; cheapest availability zone) cost" in at_spot
     at_spot, _ = turning_sentences(prices.assign(note=""), pricing)
-    assert "undated cost" in at_spot, "a price whose zone is not known is not called the cheapest"
+    assert "undated cost" in at_spot, "a price without a note is not called the cheapest"
 
 
 def test_rows_of_the_backtest_name_network_size_and_what_measured_it() -> None:

@@ -35,7 +35,8 @@ PROJECTION_COLUMNS = [
     "usd_per_million_low", "usd_per_million_high", "kind", "sources", "assumptions", "error", "why_not",
 ]  # fmt: skip
 BACKTEST_COLUMNS = [
-    "device", "family", "kind", "precision", "measured", "share", "low", "high", "error", "method", "source",
+    "device", "machine", "measured_by", "family", "kind", "precision", "measured", "share", "low", "high",
+    "error", "method", "source",
 ]  # fmt: skip
 _MEASURED = "measured beside it"  # the source of a peak
 
@@ -70,6 +71,8 @@ class Speed(NamedTuple):
     precision: str = "fp32"
     cores: int = 1
     images_per_second: float = math.nan
+    machine: str = ""  # where the device is measured on several machines
+    measured_by: str = ""  # benchmark or cells, with network and size
 
     @property
     def alike(self) -> tuple[str, str, str]:
@@ -228,7 +231,8 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
             made = project(run.work, run.device, run.cores, others, run.precision)
             low, high = made["low"], made["high"]
         error = math.sqrt(low * high) / run.images_per_second - 1
-        of = (run.device.name, run.device.family, run.work.kind, run.precision, run.images_per_second)
+        where = run.device.name, run.machine or run.device.name, run.measured_by or run.source
+        of = (*where, run.device.family, run.work.kind, run.precision, run.images_per_second)
         rows.append((*of, run.share, low, high, error, method, run.source))
     return pd.DataFrame(rows, columns=BACKTEST_COLUMNS)
 
@@ -292,8 +296,9 @@ def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterato
             f"{platform} of {host_in_words(host)}", peak / 1e12, FAMILIES.get(platform, "cpu")
         )
         work = work_of(audit, row["architecture"], row["pixels"], row["precision"])
-        source = f"benchmark of {row['architecture']}, {row['pixels']} px, on {host_in_words(host)}"
-        yield reached(device, 1, work, speed, source, row["precision"])
+        by, machine = f"benchmark of {row['architecture']}, {row['pixels']} px", host_in_words(host)
+        known = reached(device, 1, work, speed, f"{by}, on {machine}", row["precision"])
+        yield known._replace(machine=machine, measured_by=by)
 
 
 def _measured_device(name: str, tflops: float, family: str) -> Device:

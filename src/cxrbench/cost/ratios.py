@@ -146,16 +146,16 @@ def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]
     if spot.empty:
         return f"There is no spot price of both {instance} and {baseline} in {pricing.region}.", ""
     turning, at = rows[rows["ratio_low"] < 1], spot.iloc[-1]
-    notes = prices.loc[prices["instance"].isin(pair) & (prices["basis"] == "spot"), "note"]
-    lowest = notes.str.contains("cheapest").all()
-    zones = ", in each instance's cheapest zone, perhaps not the same one," if lowest else ""
+    same = (prices["region"] == pricing.region) & (prices["basis"] == "spot")
+    notes = [note for note in prices.loc[same & prices["instance"].isin(pair), "note"].unique() if note]
+    noted = f" ({'; '.join(notes)})" if notes else ""
     where = ", ".join(turning["region"] + " " + turning["basis"] + " (" + turning["as_of"] + ")")
     count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
     return (
         f"{instance} at {PREPRINT.low:g} to {PREPRINT.high:g} times the cost of {baseline} (published; "
         f"priced on demand, {at['region']}, {at['then']}) means {at['time_low']:.2f} to "
         f"{at['time_high']:.2f} times its hours; the same hours priced {at['basis']}, "
-        f"{at['region']}, {at['as_of']}{zones} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as "
+        f"{at['region']}, {at['as_of']}{noted} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as "
         f"much (projected): the ranking {at['ranking']}. It turns where an hour of {instance} "
         f"costs less than {1 / at['time_high']:.2f} to {1 / at['time_low']:.2f} of an hour of {baseline}.",
         f"Over the {len(rows)} prices of both it is {rows['ratio_low'].min():.2f} to "

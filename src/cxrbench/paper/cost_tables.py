@@ -145,10 +145,10 @@ _DECISIONS: Columns = {
 }
 decisions = csv_table("decisions", "lllllrrrrrrrrrll", _DECISIONS)
 
-# What the projection got wrong where something was measured. A benchmark's device and source name its host.
+# What the projection got wrong where something was measured.
 _BACKTEST: Columns = {
-    "Device": lambda row: short(row.device.partition(" of ")[2] if ", on " in row.source else row.device),
-    "Measured by": lambda row: row.source.partition(", on ")[0],
+    "Device": lambda row: short(row.machine),
+    "Measured by": "{measured_by}",
     "Kind of network": "{kind}",
     "Precision": "{precision}",
     "Measured images/s": "{measured:,.0f}",

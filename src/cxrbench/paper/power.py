@@ -101,15 +101,15 @@ def _power(read: Results) -> Values:
     preprint = table[(table["architecture"] == PREPRINT_NETWORK) & table["difference"].notna()]
     if len(preprint):
         alike, anew = (preprint[preprint["share"] == share] for share in (SHARES[0], SHARES[-1]))
-        anew_and_fixed = [
-            patients_by_definition(read.spread, read.main(), PREPRINT_NETWORK, fixed)
-            for fixed in (False, True)
-        ]
+        chosen, fixed = (
+            patients_by_definition(read.spread, read.main(), PREPRINT_NETWORK, given)
+            for given in (False, True)
+        )
         values |= {
             "power/preprint/patients": _thousands(alike["patients_to_see"]),
             "power/preprint/patients of one seed": _thousands(alike["patients_to_see"] * alike["seeds"]),
-            "power/preprint/patients fixed": _thousands(anew_and_fixed[1][["f1_macro", "f1_micro"]]),
-            "power/preprint/patients any": _thousands(pd.concat(anew_and_fixed)),
+            "power/preprint/patients fixed": _thousands(fixed[["f1_macro", "f1_micro"]]),
+            "power/preprint/patients any": _thousands(pd.concat([chosen, fixed])),
             "power/preprint/seeds": fmt.range_of(anew["seeds_to_see"], "{:,.0f}", NONE),
         }
     needed = planned_seeds(whole, str(whole["dataset"].iloc[0]))

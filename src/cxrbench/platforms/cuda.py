@@ -10,6 +10,7 @@ import torch
 
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
+from cxrbench.study.readers import shortened
 
 _MOST_PINNED = 1 << 26  # bytes
 _WARM_UP = 3  # calls before work is recorded: libraries choose kernels, the optimizer makes its state
@@ -143,7 +144,7 @@ class Recorded:
                 self._record(inputs)
             except Exception as error:  # whatever it is, the step itself may still run
                 cause = error.__context__ or error  # a broken recording fails again when it ends
-                self.why_not = _in_short(cause)
+                self.why_not = shortened(cause) or type(cause).__name__
                 torch.cuda.set_stream(before)
             if self.why_not:  # outside of the handler, whose traceback keeps the recording's memory
                 return self._work(*inputs)
@@ -171,8 +172,9 @@ class Recorded:
                 outputs = self._beside(inputs)
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
+        # PyTorch has no other sign than this warning, but for failing in the middle of the step.
         waits = [warning for warning in said if "synchronizing CUDA operation" in str(warning.message)]
-        self.why_not = _in_short(waits[0].message) if waits else None
+        self.why_not = shortened(waits[0].message) if waits else None
         return outputs
 
     def _record(self, inputs: tuple[torch.Tensor | None, ...]) -> None:
@@ -182,10 +184,6 @@ class Recorded:
         with torch.cuda.graph(graph, stream=self._stream):
             self._outputs = self._work(*self._inputs)
         self.graph = graph
-
-
-def _in_short(error: BaseException | str) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _why_not() -> str | None:
