@@ -110,7 +110,6 @@ def test_the_whole_study_has_a_plan_here():
     pico = found["nih-224px", "convnext_pico", "cuda"]
     images = 75488 * 10 + (11036 * 11 + 25596) / 3
     assert pico["cells"] == 16 and pico["packed_gib"] == pytest.approx(112120 * 224**2 / 2**30)
-    assert "all 12 files of nih are 45 GB" in pico["not_here"]
     assert pico["hours_at_peak"] == pytest.approx(16 * images * 1.37 * 6e9 / 70e12 / 3600, rel=0.02)
 
 
@@ -119,4 +118,6 @@ def test_the_plan_is_printed_before_anything_starts():
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 100 for line in done.stdout.splitlines()) and "nan" not in done.stdout
     assert "Not trained on this machine" in done.stdout and "No hours" in done.stdout
+    done = cxrbench("plan", "--study", "config/full.yaml")
+    assert "Download of nih: all 12 files are 45 GB (`cxrbench data download nih`)." in done.stdout
     assert {row["platform"] for row in json.loads(cxrbench("plan", "--json").stdout)} >= {"cpu", "neuron"}

@@ -188,7 +188,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
-    from cxrbench.cost.forecast import forecast, summary
+    from cxrbench.cost.forecast import downloads, forecast, summary
     from cxrbench.cost.prices import read_prices
     from cxrbench.evidence.store import EvidenceStore
     from cxrbench.study.config import read_study
@@ -212,7 +212,7 @@ def plan(
         for reason, some in names.groupby(reasons, sort=False):
             more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    print(wrapped(_FORECAST_NOTE))
+    print(*map(wrapped, (*downloads(of), _FORECAST_NOTE)), sep="\n")
 
 
 def _expected(row: dict[str, Any], unit: str) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,7 +23,8 @@ from cxrbench.cost.projection import (
     project,
     work_of,
 )
-from cxrbench.datasets.packed import read_packed
+from cxrbench.datasets.packed import MANIFEST, data_present, read_packed
+from cxrbench.datasets.registry import REGISTRY, read_files
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
@@ -52,6 +54,25 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     for cell in plan.study.all_cells():
         groups.setdefault((cell.dataset, cell.architecture, cell.platform), []).append(cell)
     return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=FORECAST_COLUMNS)
+
+
+def downloads(plan: Plan, registry: Path = REGISTRY) -> list[str]:
+    """Return a sentence per source of images that are not here, where the registry states their size."""
+    study, files = plan.study, read_files(registry) if registry.is_file() else []
+    used = {cell.dataset: study.dataset(cell.dataset) for cell in study.all_cells()}
+    absent = [
+        config.source
+        for name, config in used.items()
+        if not (plan.packed / name / MANIFEST).exists() and not data_present(config)
+    ]
+    sentences = []
+    for source in dict.fromkeys(absent):
+        sizes = [file.size for file in files if file.dataset == source]
+        known = [size for size in sizes if size is not None]
+        if sizes and len(known) == len(sizes):
+            size = f"all {len(sizes)} files are {sum(known) / 1e9:.0f} GB"
+            sentences.append(f"Download of {source}: {size} (`cxrbench data download {source}`).")
+    return sentences
 
 
 class _Outlook:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from cxrbench import platforms
 from cxrbench.datasets.packed import data_present
-from cxrbench.datasets.registry import REGISTRY, read_files
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study.cells import Cell
@@ -72,15 +71,6 @@ def weights_missing(weights: Weights) -> str | None:
     return None
 
 
-def _download_size(source: str) -> str:
-    """Return the size of all files of ``source`` in the registry, in words; empty where it is not stated."""
-    files = read_files(REGISTRY) if REGISTRY.is_file() else []
-    sizes = [file.size for file in files if file.dataset == source]
-    if not sizes or None in sizes:
-        return ""
-    return f"; all {len(sizes)} files of {source} are {sum(filter(None, sizes)) / 1e9:.0f} GB"
-
-
 class Plan:
     """Which cells of a study are trained here.
 
@@ -123,8 +113,7 @@ class Plan:
         if isinstance(config, TableSource):
             needed = f"{config.table} and {config.folder} are needed"
             return f"the images of {dataset} are not on this machine: {needed}"
-        how = f"data/README.md says how to get them{_download_size(config.source)}"
-        return f"the images of {dataset} are not on this machine ({how})"
+        return f"the images of {dataset} are not on this machine (data/README.md says how to get them)"
 
     def origin(self, cell: Cell) -> Origin:
         """Return where ``cell``'s evidence comes from; UserError with the reason when from nowhere."""
