@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cli.words import PACKED, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
-from cxrbench.datasets.registry import REGISTRY
+from cxrbench.cli.words import PACKED, REGISTRY, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
 from cxrbench.study.errors import UserError, printable
 
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)

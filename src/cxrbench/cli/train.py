@@ -13,6 +13,7 @@ from cxrbench.cli.words import (
     PACKED,
     PRICES,
     RECORDED,
+    REGISTRY,
     RESULTS,
     STUDY,
     CellArgument,
@@ -212,7 +213,7 @@ def plan(
         for reason, some in names.groupby(reasons, sort=False):
             more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    print(*map(wrapped, (*downloads(of), _FORECAST_NOTE)), sep="\n")
+    print(*map(wrapped, (*downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
 
 
 def _expected(row: dict[str, Any], unit: str) -> str:

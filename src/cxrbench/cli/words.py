@@ -32,7 +32,7 @@ _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLU
 _NEVER_WRAPPED = 16  # characters of a column that stay on one line
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
-RESULTS, STUDY = Path("results"), Path("config/config.yaml")
+REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
 
 
 def print_json(rows: pd.DataFrame) -> None:

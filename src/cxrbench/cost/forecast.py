@@ -24,7 +24,7 @@ from cxrbench.cost.projection import (
     work_of,
 )
 from cxrbench.datasets.packed import MANIFEST, data_present, read_packed
-from cxrbench.datasets.registry import REGISTRY, read_files
+from cxrbench.datasets.registry import read_files
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
@@ -56,7 +56,7 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=FORECAST_COLUMNS)
 
 
-def downloads(plan: Plan, registry: Path = REGISTRY) -> list[str]:
+def downloads(plan: Plan, registry: Path) -> list[str]:
     """Return a sentence per source of images that are not here, where the registry states their size."""
     study, files = plan.study, read_files(registry) if registry.is_file() else []
     used = {cell.dataset: study.dataset(cell.dataset) for cell in study.all_cells()}

@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field
 from cxrbench.study.errors import UserError, nearest
 from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows
 
-REGISTRY = Path("data/registry.csv")
 _Address = Annotated[str, matching(r"https?://[^/\s]\S*", "a web address such as https://example.org/a.gz")]
 
 
