@@ -79,6 +79,7 @@ def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_fro
     on_ec2 = {"on_demand": both, "spot": both, "reserved_1y": large, "reserved_3y": large}
     assert found == on_ec2 | {"sagemaker": {"ml.trn1.32xlarge"}}
     assert (table["kind"] == "measured").equals(table["basis"] == "sagemaker")
+    assert set(table.loc[table["basis"] == "sagemaker", "region"]) == {"us-east-1 (assumed)"}
 
 
 def test_a_cost_at_a_date_and_at_an_undated_price(cost, make_record):

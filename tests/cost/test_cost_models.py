@@ -12,7 +12,7 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.cost.costs import hours_of
 from cxrbench.cost.devices import DEVICES, device_of_host
 from cxrbench.cost.mine import Training, mine_table, trial_sentences
-from cxrbench.cost.porting import break_even_runs, decide, ratio_of_cells
+from cxrbench.cost.porting import Numbers, break_even_runs, decide, ratio_of_cells
 from cxrbench.cost.projection import (
     PUBLISHED,
     SPREAD,
@@ -28,9 +28,10 @@ from cxrbench.cost.projection import (
 from cxrbench.cost.ratios import PUBLISHED as RATIOS
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import expected_hours, spot_table
-from cxrbench.evidence.record import RECORD, Timing
+from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_file
 
 money = st.floats(0, 1e9, allow_subnormal=False)
 PAIR = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge"})
@@ -118,6 +119,10 @@ def test_break_even_is_the_first_run_that_pays(porting, here, saving):
     assert runs == 0 or (runs - 1) * saving < porting
 
 
+def test_a_binary_fraction_adds_no_run():
+    assert 1 / (0.3 - 0.2) > 10 and break_even_runs(1, 0.3, 0.2) == 10
+
+
 @settings(deadline=None)
 @given(porting=money, here=money, more=money)
 def test_without_a_saving_it_never_breaks_even(porting, here, more):
@@ -132,7 +137,7 @@ def test_an_amount_is_a_finite_number(wrong):
 
 @pytest.mark.parametrize(("spend", "capacity"), [(0, 1), (10_000, 0)])
 def test_what_saves_nothing_is_not_ported(spend, capacity):
-    assert decide(RATIOS["transformer"], spend, 0, 12, capacity)["verdict"] == "stay"
+    assert decide(RATIOS["transformer"], Numbers(spend, 0, 0, 12, capacity)).verdict == "stay"
 
 
 amounts = st.integers(0, 10**7)
@@ -142,8 +147,8 @@ amounts = st.integers(0, 10**7)
 @given(spend=amounts, porting=amounts, months=st.integers(0, 60), capacity=st.floats(0, 1))
 def test_more_porting_cost_never_makes_porting_better(spend, porting, months, capacity):
     order = ["stay", "depends", "port"]
-    costs = (porting, porting * 2 + 1)
-    cheap, dear = (decide(RATIOS["transformer"], spend, usd, months, capacity)["verdict"] for usd in costs)
+    costs = (Numbers(spend, usd, 0, months, capacity) for usd in (porting, porting * 2 + 1))
+    cheap, dear = (decide(RATIOS["transformer"], numbers).verdict for numbers in costs)
     assert order.index(dear) <= order.index(cheap)
 
 
@@ -171,9 +176,10 @@ def test_one_neuroncore_from_the_published_efficiency():
 
 def test_fp32_is_never_projected_from_a_bf16_peak_or_share():
     """23 TFLOP/s of a NeuronCore in fp32, not 92; nothing where no fp32 peak is documented."""
-    work, target, on = Work("cnn", 1.0), DEVICES["Trainium"], ("Trainium", "Inferentia2")
-    half = shares(0.1, 0.1, on=on, precision="bf16")
-    assert project(work, target, 1, shares(0.1, 0.1, on=on))["high"] == pytest.approx(0.1 * 23e12 / 6e9)
+    work, target, on = Work("cnn", 1.0), DEVICES["Trainium"], ("Trainium", "Inferentia2", "Trainium2")
+    half = shares(0.1, 0.1, 0.1, on=on, precision="bf16")
+    full = shares(0.1, 0.1, 0.1, on=on)
+    assert project(work, target, 1, full)["high"] == pytest.approx(0.1 * 23e12 / 6e9)
     assert project(work, target, 1, half, "bf16")["high"] == pytest.approx(0.1 * 92e12 / 6e9)
     with pytest.raises(UserError, match="on a NeuronCore in fp32 is known"):
         project(work, target, 1, half)
@@ -188,9 +194,18 @@ def test_a_projection_is_a_range_under_the_bandwidth(gmac, moved, cores):
     assert 0 < made["low"] <= made["high"] <= cores * 3350e9 / moved * (1 + 1e-12)
 
 
-def test_two_devices_are_a_range_and_one_is_known_to_a_factor_only():
-    two = project(Work("cnn", 1.0), DEVICES["T4"], 4, [*shares(0.1, 0.2), *shares(0.9, kind="depthwise")])
-    assert (two["low"], two["high"]) == pytest.approx((4 * 0.1 * 8.1e12 / 6e9, 4 * 0.2 * 8.1e12 / 6e9))
+@pytest.mark.parametrize(
+    ("on", "spread"),
+    [(("T4", "V100", "H100"), 1), (("T4", "V100"), SPREAD), (("T4", "A100-40GB", "A100-80GB"), SPREAD)],
+)
+def test_three_devices_are_a_range_and_fewer_are_known_to_a_factor_only(on, spread):
+    """Sizes of memory of one chip are not two devices."""
+    known = [*shares(0.1, 0.2, 0.15, on=on), *shares(0.9, kind="depthwise")]
+    made, peak = project(Work("cnn", 1.0), DEVICES["T4"], 4, known), 4 * 8.1e12 / 6e9
+    assert (made["low"], made["high"]) == pytest.approx((0.1 / spread * peak, 0.2 * spread * peak))
+
+
+def test_a_single_device_is_widened_up_to_the_peak():
     some = (shares(*some, on=("T4", "T4")) for some in ((0.30, 0.31), (0.9,)))
     low, high = (project(Work("cnn", 1.0), DEVICES["A100-40GB"], 1, known) for known in some)
     assert low["low"] == pytest.approx(0.30 / SPREAD * 19.5e12 / 6e9)
@@ -226,12 +241,15 @@ def priced_mine(prices, **changes):
     return training, table.set_index("instance")
 
 
-def test_a_given_speed_is_measured_there_and_a_proxy_on_the_same_gpu(prices):
+def test_a_given_speed_stands_a_proxy_on_the_same_gpu_and_is_projected_to_more_of_them(prices):
     training, table = priced_mine(prices)
-    here, eight, other = (table.loc[name] for name in ("g5.xlarge", "g5.48xlarge", "p5.48xlarge"))
-    assert here["hours_low"] == here["hours_high"] == pytest.approx(10) and here["kind"] == "measured"
+    names = ("g5.xlarge", "g5.2xlarge", "g5.48xlarge", "p5.48xlarge")
+    here, same, eight, other = (table.loc[name] for name in names)
+    assert here["hours_low"] == here["hours_high"] == pytest.approx(10) and here["kind"] == "given"
     assert here["usd_low"] == pytest.approx(10 * here["usd_per_hour"])
-    assert eight["hours_low"] == eight["hours_high"] == pytest.approx(10 / 8) and eight["kind"] == "proxy"
+    assert same["hours_low"] == pytest.approx(10) and same["kind"] == "proxy"
+    assert eight["hours_low"] == eight["hours_high"] == pytest.approx(10 / 8)
+    assert eight["kind"] == "projected" and "speed is proportional to cores" in eight["assumptions"]
     assert math.isnan(other["hours_low"]) and "on a GPU in fp32 is known" in other["why_not"]
     trainium = table.loc["trn1.2xlarge"]
     assert trainium["break_even_ratio"] == pytest.approx(1.34375 / 1.006)
@@ -239,10 +257,25 @@ def test_a_given_speed_is_measured_there_and_a_proxy_on_the_same_gpu(prices):
     said = " ".join(trial_sentences(table.reset_index(), training, PAIR))
     assert "more than 1.34 times the images/s of g5.xlarge (134 images/s)" in said
     assert "An hour of trial on trn1.2xlarge costs 1.34 USD" in said and "(projected)" in said
+    assert "about 5 minutes by one page of scttfrdmn/aws-trainium-tutorial-for-research and about 44" in said
+    assert "for inference" in table.loc["inf2.xlarge", "why_not"]
+    assert math.isnan(table.loc["inf2.xlarge", "hours_at_peak"])
+
+
+def test_prices_of_other_regions_and_bases_are_not_divided_by_the_gpus(prices):
+    training, table = priced_mine(prices, precision="bf16")
+    others = table[(table["region"] != "us-east-1") | (table["basis"] != "on_demand")]
+    assert {"trn2.3xlarge", "ml.trn1.32xlarge"} <= set(others.index)
+    assert others["break_even_ratio"].isna().all()
+    assert table.drop(others.index)["break_even_ratio"].notna().all()
+    assert table.loc["g5.xlarge", "hours_at_peak"] == pytest.approx(3.6e6 * 24e9 / 70e12 / 3600)
+    abroad = PAIR.model_copy(update={"instances": {"neuron": "trn2.3xlarge"}})
+    (trial,) = trial_sentences(table.reset_index(), training, abroad)
+    assert trial.startswith("An hour of trial on trn2.3xlarge costs 2.74 USD (ap-southeast-4, spot, undated)")
 
 
 @settings(deadline=None, max_examples=20)
-@given(images=st.integers(1, 10**8), speed=st.floats(0.1, 1e5))
+@given(images=st.integers(1, 10**8), speed=st.floats(0.1, 2900))
 def test_every_instance_has_a_price_and_a_range_in_order(prices, images, speed):
     _, table = priced_mine(prices, images=images, speed=speed, precision="bf16")
     assert set(table.index) == set(prices["instance"]) and table.index.is_unique
@@ -305,10 +338,13 @@ def test_a_record_with_a_steady_state_is_a_measurement(tmp_path, make_record):
     write_audit(tmp_path, ("resnet18", 64, 1.0))
     path = tmp_path / CELL.format("cuda") / RECORD
     path.parent.mkdir(parents=True)
+    predictions = path.with_name(PREDICTIONS)
+    predictions.write_bytes(b"scores")
 
     def found(precision, speed):
         record = make_record(timing=Timing(train_seconds=60, images_per_second=speed))
         update = {"recipe": {"precision": precision}, "dataset": None}
+        update |= {"predictions_sha256": sha256_file(predictions)}
         path.write_text(record.model_copy(update=update).to_json())
         return measured_speeds(STUDY, tmp_path)
 

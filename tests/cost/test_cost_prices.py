@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.cost.prices import BASES, COLUMNS, REGIONS, NoPrice, newest, price, read_prices
+from cxrbench.cost.prices import BASES, COLUMNS, REGIONS, NoPrice, newest, price, read_prices, regions
 from cxrbench.study.errors import UserError
 
 HEADER = ",".join(COLUMNS)
-GOOD = "g5.xlarge,us-east-1,on_demand,1.006,A10G,1,24,1,4,16,a page,2026-07-20,"
-TRN = "trn1.2xlarge,us-east-1,on_demand,1.34375,Trainium,1,32,2,8,32,a page,2026-07-20,"
+GOOD = "g5.xlarge,us-east-1,on_demand,1.006,A10G,1,24,1,4,16,a page,2026-07-20,,,"
+TRN = "trn1.2xlarge,us-east-1,on_demand,1.34375,Trainium,1,32,2,8,32,a page,2026-07-20,,,"
 
 
 def written(tmp_path, *lines):
@@ -28,6 +28,20 @@ def test_shipped_table_is_complete(prices):
     cores = prices.drop_duplicates("instance").set_index("instance")["cores"]
     assert cores["trn1.2xlarge"] == 2 and cores["trn1.32xlarge"] == 32 and cores["trn2.48xlarge"] == 128
     assert cores["g5.48xlarge"] == 8 and cores["c7a.large"] == 2
+
+
+@pytest.mark.parametrize(
+    ("instance", "basis", "region", "date"),
+    [
+        ("p5.48xlarge", "capacity_block", "us-east-1", "until 2025-01-01"),
+        ("ml.trn1.32xlarge", "sagemaker", "us-east-1 (assumed)", "undated"),
+        ("trn1.32xlarge", "reserved_3y", "us-east-1 (assumed)", "undated"),
+        ("trn1.32xlarge", "on_demand", "us-east-1", "2026-07-20"),
+    ],
+)
+def test_what_a_source_does_not_state_is_shown_as_such(prices, instance, basis, region, date):
+    rows = newest(prices, instance=instance, region="us-east-1", basis=basis)
+    assert (regions(rows).item(), rows["as_of"].item()) == (region, date)
 
 
 def test_regions_are_amazons():
@@ -78,6 +92,8 @@ def test_a_missing_price_carries_its_reason_apart_from_the_remedy(prices, wanted
         ("us-east-1", "us-est-1", "region", "did you mean"),
         ("on_demand", "ondemand", "basis", "did you mean 'on_demand'"),
         ("2026-07-20", "20260720", "as_of", "not a date"),
+        ("2026-07-20,", "2026-07-20,soon", "until", "not a date"),
+        ("2026-07-20,,", "2026-07-20,,date", "assumed", "unknown value 'date'"),
         ("a page", "", "source", "is empty"),
         ("g5.xlarge", "g5", "instance", "the form of g5.xlarge"),
         (",1,4,16", ",,4,16", "cores", "is empty"),
@@ -127,7 +143,7 @@ keys = st.tuples(
 @settings(deadline=None)
 @given(st.sets(keys, min_size=1), st.sampled_from([None, "2025-01-01", "2025-12-31"]))
 def test_newest_is_the_last_date_that_qualifies(rows, as_of):
-    table = pd.DataFrame(sorted(rows), columns=[*COLUMNS[:3], "as_of"])
+    table = pd.DataFrame(sorted(rows), columns=[*COLUMNS[:3], "as_of"]).assign(until="")
     found = {tuple(row[:3]): row.as_of for row in newest(table, as_of).itertuples(index=False)}
     allowed = table[table["as_of"] <= (as_of or "9")].groupby(list(COLUMNS[:3]))["as_of"].max()
     assert found == {key: date or "undated" for key, date in allowed.items()}

@@ -110,7 +110,14 @@ def test_the_whole_study_has_a_plan_here():
     pico = found["nih-224px", "convnext_pico", "cuda"]
     images = 75488 * 10 + (11036 * 11 + 25596) / 3
     assert pico["cells"] == 16 and pico["packed_gib"] == pytest.approx(112120 * 224**2 / 2**30)
-    assert pico["hours_at_peak"] == pytest.approx(16 * images * 1.37 * 6e9 / 70e12 / 3600, rel=0.02)
+    flop = 16 * images * 1.37 * 6e9
+    assert pico["hours_at_peak"] == pytest.approx(flop / 70e12 / 3600, rel=0.02)
+    assert (pico["instance"], pico["region"], pico["as_of"]) == ("g5.xlarge", "us-east-1", "2026-07-20")
+    two_cores = 2 * 10700e12 / 128  # of trn2, for the one process of the study
+    pico = found["nih-224px", "convnext_pico", "torchneuron"]
+    assert pico["hours_at_peak"] == pytest.approx(flop / two_cores / 3600, rel=0.02)
+    vit = found["nih-224px", "vit_small_patch16_224", "neuron"]
+    assert "a transformer network on a NeuronCore in bf16 is known; AWS's rate of ViT-Base" in vit["why_not"]
 
 
 def test_the_plan_is_printed_before_anything_starts():
@@ -118,6 +125,9 @@ def test_the_plan_is_printed_before_anything_starts():
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 100 for line in done.stdout.splitlines()) and "nan" not in done.stdout
     assert "Not trained on this machine" in done.stdout and "No hours" in done.stdout
+    shown = " ".join(done.stdout.split())
+    assert "neuron as trn1.2xlarge (us-east-1, on demand, 2026-07-20)" in shown
+    assert "Assumed: " in shown and "an image takes a third as long in scoring as in training" in shown
     done = cxrbench("plan", "--study", "config/full.yaml")
     assert "Download of nih: all 12 files are 45 GB (`cxrbench data download nih`)." in done.stdout
     assert {row["platform"] for row in json.loads(cxrbench("plan", "--json").stdout)} >= {"cpu", "neuron"}

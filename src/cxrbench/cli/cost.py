@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.cli.cost_columns import cost_columns, costs_and_notes, hours_and_dollars, reasons
+from cxrbench.cli.cost_columns import (
+    assumed,
+    cost_columns,
+    costs_and_notes,
+    hours_and_dollars,
+    reasons,
+    supported,
+)
 from cxrbench.cli.words import (
     PRICES,
     RECORDED,
@@ -127,7 +134,7 @@ def cost_spot(
     as_json: JsonOption = False,
 ) -> None:
     """Project how much interruptions on spot instances add to hours and cost."""
-    from cxrbench.cost.spot import RATES, spot_table
+    from cxrbench.cost.spot import ASSUMPTIONS, RATES, spot_table
 
     hours = None if restart is None else restart / 60
     known = _priced(records, study, prices, region)
@@ -135,7 +142,8 @@ def cost_spot(
     lines = [cost_columns(table.drop(columns=["note", "setup_hours", "factor", "as_of"]))]
     if dates := [date for date in table["as_of"].unique() if date]:
         lines.append(f"Spot prices of: {', '.join(dates)}.")
-    _print(table, as_json, "\n".join([*lines, *reasons(table[table["note"] != ""], "run")]))
+    lines += [*reasons(table[table["note"] != ""], "run"), *map(wrapped, assumed(ASSUMPTIONS))]
+    _print(table, as_json, "\n".join(lines))
 
 
 @app.command("break-even")
@@ -166,12 +174,13 @@ def cost_break_even(
         missing = next(name for name, number in given.items() if number is None)
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
-        table = break_even_table(*_priced(records, study, prices))
+        known = _priced(records, study, prices)
+        table = break_even_table(*known)
         runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), "never")
         shown = table.drop(columns=["source", "note", "saving"]).assign(runs=runs)
         priced = table["saving"].notna()
-        lines = [cost_columns(shown[priced], "case"), "", *reasons(table[~priced], "case")]
-        _print(table, as_json, "\n".join(lines))
+        notes = [*reasons(table[~priced], "case"), *map(wrapped, supported(table, known[1], "there"))]
+        _print(table, as_json, "\n".join([cost_columns(shown[priced], "case"), "", *notes]))
 
 
 @app.command("reserve")
@@ -196,9 +205,10 @@ def cost_project(
     from cxrbench.cost.projection import projection_table
     from cxrbench.study.config import read_study
 
-    table, _ = projection_table(read_study(study), read_prices(prices), recorded)
+    known = read_prices(prices)
+    table, assumptions = projection_table(read_study(study), known, recorded)
     made = table[table["why_not"].isna()].drop(columns=["sources", "assumptions", "why_not"])
-    lines = [cost_columns(made)]
+    lines = [cost_columns(made), *map(wrapped, [*assumed(assumptions), *supported(made, known)])]
     for reason, some in table.groupby("why_not", sort=False):
         where = f" on {', '.join(some['instance'].unique())}" if some["instance"].notna().all() else ""
         lines.append(wrapped(f"{', '.join(some['architecture'].unique())}{where}: {reason}."))
@@ -211,7 +221,7 @@ def cost_mine(
     images: Annotated[int, typer.Option(min=1, help="Training images.")],
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")],
     pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
-    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp32 (true fp32, TF32 off) or bf16.")] = "fp32",
     gpu_images_per_second: Annotated[
         float | None, typer.Option(help="Your measured training speed on --gpu, of the whole instance.")
     ] = None,
@@ -241,8 +251,8 @@ def cost_mine(
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
     training = Training(work, images * epochs, precision, instance, gpu_images_per_second)
-    table = mine_table(training, of, read_prices(prices), recorded)
-    assumed, at = table["assumptions"].dropna().explode().unique(), of.prices
+    known, at = read_prices(prices), of.prices
+    table = mine_table(training, of, known, recorded)
     elsewhere = table[table["region"] != at.region].groupby("region")["instance"].agg(", ".join)
     notes = [
         f"{network}, {pixels} px, {precision}: {work.gmac:.3g} GMAC forward an image, {images:,} images x "
@@ -251,7 +261,8 @@ def cost_mine(
         f"Prices: on demand unless named, in {at.region}"
         + "".join(f"; {region}: {names}" for region, names in elsewhere.items())
         + ".",
-        *(["Assumed: " + "; ".join(assumed) + "."] if len(assumed) else []),
+        *assumed(table["assumptions"].dropna().explode()),
+        *supported(table, known),
         *(f"{text}: {', '.join(some)}." for text, some in table.groupby("why_not")["instance"]),
         f"Not charged: {EXCLUDED}.",
     ]
@@ -319,7 +330,7 @@ def cost_decide(
     import pandas as pd
 
     from cxrbench.cost.mine import published_kind
-    from cxrbench.cost.porting import decide, ratio_for
+    from cxrbench.cost.porting import Numbers, decide, ratio_for, reasoning
     from cxrbench.cost.ratios import Ratio
 
     if ratio:
@@ -327,9 +338,12 @@ def cost_decide(
     else:
         name = published_kind(architecture, RECORDED, cache, say)
         chosen = ratio_for(name, basis, records, study, prices)
-    decision = decide(chosen, spend, porting, horizon, capacity, ongoing)
-    as_rows = pd.Series(decision)  # its JSON has null for infinitely many months
-    print(as_rows.to_json(indent=1) if as_json else "\n".join(decision["arithmetic"]))
+    given = Numbers(spend, porting, ongoing, horizon, capacity)
+    decision = decide(chosen, given)
+    lines = reasoning(chosen, given, decision)
+    ends = {"ratio_low": chosen.low, "ratio_high": chosen.high, "kind": chosen.kind, "source": chosen.source}
+    as_row = pd.Series(decision._asdict() | ends | {"arithmetic": lines})  # null: infinitely many months
+    print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
 
 
 @app.command("report")

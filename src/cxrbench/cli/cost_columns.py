@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cxrbench.cli.words import digits, in_columns, span, wrapped
+from cxrbench.cli.words import in_columns, span, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,9 +19,14 @@ _COSTS = (
 _OVER_SEEDS = (
     "run", "machine", "basis", "as_of", "cost_to_usable", "usd_sd", "target_auroc", "cost_to_auroc",
 )  # fmt: skip
-_RANGES = {
-    "published ratio": ("published_low", "published_high"), "cost ratio": ("ratio_low", "ratio_high"),
-    "images/s": ("low", "high"), "USD/million images": ("usd_per_million_low", "usd_per_million_high"),
+_MINE = (
+    "instance", "usd_per_hour", "as_of", "break_even_ratio", "hours_at_peak", "hours_low", "hours_high",
+    "usd_low", "usd_high", "kind",
+)  # fmt: skip
+_RANGES = {  # the columns of both ends, and their digits
+    "published ratio": ("published_low", "published_high", 4), "cost ratio": ("ratio_low", "ratio_high", 4),
+    "images/s": ("low", "high", 4), "USD/million images": ("usd_per_million_low", "usd_per_million_high", 4),
+    "hours": ("hours_low", "hours_high", 2), "USD": ("usd_low", "usd_high", 2),
 }  # fmt: skip
 _HEADS = {
     "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
@@ -34,15 +40,17 @@ _HEADS = {
     "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
     "utilisation": "pays above this share of hours", "price_ratio": "price ratio",
     "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "price before of",
+    "break_even_ratio": "price / GPU price", "hours_at_peak": "h at least", "to_run": "to run",
+    "packed_gib": "disk GiB", "device_gib": "step GiB",
 }  # fmt: skip
 
 
 def cost_columns(table: pd.DataFrame, *apart: str) -> str:
     """Return costs as printed, a table for each value of ``apart``; a range's two ends are one text."""
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high, digits) in _RANGES.items():
         if low in table:
             ends = zip(table[low], table[high], strict=True)
-            texts = [None if math.isnan(end[0]) else span(*end, 4) for end in ends]
+            texts = [None if math.isnan(end[0]) else span(*end, digits) for end in ends]
             table = table.assign(**{low: texts}).rename(columns={low: name}).drop(columns=high)
     return in_columns(table, _HEADS, *apart)
 
@@ -51,6 +59,20 @@ def reasons(table: pd.DataFrame, named: str) -> list[str]:
     """Return each note of the rows once, after what it is about (the column ``named``)."""
     groups = table.groupby("note", sort=False)
     return [wrapped(f"{'; '.join(some[named].unique())}: {note}.") for note, some in groups]
+
+
+def assumed(assumptions: Iterable[str]) -> list[str]:
+    """Return one sentence with each assumption once; nothing where there are none."""
+    each = "; ".join(dict.fromkeys(assumptions))
+    return [f"Assumed: {each}."] if each else []
+
+
+def supported(table: pd.DataFrame, prices: pd.DataFrame, instance: str = "instance") -> list[str]:
+    """Return the sentence on training that AWS no longer supports on one of the instances of the rows."""
+    from cxrbench.cost.devices import support
+
+    some = prices.loc[prices["instance"].isin(table[instance]), "accelerator"]
+    return support(some.unique())
 
 
 def costs_and_notes(table: pd.DataFrame) -> str:
@@ -73,21 +95,6 @@ def costs_and_notes(table: pd.DataFrame) -> str:
 
 def hours_and_dollars(table: pd.DataFrame) -> str:
     """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, as printed."""
-    import pandas as pd
-
-    short = {basis: f"{basis} ".replace("capacity_", "") for basis in table["basis"]} | {"on_demand": ""}
-
-    rows = [
-        {
-            "instance": row["instance"],
-            "USD/h": digits(row["usd_per_hour"]),
-            "price of": f"{short[row['basis']]}{row['as_of']}",
-            "price / GPU price": f"{row['break_even_ratio']:.2f}",
-            "h at peak": digits(row["hours_at_peak"], 3),
-            "hours": span(row["hours_low"], row["hours_high"]),
-            "USD": span(row["usd_low"], row["usd_high"]),
-            "kind": "-" if pd.isna(row["kind"]) else row["kind"],
-        }
-        for row in table.query("accelerator != ''").to_dict("records")
-    ]
-    return in_columns(pd.DataFrame(rows))
+    rows = table[table["accelerator"] != ""]
+    basis = rows["basis"].replace({"on_demand": "", "capacity_block": "block"}).str.replace("_", " ")
+    return cost_columns(rows.assign(as_of=(basis + " " + rows["as_of"]).str.strip())[[*_MINE]])

@@ -22,7 +22,6 @@ from cxrbench.cli.words import (
     RecordedOption,
     StudyOption,
     digits,
-    in_columns,
     must_run_here,
     print_json,
     say,
@@ -189,6 +188,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
+    from cxrbench.cli.cost_columns import assumed
     from cxrbench.cost.forecast import downloads, forecast, summary
     from cxrbench.cost.prices import read_prices
     from cxrbench.evidence.store import EvidenceStore
@@ -213,7 +213,8 @@ def plan(
         for reason, some in names.groupby(reasons, sort=False):
             more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    print(*map(wrapped, (*downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
+    notes = [*_priced_as(to_run), *assumed(to_run["assumptions"].dropna().explode())]
+    print(*map(wrapped, (*notes, *downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
 
 
 def _expected(row: dict[str, Any], unit: str) -> str:
@@ -225,23 +226,22 @@ def _expected(row: dict[str, Any], unit: str) -> str:
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:
     """Return the rows of :func:`~cxrbench.cost.forecast.summary` as printed."""
-    import pandas as pd
+    from cxrbench.cli.cost_columns import cost_columns
 
-    shown = [
-        {
-            "dataset": row["dataset"],
-            "platform": row["platform"],
-            "cells": row["cells"],
-            "to run": row["to_run"],
-            "hours": _expected(row, "hours"),
-            "USD": _expected(row, "usd"),
-            "kind": row["kind"] or "-",
-            "disk GiB": digits(row["packed_gib"], 2),
-            "step GiB": digits(row["device_gib"], 2),
-        }
-        for row in rows.to_dict("records")
+    each = rows.to_dict("records")
+    ranges = {unit: [_expected(row, unit) for row in each] for unit in ("hours", "usd")}
+    names = ["dataset", "platform", "cells", "to_run", "hours", "usd", "kind", "packed_gib", "device_gib"]
+    return cost_columns(rows.assign(**ranges)[names])
+
+
+def _priced_as(rows: pd.DataFrame) -> list[str]:
+    """Return the instances that stand for platforms, with region, basis and date of their prices."""
+    priced = rows.dropna(subset="as_of")
+    texts = [
+        f"{row.platform} as {row.instance} ({row.region}, {row.basis.replace('_', ' ')}, {row.as_of})"
+        for row in priced.itertuples()
     ]
-    return in_columns(pd.DataFrame(shown))
+    return [f"Priced: {'; '.join(dict.fromkeys(texts))}."] if texts else []
 
 
 def precompile(

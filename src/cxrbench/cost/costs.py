@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, KEY, REGIONS, price, read_prices
+from cxrbench.cost.prices import BASES, KEY, REGIONS, price, read_prices, regions
 from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
@@ -161,7 +161,7 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     The whole instance is paid for in all phases; ``usd_used_cores`` is the share of the cores in use, NaN if
     the instance's ``cores`` are of another kind. ``usd_per_million_images`` is of training alone.
     """
-    table = hours.merge(rates.drop(columns="note"), on="instance")
+    table = hours.merge(rates.assign(region=regions(rates)).drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
     table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
     for what in (*PHASES, "total", "to_auroc"):

@@ -1,7 +1,11 @@
 """Accelerators: documented peaks and bandwidths of one core, each with its source."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
+
+Training = Literal["yes", "before SDK 2.30", "inference"]  # what AWS documents a device for
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,12 @@ class Device:
     evidence: str  # read, second hand
     source: str
     source_fp32: str = ""
+    training: Training = "yes"
+
+    @property
+    def chip(self) -> str:
+        """Return the name without the size of the memory: such variants have the same peaks."""
+        return re.sub(r"-\d+GB$", "", self.name)
 
     def peak(self, precision: str) -> float | None:
         """Return the TFLOP/s of one core in ``precision``; None where no document gives it."""
@@ -44,11 +54,15 @@ _A10G = (
 _H100 = f"{_TITAN}; bandwidth: CloudExpat, AWS Trainium vs NVIDIA H100"
 _CORE_BANDWIDTH = 820 * 1.073741824 / 2
 _READ, _QUOTED = "read", "second hand"
+_ENDED: Training = "before SDK 2.30"
+# PyTorch NeuronX is "for training on Trn1 and Trn2", "for inference on Inf2, Trn1, and Trn2" (SDK 2.26,
+# frameworks/torch); frameworks/index of 2.29 names Inf2 for both.
+_INFERENCE: Training = "inference"
 DEVICES = {
     device.name: device
     for device in (
-        Device("Trainium", "neuron", 92.0, 23.0, _CORE_BANDWIDTH, _READ, _NKI, _NKI_FP32),
-        Device("Inferentia2", "neuron", 92.0, 23.0, _CORE_BANDWIDTH, _READ, _NKI, _NKI_FP32),
+        Device("Trainium", "neuron", 92.0, 23.0, _CORE_BANDWIDTH, _READ, _NKI, _NKI_FP32, _ENDED),
+        Device("Inferentia2", "neuron", 92.0, 23.0, _CORE_BANDWIDTH, _READ, _NKI, _NKI_FP32, _INFERENCE),
         Device("Trainium2", "neuron", 10700 / 128, 181 / 8, None, _READ, _TRN2, _TRN2_FP32),
         Device("A10G", "gpu", 70.0, None, 600.0, _QUOTED, _A10G),
         Device("T4", "gpu", 65.0, 8.1, None, _QUOTED, _LIGHTNING, _LIGHTNING_FP32),
@@ -62,6 +76,11 @@ DEVICES = {
     )
 }
 
+# Claim D07 and docs/neuron.md have the sources.
+TRAINIUM_ENDED = (
+    "From Neuron SDK 2.30 on AWS supports no training with PyTorch/XLA, and so none on trn1; the successor, "
+    "TorchNeuron, is a public beta for trn2 and trn3 only."
+)
 _NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls them
 
 
@@ -79,3 +98,9 @@ def device_of_host(named: str) -> Device | None:
         if all(re.search(rf"\b{part}\b", named) for part in name.split("-")):
             return known
     return None
+
+
+def support(accelerators: Iterable[str]) -> list[str]:
+    """Return the sentence on training that AWS no longer supports, where it concerns ``accelerators``."""
+    found = (DEVICES[name].training for name in accelerators if name in DEVICES)
+    return [TRAINIUM_ENDED] if _ENDED in found else []

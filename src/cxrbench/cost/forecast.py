@@ -11,16 +11,15 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.compile.rules import facts_of
 from cxrbench.cost.costs import cost_of, hours_of
 from cxrbench.cost.devices import Device
-from cxrbench.cost.prices import NoPrice, price
+from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.cost.projection import (
-    PUBLISHED,
     NotProjected,
     Speed,
     Work,
-    ceiling,
     device_called,
-    measured_speeds,
-    project,
+    dollars,
+    hours_on,
+    known_speeds,
     work_of,
 )
 from cxrbench.datasets.packed import MANIFEST, data_present, read_packed
@@ -28,16 +27,17 @@ from cxrbench.datasets.registry import read_files
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 from cxrbench.training.plan import Plan
 
 FORECAST_COLUMNS = [
-    "dataset", "architecture", "platform", "cells", "recorded", "to_run", "instance", "hours_at_peak",
-    "hours_low", "hours_high", "usd_at_peak", "usd_low", "usd_high", "kind", "rests_on", "why_not",
-    "no_price", "packed_gib", "device_gib", "not_here",
+    "dataset", "architecture", "platform", "cells", "recorded", "to_run", *KEY, "as_of", "hours_at_peak",
+    "hours_low", "hours_high", "usd_at_peak", "usd_low", "usd_high", "kind", "rests_on", "assumptions",
+    "why_not", "no_price", "packed_gib", "device_gib", "not_here",
 ]  # fmt: skip
 _NOT_NAMED = "no pattern under 'run' in the config names them"
 _EVALUATION = 1 / 3  # of a training image: forward alone
+_ASSUMED = "an image takes a third as long in scoring as in training"
 
 
 def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +81,7 @@ class _Outlook:
     def __init__(self, plan: Plan, prices: pd.DataFrame) -> None:
         self.plan, self.study, self.prices = plan, plan.study, prices
         self.audit = read_audit(plan.store.root)
-        self.known = [*measured_speeds(self.study, plan.store.root), *PUBLISHED]
+        self.known = known_speeds(self.study, plan.store.root)
 
     def row(self, cells: list[Cell]) -> dict[str, Any]:
         """Return the row of the seeds of one network on one platform."""
@@ -105,7 +105,7 @@ class _Outlook:
         except (NotProjected, NoPrice) as reason:
             return row | {"why_not": str(reason)}
         hours = {name: value * row["to_run"] for name, value in each.items() if name.startswith("hours")}
-        return row | each | hours | _usd(hours, each["usd_per_hour"])
+        return row | each | hours | dollars(hours, each["usd_per_hour"])
 
     def _measured(self, records: list[Record]) -> dict[str, Any]:
         """Return the hours of a cell by the recorded seeds: the shortest and the longest."""
@@ -113,7 +113,7 @@ class _Outlook:
         return {
             "hours_low": costs["hours_total"].min(),
             "hours_high": costs["hours_total"].max(),
-            **costs[["usd_per_hour", "instance", "kind"]].iloc[0],
+            **costs[["usd_per_hour", *KEY, "as_of", "kind"]].iloc[0],
             "rests_on": f"{len(records)} recorded seeds, {costs['processor'].iloc[0]}",
         }
 
@@ -128,26 +128,23 @@ class _Outlook:
         evaluated = counts.get("val", 0) * (recipe.epochs + 1) + counts.get("test", 0)
         images = counts.get("train", 0) * recipe.epochs + evaluated * _EVALUATION
         work = work_of(self.audit, cell.architecture, dataset.pixels, recipe.precision)
-        device, cores, known = self._device(cell, work, recipe.precision)
-        if cell.platform in ACCELERATED:
-            fastest = ceiling(work, device, cores, recipe.precision)
-            known["hours_at_peak"] = images / fastest / 3600
-        try:
-            made = project(work, device, cores, self.known, recipe.precision)
-        except NotProjected as reason:
-            return known | {"why_not": str(reason)}
-        ends = {"hours_low": images / made["high"] / 3600, "hours_high": images / made["low"] / 3600}
-        return known | ends | {"kind": made["kind"], "rests_on": made["sources"]}
+        device, cores, priced = self._device(cell, work, recipe.precision)
+        made = hours_on(device, cores, work, images, self.known, recipe.precision)
+        if cell.platform not in ACCELERATED:
+            del made["hours_at_peak"]  # a processor has no documented one
+        assumed = [*made.get("assumptions", []), _ASSUMED]
+        return priced | made | {"rests_on": made.get("sources"), "assumptions": assumed}
 
     def _device(self, cell: Cell, work: Work, precision: str) -> tuple[Device, int, dict[str, Any]]:
-        """Return what a cell would run on, the cores of it in use, and its instance and USD per hour."""
+        """Return what a cell would run on, the cores of it in use, and its instance and price."""
         where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
         if instance is None:
             raise NotProjected(f"prices.instances in the config names no instance for {cell.platform}")
         known: dict[str, Any] = {"instance": instance}
         try:
             rate = price(self.prices, instance, where.region, where.basis, where.as_of)
-            known["usd_per_hour"] = float(rate["usd_per_hour"])
+            shown = {"region": regions(rate.to_frame().T).iloc[0], "as_of": rate["as_of"]}
+            known |= shown | {"basis": where.basis, "usd_per_hour": float(rate["usd_per_hour"])}
         except NoPrice as reason:
             elsewhere = self.prices[self.prices["instance"] == instance]
             if elsewhere.empty:
@@ -155,8 +152,8 @@ class _Outlook:
             rate = elsewhere.iloc[0]  # the same hardware
             known |= {"usd_per_hour": math.nan, "no_price": reason.reason}
         if cell.platform in ACCELERATED:
-            cores = min(int(rate["cores"]), self.study.limits.processes)
-            return device_called(rate["accelerator"]), cores, known
+            used = self.study.limits.processes * ENTRIES[cell.platform].devices_per_process
+            return device_called(rate["accelerator"]), min(int(rate["cores"]), used), known
         if found := [speed for speed in self.known if _on_processor(speed, cell, work, precision)]:
             return found[-1].device, 1, known
         raise NotProjected(f"no speed of a {work.kind} network in {precision} is known on {cell.platform}")
@@ -189,10 +186,6 @@ class _Outlook:
         # In bf16 a step also keeps its copies of the weights, which an audit divides by the batch.
         nearest = rows.loc[(rows["batch"] - share).abs().idxmin()]
         return facts_of(nearest.to_dict()).step_gib(share)
-
-
-def _usd(hours: dict[str, float], usd_per_hour: float) -> dict[str, float]:
-    return {name.replace("hours", "usd"): value * usd_per_hour for name, value in hours.items()}
 
 
 def _on_processor(speed: Speed, cell: Cell, work: Work, precision: str) -> bool:

@@ -3,16 +3,17 @@
 import itertools
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cxrbench.cost.costs import both_sides, cost_table, pricing_of
-from cxrbench.cost.prices import newest, read_prices
-from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, pair_prices, preprint_at, study_pair
+from cxrbench.cost.devices import TRAINIUM_ENDED
+from cxrbench.cost.prices import newest, read_prices, regions
+from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, notes, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.errors import UserError
 
 _CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 _BLOG, _EXPAT = "AWS blog, Trainium and Amazon SageMaker", "CloudExpat, AWS Trainium vs NVIDIA H100"
@@ -21,11 +22,6 @@ WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
 BREAK_EVEN_COLUMNS = [
     "case", "kind", "here", "there", "region", "basis", "as_of", "usd_here", "usd_there", "saving",
     "porting", "runs", "source", "note", "usd_here_sd", "usd_there_sd",
-]  # fmt: skip
-DECISION_COLUMNS = [
-    "architecture", "kind", "ratio_low", "ratio_high", "spend", "porting", "ongoing", "months", "capacity",
-    "region", "basis", "as_of", "saved_low", "saved_high", "net_low", "net_high", "break_even_from",
-    "break_even_to", "verdict", "leans", "source",
 ]  # fmt: skip
 
 
@@ -69,7 +65,8 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
 def _at_every_price(case: Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     at = pair_prices(prices, (case.here, case.there), pricing.region)
     rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
-    rows = pd.concat([at[["region", "basis", "as_of"]], rates * case.hours], axis=1)
+    where = at.assign(region=regions(at))[["region", "basis", "as_of"]]
+    rows = pd.concat([where, rates * case.hours], axis=1)
     runs = [break_even_runs(PORTING_USD, *usd) for usd in rows[rates.columns].to_numpy()]
     return rows.assign(
         **{name: getattr(case, name) for name in ("case", "kind", "here", "there", "source")},
@@ -107,7 +104,8 @@ def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
     ``usd_here`` and ``usd_there`` are USD per run before and after the port.
     """
     saving = _amount("cost per run here", usd_here) - _amount("cost per run there", usd_there)
-    return math.inf if saving <= 0 else float(math.ceil(_amount("porting cost", porting) / saving))
+    runs = _amount("porting cost", porting) / saving if saving > 0 else math.inf
+    return math.inf if math.isinf(runs) else float(math.ceil(round(runs, 6)))  # 0.3 - 0.2 is less than 0.1
 
 
 def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> list[str]:
@@ -136,6 +134,7 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
         demand, on=["instance", "region"], suffixes=("", "_on_demand")
     )
     return both[["instance", "region", "basis"]].assign(
+        region=regions(both),
         usd_reserved=both["usd_per_hour"],
         usd_on_demand=both["usd_per_hour_on_demand"],
         as_of=both["as_of"] + " and " + both["as_of_on_demand"],
@@ -143,29 +142,37 @@ def reservations(prices: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-class Scenario(NamedTuple):
-    """A case at the thresholds of a source's decision table, without the cost ratio, and what the source says
-    there."""
+class Numbers(NamedTuple):
+    """What a decision rests on, beside the cost ratio."""
 
-    spend: float  # USD per month
-    porting: float  # USD
+    spend: float  # USD per month on GPU training
+    porting: float  # USD, all of it on the first day
+    ongoing: float  # USD per month for engineering of the second platform
     months: float
-    capacity: float
+    capacity: float  # share (0 to 1) of the work for which Trainium is available
+
+
+class Scenario(NamedTuple):
+    """A case at the thresholds of a source's decision table, and what the source says there."""
+
+    numbers: Numbers  # no source states an ongoing cost: zero is an assumption
     leans: str
     source: str
-    ongoing: float = 0.0  # USD per month; no source states it: zero is an assumption
 
 
 # The chapter's decision framework: a pilot from 50,000 to 200,000 USD, Trainium above. CloudExpat's checklist
 # has nine factors and asks for five: of these the cases have spend, weeks of a port, and horizon.
 _GPU = "GPU (two factors of nine)"  # spend and horizon: four weeks begin its other column
 _TRAINIUM = "Trainium (three factors of nine)"
+_HORIZON, _WEEK = f"{_CHAPTER}; horizon assumed", f"{_EXPAT}; a week at the chapter's rate"
 SCENARIOS = (
-    Scenario(50_000, PORTING_USD, 12, 1.0, "pilot", f"{_CHAPTER}; horizon assumed"),
-    Scenario(200_000, PORTING_USD, 12, 1.0, "pilot or Trainium", f"{_CHAPTER}; horizon assumed"),
-    Scenario(30_000, 4 * WEEK_USD, 12, 1.0, _GPU, f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * WEEK_USD, 24, 1.0, _TRAINIUM, f"{_EXPAT}; a week at the chapter's rate"),
-    Scenario(100_000, 8 * WEEK_USD, 24, 0.5, _TRAINIUM, f"{_EXPAT}; half the capacity, assumed"),
+    Scenario(Numbers(50_000, PORTING_USD, 0.0, 12, 1.0), "pilot", _HORIZON),
+    Scenario(Numbers(200_000, PORTING_USD, 0.0, 12, 1.0), "pilot or Trainium", _HORIZON),
+    Scenario(Numbers(30_000, 4 * WEEK_USD, 0.0, 12, 1.0), _GPU, _WEEK),
+    Scenario(Numbers(100_000, 8 * WEEK_USD, 0.0, 24, 1.0), _TRAINIUM, _WEEK),
+    Scenario(
+        Numbers(100_000, 8 * WEEK_USD, 0.0, 24, 0.5), _TRAINIUM, f"{_EXPAT}; half the capacity, assumed"
+    ),
 )
 
 
@@ -176,44 +183,57 @@ _VERDICTS = {
 }
 
 
-def decide(
-    ratio: Ratio, spend: float, porting: float, horizon: float, capacity: float, ongoing: float = 0.0
-) -> dict[str, Any]:
-    """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
+class Decision(NamedTuple):
+    """What a port saves in USD per month, net in USD over the horizon, and months until it breaks even."""
 
-    ``spend`` and ``ongoing`` (engineering for the second platform): USD per month. ``porting``: USD.
-    ``horizon``: months. ``capacity``: share (0 to 1) of the work for which Trainium is available. In the
-    answer ``ratio`` is low and high; other pairs run from the worst to the best end of the cost ratio.
-    """
-    amounts = {"spend": spend, "porting budget": porting, "horizon": horizon, "ongoing engineering": ongoing}
+    saved_low: float
+    saved_high: float
+    net_low: float
+    net_high: float
+    break_even_from: float
+    break_even_to: float
+    verdict: str
+
+
+def decide(ratio: Ratio, given: Numbers) -> Decision:
+    """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables."""
+    amounts = {
+        "spend": given.spend,
+        "porting budget": given.porting,
+        "horizon": given.months,
+        "ongoing engineering": given.ongoing,
+    }
     for name, value in amounts.items():
         _amount(name, value)
-    if not 0 <= capacity <= 1:
-        raise UserError(f"capacity is {capacity}: it is the share of the work, between 0 and 1")
-    worst, best = (spend * capacity * (1 - end) - ongoing for end in (ratio.high, ratio.low))
-    net = [worst * horizon - porting, best * horizon - porting]
-    slow, fast = (math.inf if usd <= 0 else porting / usd for usd in (worst, best))
-    verdict = "port" if net[0] > 0 else "stay" if net[1] <= 0 else "depends"
-    lines = [
-        f"cost ratio {ratio.low:.2f} to {ratio.high:.2f} ({ratio.kind}: {ratio.source})",
-        f"ongoing engineering of a second platform: {ongoing:,.0f} USD per month"
-        + ("" if ongoing else ", an assumption"),
-        f"saved per month = spend x capacity x (1 - ratio) - ongoing = {spend:,.0f} x {capacity:g} x (1 - "
-        f"{ratio.high:.2f} to {ratio.low:.2f}) - {ongoing:,.0f} = {worst:,.0f} to {best:,.0f} USD",
-        f"net over {horizon:g} months = saved x months - porting = {net[0]:,.0f} to {net[1]:,.0f} USD",
-        f"months to break even = porting / saved = {months(slow)} to {months(fast)}",
-        _VERDICTS[verdict],
+    if not 0 <= given.capacity <= 1:
+        raise UserError(f"capacity is {given.capacity}: it is the share of the work, between 0 and 1")
+    worst, best = (
+        given.spend * given.capacity * (1 - end) - given.ongoing for end in (ratio.high, ratio.low)
+    )
+    low, high = (saved * given.months - given.porting for saved in (worst, best))
+    slow, fast = (math.inf if saved <= 0 else given.porting / saved for saved in (worst, best))
+    verdict = "port" if low > 0 else "stay" if high <= 0 else "depends"
+    return Decision(worst, best, low, high, fast, slow, verdict)
+
+
+def reasoning(ratio: Ratio, given: Numbers, decision: Decision) -> list[str]:
+    """Return the arithmetic of a decision, line by line, and what it assumes."""
+    of_ratio, decided = f"{ratio.low:.4g} to {ratio.high:.4g}", decision
+    return [
+        f"cost ratio {of_ratio} ({ratio.kind}: {ratio.source})",
+        f"ongoing engineering of a second platform: {given.ongoing:,.0f} USD per month"
+        + ("" if given.ongoing else ", an assumption"),
+        "the port is assumed to be complete, and paid for, on the first day",
+        f"saved per month = spend x capacity x (1 - ratio) - ongoing = {given.spend:,.0f} x "
+        f"{given.capacity:g} x (1 - {ratio.high:.4g} to {ratio.low:.4g}) - {given.ongoing:,.0f} = "
+        f"{decided.saved_low:,.0f} to {decided.saved_high:,.0f} USD",
+        f"net over {given.months:g} months = saved x months - porting = {decided.net_low:,.0f} to "
+        f"{decided.net_high:,.0f} USD",
+        "months to break even = porting / saved = "
+        f"{months(decided.break_even_to)} to {months(decided.break_even_from)}",
+        _VERDICTS[decided.verdict],
+        TRAINIUM_ENDED,
     ]
-    return {
-        "verdict": verdict,
-        "ratio": [ratio.low, ratio.high],
-        "saving_per_month": [worst, best],
-        "net_over_horizon": net,
-        "months_to_break_even": [slow, fast],
-        "arithmetic": lines,
-        "kind": ratio.kind,
-        "source": ratio.source,
-    }
 
 
 def months(value: float) -> str:
@@ -235,16 +255,14 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
             name = f"cnn at {row['basis'].replace('_', ' ')} prices"
             where = {key: row[key] for key in not_stated}
             ratios.append((name, _unchanged_times(row, " against ".join(pair)), where))
-    rows = []
-    for (name, ratio, where), case in itertools.product(ratios, SCENARIOS):
-        answer = decide(ratio, case.spend, case.porting, case.months, case.capacity, case.ongoing)
-        row = {"architecture": name, **case._asdict(), **answer, **where}
-        row["ratio_low"], row["ratio_high"] = answer["ratio"]
-        row["saved_low"], row["saved_high"] = answer["saving_per_month"]
-        row["net_low"], row["net_high"] = answer["net_over_horizon"]
-        row["break_even_to"], row["break_even_from"] = answer["months_to_break_even"]
-        rows.append(row | {"kind": "projected", "source": f"{ratio.source}; {case.source}"})
-    return pd.DataFrame(rows)[DECISION_COLUMNS]
+    return pd.DataFrame(
+        {"architecture": name, "kind": "projected", "ratio_low": ratio.low, "ratio_high": ratio.high}
+        | case.numbers._asdict()
+        | where
+        | decide(ratio, case.numbers)._asdict()
+        | {"leans": case.leans, "source": f"{ratio.source}; {case.source}"}
+        for (name, ratio, where), case in itertools.product(ratios, SCENARIOS)
+    )
 
 
 def _unchanged_times(row: dict, prices: str) -> Ratio:
@@ -254,16 +272,11 @@ def _unchanged_times(row: dict, prices: str) -> Ratio:
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
-    """Return a published cost ratio, the preprint's repriced at ``basis`` if given; for ``dataset/network``,
-    the ratio of its recorded cells."""
+    """Return the cost ratio published for ``cnn`` or ``transformer``, the preprint's repriced at ``basis`` if
+    given; for ``dataset/network``, the ratio of its recorded cells."""
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
         return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
-    if architecture not in PUBLISHED:
-        raise UserError(
-            f"architecture '{architecture}': no published cost ratio{nearest(architecture, PUBLISHED)} "
-            f"(known: {', '.join(PUBLISHED)}); give --ratio LOW HIGH"
-        )
     ratio, pair = PUBLISHED[architecture], study_pair(pricing)
     if basis is None:
         return ratio
@@ -272,12 +285,14 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
             f"the published ratio of '{architecture}' names no instances: it cannot be put at other prices; "
             "leave --basis out or give --ratio"
         )
-    rows = preprint_at(read_prices(prices), pair, pricing.region).dropna()
+    table = read_prices(prices)
+    rows = preprint_at(table, pair, pricing.region).dropna()
     rows = rows[(rows["region"] == pricing.region) & (rows["basis"] == basis)]
     named = f"{' against '.join(pair)} in {pricing.region} at {basis}"
     if rows.empty:
         raise UserError(f"no prices of {named}: add rows to prices.csv or leave --basis out")
-    return _unchanged_times(rows.iloc[-1].to_dict(), named)
+    row = rows.iloc[-1].to_dict()
+    return _unchanged_times(row, f"{named}, {row['as_of']}{notes(table, pair, pricing.region, basis)}")
 
 
 def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Ratio:

@@ -1,11 +1,12 @@
 """Hourly prices as data: one CSV row per instance, region, basis and date; older rows are kept.
 
-``cores`` has one meaning everywhere: the units that one training process can occupy alone. These are
-NeuronCores on Trainium and Inferentia, GPUs on GPU instances, vCPUs on instances without an accelerator.
+``cores`` has one meaning everywhere: what is paid and counted. These are physical NeuronCores on Trainium
+and Inferentia (a process on Trainium2 takes two), GPUs on GPU instances, vCPUs on instances without an
+accelerator.
 """
 
 from pathlib import Path
-from typing import Annotated, ClassVar, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import pandas as pd
 from pydantic import AfterValidator, Field
@@ -37,6 +38,7 @@ class NoPrice(UserError):
 
 
 _Positive = Annotated[float, Field(gt=0)]
+_Day = Annotated[str, AfterValidator(lambda text: text and iso_date(text))]  # or empty
 
 
 class Price(Row):
@@ -54,7 +56,9 @@ class Price(Row):
     vcpus: Annotated[_Positive | None, OR_NONE]
     memory_gib: Annotated[_Positive | None, OR_NONE]  # of the host
     source: Text
-    as_of: Annotated[str, AfterValidator(lambda text: text and iso_date(text))]
+    as_of: _Day
+    until: _Day  # the day up to which the source lists an undated price
+    assumed: Literal["", "region"]  # what the source does not state
     note: str
 
 
@@ -86,7 +90,7 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
     """Return one row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
 
     ``where``: values of columns. An undated price is taken only where no dated one qualifies, with the
-    ``as_of`` :data:`UNDATED`; asking for that takes undated prices alone.
+    ``as_of`` of :func:`dates`; asking for :data:`UNDATED` takes undated prices alone.
     """
     if as_of is not None:
         try:
@@ -96,7 +100,18 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
     for column, value in where.items():
         prices = prices[prices[column] == value]
     rows = prices.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
-    return rows.assign(as_of=rows["as_of"].replace("", UNDATED)).reset_index(drop=True)
+    return rows.assign(as_of=dates(rows)).reset_index(drop=True)
+
+
+def dates(prices: pd.DataFrame) -> pd.Series:
+    """Return the dates of prices as shown: that of the price, else until when it is listed, else undated."""
+    until = ("until " + prices["until"]).where(prices["until"] != "", UNDATED)
+    return prices["as_of"].where(prices["as_of"] != "", until)
+
+
+def regions(prices: pd.DataFrame) -> pd.Series:
+    """Return the regions of prices as shown: marked where the source does not state them."""
+    return prices["region"].where(prices["assumed"] == "", prices["region"] + " (assumed)")
 
 
 def unversioned(sources: pd.Series) -> pd.Series:

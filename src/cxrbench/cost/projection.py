@@ -19,17 +19,18 @@ from cxrbench.compile.rules import Setting
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.prices import newest
 from cxrbench.evidence.machine import host_in_words, is_busy, machine_of
-from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.record import Record
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ENTRIES, FAMILIES
 
-# A single device's share is assumed known within this factor, up and down; a test asserts that it exceeds
+# The shares of few devices are assumed known within this factor, up and down; a test asserts that it exceeds
 # the largest factor between our own cells of one kind on one processor.
 SPREAD = 4.0
 AUDITED_BATCH = 32  # images of the step that work is counted of
-MIN_DEVICES = 3  # leaving one device out needs two others
+MIN_DEVICES = 3  # whose shares are a range by themselves; leaving one device out needs two others
 PROJECTION_COLUMNS = [
     "architecture", "pixels", "precision", "instance", "region", "basis", "as_of", "cores", "low", "high",
     "usd_per_million_low", "usd_per_million_high", "kind", "sources", "assumptions", "error", "why_not",
@@ -38,7 +39,13 @@ BACKTEST_COLUMNS = [
     "device", "machine", "measured_by", "family", "kind", "precision", "measured", "share", "low", "high",
     "error", "method", "source",
 ]  # fmt: skip
+PROPORTIONAL = "speed is proportional to cores"  # an assumption
 _MEASURED = "measured beside it"  # the source of a peak
+# Published speeds that are no known share of a peak, by Speed.alike, and why.
+_NOT_TAKEN = {
+    ("transformer", "neuron", "bf16"): "AWS's rate of ViT-Base in training on a trn1.32xlarge is not taken: "
+    "its unit is sequences a second, not images (data/reported.csv)"
+}
 
 
 class NotProjected(UserError):
@@ -100,9 +107,14 @@ def reached(
 
 
 def device_called(accelerator: str) -> Device:
-    """Return the device that a table of prices calls ``accelerator``; NotProjected for an unknown one."""
+    """Return the device for training that a table of prices calls ``accelerator``.
+
+    NotProjected for an unknown one, and for one that AWS documents for inference.
+    """
     if (device := DEVICES.get(accelerator)) is None:
         raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.py)")
+    if device.training == "inference":
+        raise NotProjected(f"AWS documents {accelerator} for inference, trn1 and trn2 for training")
     return device
 
 
@@ -117,22 +129,25 @@ def project(
 ) -> dict[str, Any]:
     """Return ``low`` and ``high`` images per second of ``work`` on ``cores`` cores of ``target``.
 
-    The range spans the shares of :attr:`Speed.alike` runs, widened by :data:`SPREAD` at both ends if all are
-    of one device; it never exceeds the peak or what memory bandwidth allows.
+    The range spans the shares of :attr:`Speed.alike` runs, widened by :data:`SPREAD` at both ends if they are
+    of fewer than :data:`MIN_DEVICES` devices; it never exceeds the peak or what memory bandwidth allows.
     """
-    usable = [s for s in known if s.alike == (work.kind, target.family, precision) and s.share > 0]
+    alike = work.kind, target.family, precision
+    usable = [s for s in known if s.alike == alike and s.share > 0]
     if not usable:
         where = {"neuron": "a NeuronCore", "gpu": "a GPU", "cpu": "a CPU"}[target.family]
-        raise NotProjected(f"no efficiency of a {work.kind} network on {where} in {precision} is known")
+        reason = f"no efficiency of a {work.kind} network on {where} in {precision} is known"
+        raise NotProjected("; ".join([reason, *(text for key, text in _NOT_TAKEN.items() if key == alike)]))
     assumptions = [
-        "speed is proportional to cores",
+        PROPORTIONAL,
         "backward costs twice forward",
         f"the share of the {precision} peak carries over between devices and image sizes",
     ]
     low, high = min(s.share for s in usable), max(s.share for s in usable)
-    if len({s.device.name for s in usable}) == 1:
+    if (chips := len({s.device.chip for s in usable})) < MIN_DEVICES:
         low, high = low / SPREAD, high * SPREAD
-        assumptions.append(f"one device's efficiency only, taken as known to a factor of {SPREAD:g}")
+        efficiency = "one device's efficiency" if chips == 1 else "two devices' efficiencies"
+        assumptions.append(f"{efficiency} only, taken as known to a factor of {SPREAD:g}")
     if work.bytes is None or target.bandwidth_gb_s is None:
         assumptions.append("memory bandwidth not considered: bytes per image or the device's are not known")
     else:
@@ -158,6 +173,29 @@ def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
     if work.bytes is None or target.bandwidth_gb_s is None:
         return fastest
     return min(fastest, cores * target.bandwidth_gb_s * 1e9 / work.bytes)
+
+
+def hours_on(
+    target: Device, cores: int, work: Work, images: float, known: Iterable[Speed], precision: str
+) -> dict[str, Any]:
+    """Return the hours of ``images`` training images on ``cores`` cores of ``target``: at its :func:`ceiling`
+    (``hours_at_peak``) and projected, with what they rest on, or with ``why_not``.
+
+    Raises NotProjected where not even the ceiling is known.
+    """
+    hours: dict[str, Any] = {"hours_at_peak": images / ceiling(work, target, cores, precision) / 3600}
+    try:
+        made = project(work, target, cores, known, precision)
+    except NotProjected as reason:
+        return hours | {"why_not": str(reason)}
+    ends = {"hours_low": images / made["high"] / 3600, "hours_high": images / made["low"] / 3600}
+    return hours | ends | {name: made[name] for name in ("kind", "sources", "assumptions")}
+
+
+def dollars(row: dict[str, Any], usd_per_hour: float) -> dict[str, float]:
+    """Return the USD of every number of hours in ``row``: ``usd_low`` for ``hours_low``."""
+    hours = {name: value for name, value in row.items() if name.startswith("hours_")}
+    return {name.replace("hours", "usd"): value * usd_per_hour for name, value in hours.items()}
 
 
 def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -240,8 +278,8 @@ def backtest(measured: Sequence[Speed]) -> pd.DataFrame:
 def _without(run: Speed, group: list[Speed]) -> tuple[list[Speed], str]:
     """Return the speeds of ``group`` to project ``run`` from, and the rule that chose them: projecting it
     from its own share would be circular."""
-    same = [other for other in group if other.device.name == run.device.name]
-    if len({other.device.name for other in group}) >= MIN_DEVICES:
+    same = [other for other in group if other.device.chip == run.device.chip]
+    if len({other.device.chip for other in group}) >= MIN_DEVICES:
         return [other for other in group if other not in same], "leave one device out"
     if others := [other for other in same if other.work.gmac != run.work.gmac]:
         return others, "leave one network and size out, same device"
@@ -257,7 +295,7 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     """
     audit, found = read_audit(recorded), []
     seeds: dict[tuple[Device, Work, str, str], list[float]] = {}
-    for record in map(read_record, sorted(recorded.glob(f"*/*/*/seed*/{RECORD}"))):
+    for record in EvidenceStore(recorded).records().values():
         with suppress(NotProjected):
             run = _speed(record, study, audit)
             if run.device.source != _MEASURED:
@@ -272,6 +310,11 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     for (device, work, source, precision), speeds in seeds.items():
         found.append(reached(device, 1, work, mean(speeds), source, precision))
     return found
+
+
+def known_speeds(study: Study, recorded: Path) -> list[Speed]:
+    """Return every speed that a projection may rest on, the published ones last."""
+    return [*measured_speeds(study, recorded), *PUBLISHED]
 
 
 def _speed(record: Record, study: Study, audit: pd.DataFrame) -> Speed:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, UNDATED, unversioned
+from cxrbench.cost.prices import BASES, dates, regions, unversioned
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import GPU, TRAINIUM
@@ -62,12 +62,13 @@ def study_pair(pricing: Pricing) -> tuple[str, str] | None:
 def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
     """Return the prices of both instances of ``pair`` at every date of each region and basis that has both.
 
-    ``date`` is empty for undated, ``as_of`` names both prices; a price and where it is from stand in ``usd``
-    and ``source``, those of the second instance in ``*_other``. Region ``home`` comes first, dates go up.
+    ``date`` is empty for undated, ``as_of`` names both prices, ``assumed`` is what one source does not state;
+    a price and where it is from stand in ``usd`` and ``source``, those of the second instance in ``*_other``.
+    Region ``home`` comes first, dates go up.
     """
     some = prices[prices["instance"].isin(pair)]
-    some = some.assign(shown=some["as_of"].replace("", UNDATED))
-    values = ["usd_per_hour", "shown", "source"]
+    some = some.assign(shown=dates(some))
+    values = ["usd_per_hour", "shown", "source", "assumed"]
     wide = some.pivot(index=["region", "basis", "as_of"], columns="instance", values=values)
     wide = wide.groupby(level=["region", "basis"]).ffill()
     both = wide.reindex(columns=pd.MultiIndex.from_product([values, pair])).dropna()
@@ -75,6 +76,7 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
     rows["as_of"] = [" and ".join(dict.fromkeys(dates)) for dates in both["shown"].to_numpy()]
     rows["usd"], rows["usd_other"] = both["usd_per_hour"].to_numpy(float).T
     rows["source"], rows["source_other"] = both["source"].to_numpy(object).T
+    rows["assumed"] = both["assumed"].max(axis=1).to_numpy(object)
     rows["price_ratio"] = rows["usd"] / rows["usd_other"]
     place = {home: ""} | {basis: str(number) for number, basis in enumerate(BASES)}
     in_order = rows.sort_values(["region", "basis"], key=lambda names: names.replace(place), kind="stable")
@@ -113,6 +115,7 @@ def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
             rows = rows.assign(ratio_low=np.nan, ratio_high=np.nan, ranking="")
         tables.append(rows)
     table = pd.concat(tables, ignore_index=True)
+    table["region"] = regions(table)
     table["kind"] = np.where(table["ratio_low"].isna(), "published", "projected")
     for end in ("low", "high"):
         table[f"published_{end}"] = np.where(table["ratio_low"].isna(), np.nan, getattr(PREPRINT, end))
@@ -133,6 +136,13 @@ def ratio_sources(prices: pd.DataFrame, pricing: Pricing) -> str:
     return "; ".join(f"{name} ({', '.join(some)})" for name, some in places.items())
 
 
+def notes(prices: pd.DataFrame, pair: tuple[str, str], region: str, basis: str) -> str:
+    """Return the notes on the prices of both instances in brackets, or an empty text."""
+    same = (prices["region"] == region) & (prices["basis"] == basis) & prices["instance"].isin(pair)
+    found = [note for note in prices.loc[same, "note"].unique() if note]
+    return f" ({'; '.join(found)})" if found else ""
+
+
 def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]:
     """Return a sentence on the preprint's ratio at the newest spot prices and when it turns, and another on
     its range over all prices of the study's pair, with those where the ranking may turn."""
@@ -146,9 +156,7 @@ def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]
     if spot.empty:
         return f"There is no spot price of both {instance} and {baseline} in {pricing.region}.", ""
     turning, at = rows[rows["ratio_low"] < 1], spot.iloc[-1]
-    same = (prices["region"] == pricing.region) & (prices["basis"] == "spot")
-    notes = [note for note in prices.loc[same & prices["instance"].isin(pair), "note"].unique() if note]
-    noted = f" ({'; '.join(notes)})" if notes else ""
+    noted = notes(prices, pair, pricing.region, "spot")
     where = ", ".join(turning["region"] + " " + turning["basis"] + " (" + turning["as_of"] + ")")
     count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
     return (

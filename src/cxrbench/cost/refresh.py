@@ -21,7 +21,12 @@ from cxrbench.study.readers import read_cells
 DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
 _HOURS_PER_YEAR = 8760
 _BLOCK_HOURS = 24
-_LEASES = {"reserved_1y": "1yr", "reserved_3y": "3yr"}
+# Of the Price List, by basis: the kind of the terms, and attributes of the wanted ones.
+_TERMS: dict[str, tuple[str, dict[str, str]]] = {
+    "on_demand": ("OnDemand", {}),
+    "reserved_1y": ("Reserved", {"LeaseContractLength": "1yr", "OfferingClass": "standard"}),
+    "reserved_3y": ("Reserved", {"LeaseContractLength": "3yr", "OfferingClass": "standard"}),
+}
 _PRODUCT = {
     "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
 }  # fmt: skip
@@ -134,22 +139,20 @@ def _list_quotes(pricing: Any, instance: str, region: str) -> Iterator[Quote]:
         raise UserError(
             f"AWS's price list has no OnDemand terms for {what} (SKU {skus}): ask without this instance"
         )
-    found = {sku: usd for sku, usd, _ in _hourly(products, "OnDemand", what)}
-    if len(set(found.values())) > 1:
-        each = ", ".join(f"{sku}: {usd:g}" for sku, usd in sorted(found.items()))
-        raise UserError(f"AWS's price list has several prices for {what} ({each}); add the right one by hand")
-    for sku, usd in list(found.items())[:1]:
-        yield Quote(instance, "on_demand", usd, f"AWS Price List, SKU {sku}", "Linux, shared tenancy")
-    terms = list(_hourly(products, "Reserved", what))
-    for basis, lease in _LEASES.items():
-        standard = {"LeaseContractLength": lease, "OfferingClass": "standard"}
+    for basis, (kind, wanted_terms) in _TERMS.items():
         offers = [
             (term.get("PurchaseOption") != "No Upfront", usd, sku, term.get("PurchaseOption", ""))
-            for sku, usd, term in terms
-            if standard.items() <= term.items()
+            for sku, usd, term in _hourly(products, kind, what)
+            if wanted_terms.items() <= term.items()
         ]
+        if kind == "OnDemand" and len({usd for _, usd, *_ in offers}) > 1:
+            each = ", ".join(f"{sku}: {usd:g}" for _, usd, sku, _ in sorted(offers))
+            raise UserError(
+                f"AWS's price list has several prices for {what} ({each}); add the right one by hand"
+            )
         for _, usd, sku, option in sorted(offers)[:1]:
-            yield Quote(instance, basis, usd, f"AWS Price List, SKU {sku}", f"standard, {option}, effective")
+            note = "Linux, shared tenancy" if kind == "OnDemand" else f"standard, {option}, effective"
+            yield Quote(instance, basis, usd, f"AWS Price List, SKU {sku}", note)
 
 
 def _hourly(products: list[dict], kind: str, what: str) -> Iterator[tuple[str, float, dict]]:

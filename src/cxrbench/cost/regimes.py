@@ -28,7 +28,8 @@ def regime_table(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) ->
         runs = hours.assign(instance=own.where(same, usual))
         if runs["instance"].isin(rates["instance"]).any():
             tables.append(charge(runs, rates))
-            tables[-1].insert(0, "regime", f"{basis} up to {date}" if date else f"{basis}, {UNDATED}")
+            undated = f"{basis}, {' or '.join(rates['as_of'].unique())}"
+            tables[-1].insert(0, "regime", f"{basis} up to {date}" if date else undated)
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["regime"])
 
 

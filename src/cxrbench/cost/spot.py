@@ -5,9 +5,9 @@ of work, and each interruption costs the work since the last save plus ``restart
 interruptible. Waiting for a new instance is neither paid nor counted.
 """
 
+import itertools
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,13 @@ from cxrbench.study.errors import UserError
 
 RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
 EXAMPLE_HOURS, EXAMPLE_RESTART = 24.0, 0.1
+ASSUMPTIONS = (
+    "interruptions come at the given rates, which AWS does not publish",
+    "waiting for an instance is neither paid nor counted",
+    "writing a checkpoint takes no time",
+    "the first set-up is never interrupted",
+)
+_RUN, _HOURS = ["run", "instance"], ["setup_hours", "work_hours", "restart"]
 SPOT_COLUMNS = [
     "run", "kind", "instance", "region", "basis", "as_of", "usd_per_hour", "setup_hours", "work_hours",
     "rate", "interval", "restart", "expected_hours", "factor", "usd", "usd_sd", "note",
@@ -60,35 +67,57 @@ def spot_table(
     def expected(hours: pd.Series, rate: float) -> float:
         return hours["setup_hours"] + expected_hours(hours["work_hours"], rate, interval, hours["restart"])
 
-    ok = costs[(costs["status"] == "ok") & costs["headline"].astype(bool)]
-    work = ok[["hours_compile", "hours_train", "hours_evaluate"]].sum(axis=1)
-    hours = pd.DataFrame({"setup_hours": ok["hours_setup"], "work_hours": work, "restart": ok["hours_setup"]})
-    example = pd.DataFrame([{"setup_hours": 0.0, "work_hours": EXAMPLE_HOURS, "restart": EXAMPLE_RESTART}])
-    groups = ok.groupby(["dataset", "architecture", "platform"])
-    runs = [(" ".join(group), some["instance"].iloc[0], hours.loc[some.index]) for group, some in groups]
-    named = f"{EXAMPLE_HOURS:g} hours of work, an example"
-    runs += [(named, instance, example) for instance in dict.fromkeys(pricing.instances.values())]
+    seeds = pd.concat([_cells(costs), _example(pricing)], ignore_index=True)
+    if restart is not None:
+        seeds["restart"] = restart
     rows = []
-    for run, instance, seeds in runs:
-        seeds = seeds if restart is None else seeds.assign(restart=restart)
-        row: dict[str, Any] = {
-            "run": run,
-            "kind": "projected",
-            "interval": interval,
-            "basis": "spot",
-            "note": "",
-        }
-        row |= {"instance": instance, "region": pricing.region, "as_of": "", "usd_per_hour": math.nan}
+    for ((run, instance), some), rate in itertools.product(seeds.groupby(_RUN, sort=False), rates):
+        mean, each = some[_HOURS].mean(), some.apply(expected, axis=1, args=(rate,))
+        row = {"run": run, "instance": instance, "rate": rate, "expected_hours": expected(mean, rate)}
+        rows.append(row | {**mean, "deviation": each.std()})
+    spot = _spot_prices(seeds["instance"].unique(), prices, pricing)
+    columns = [*_RUN, *_HOURS, "rate", "expected_hours", "deviation"]
+    table = pd.DataFrame(rows, columns=columns).merge(spot, on="instance")
+    calm = (table["setup_hours"] + table["work_hours"]).where(table["work_hours"] > 0)
+    return table.assign(
+        kind="projected",
+        region=pricing.region,
+        basis="spot",
+        interval=interval,
+        factor=table["expected_hours"] / calm,
+        usd=table["expected_hours"] * table["usd_per_hour"],
+        usd_sd=table["deviation"] * table["usd_per_hour"],
+    )[SPOT_COLUMNS]
+
+
+def _cells(costs: pd.DataFrame) -> pd.DataFrame:
+    """Return the hours of set-up, of work and of a restart of each usable run on a headline machine."""
+    ok = costs[(costs["status"] == "ok") & costs["headline"].astype(bool)]
+    table = ok.rename(columns={"hours_setup": "setup_hours"}).assign(
+        run=ok["dataset"] + " " + ok["architecture"] + " " + ok["platform"],
+        work_hours=ok[["hours_compile", "hours_train", "hours_evaluate"]].sum(axis=1),
+        restart=ok["hours_setup"],
+    )
+    table["instance"] = table.groupby("run")["instance"].transform("first")
+    return table.sort_values("run", kind="stable")[[*_RUN, *_HOURS]].astype(dict.fromkeys(_HOURS, float))
+
+
+def _example(pricing: Pricing) -> pd.DataFrame:
+    """Return a day of work on each instance of the study."""
+    run = f"{EXAMPLE_HOURS:g} hours of work, an example"
+    hours = {"setup_hours": 0.0, "work_hours": EXAMPLE_HOURS, "restart": EXAMPLE_RESTART}
+    instances = [*dict.fromkeys(pricing.instances.values())]
+    return pd.DataFrame({"run": run, "instance": instances, **hours})
+
+
+def _spot_prices(instances: Iterable[str], prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+    """Return the spot price of each instance, NaN with the reason in ``note`` where there is none."""
+    rows = []
+    for instance in instances:
+        row = {"instance": instance, "as_of": "", "usd_per_hour": math.nan, "note": ""}
         try:
             found = price(prices, instance, pricing.region, "spot", pricing.as_of)
-            row |= {"as_of": found["as_of"], "usd_per_hour": found["usd_per_hour"]}
+            rows.append(row | {name: found[name] for name in ("as_of", "usd_per_hour")})
         except NoPrice as missing:
-            row["note"] = missing.reason
-        mean = seeds.mean()
-        for rate in rates:
-            paid, deviation = expected(mean, rate), seeds.apply(expected, axis=1, args=(rate,)).std()
-            calm = mean["setup_hours"] + mean["work_hours"] if mean["work_hours"] else math.nan
-            row |= {**mean, "rate": rate, "expected_hours": paid, "factor": paid / calm}
-            usd = row["usd_per_hour"]
-            rows.append(row | {"usd": paid * usd, "usd_sd": deviation * usd})
-    return pd.DataFrame(rows, columns=SPOT_COLUMNS)
+            rows.append(row | {"note": missing.reason})
+    return pd.DataFrame(rows, columns=["instance", "as_of", "usd_per_hour", "note"])

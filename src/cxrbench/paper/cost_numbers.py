@@ -49,7 +49,7 @@ def cost_values(read: Results) -> dict[str, str]:
 
 def _reservation_values(prices: pd.DataFrame) -> dict[str, str]:
     """Return ``cost/<basis> pays``: per cent of the hours from which each reservation in the table pays."""
-    table = reservations(prices.fillna({"as_of": ""}))
+    table = reservations(prices.fillna(dict.fromkeys(("as_of", "until", "assumed"), "")))
     percent = (100 * table["utilisation"]).map("{:.1f}".format)
     return {
         "cost/reserved instance": escape(listed(table["instance"]) or _NONE),

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.cost.porting import months
-from cxrbench.cost.prices import BASES
+from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.machine import BUSY, GROUP, short_processor
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table, csv_table, span, words
@@ -135,11 +135,11 @@ _DECISIONS: Columns = {
     "Spend a month": lambda row: usd(row.spend),
     "Porting": lambda row: usd(row.porting),
     "Ongoing a month": lambda row: usd(row.ongoing),
-    "Months": "{months:g}",
+    "Horizon, months": "{months:g}",
     "Capacity": "{capacity:g}",
     "Saved a month": lambda row: span(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
     "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
-    "Breaks even": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
+    "Breaks even, months": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
     "Verdict": "{verdict}",
     "Source says": "{leans}",
 }
@@ -220,8 +220,10 @@ def projected_speeds(read: Results) -> Iterable[Row]:
 @fmt.table("llrll" + "r" * (len(BASES) + 1))
 def prices_by_basis(read: Results) -> Iterator[Row]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
-    for _, some in read.csv("prices").groupby("instance", sort=False):
-        dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + some["as_of"].fillna("undated") + ")"
+    known = read.csv("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
+    for _, some in known.groupby("instance", sort=False):
+        assumed = some["assumed"].replace("region", ", region assumed")
+        dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + dates(some) + assumed + ")"
         priced = {basis: list(prices) for basis, prices in dated.groupby(some["basis"])}
         demand = priced.get("on_demand", [])
         row = next(some.itertuples())

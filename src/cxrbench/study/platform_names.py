@@ -24,6 +24,7 @@ class Entry:
     priced_as: str = ""  # instance type, unless the study names another
     gres: str = ""  # devices of a job, as Slurm's --gres wants them
     memory_gib: int = 0  # host memory of a job of which nothing is recorded
+    devices_per_process: int = 1  # of those that a price counts; a record has what the machine reports
 
     @property
     def accelerated(self) -> bool:
@@ -64,6 +65,7 @@ ENTRIES: dict[str, Entry] = {
         reports=("compiler", "stochastic_rounding"),
         compiles=True,
         memory_gib=24,
+        devices_per_process=2,  # a logical core of trn2, by default two physical ones
     ),
     "xla_cpu": Entry(
         "xla",
