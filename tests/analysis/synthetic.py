@@ -79,6 +79,7 @@ def draw_sample(
             patients,
             True,
             FINDINGS[:1],
+            np.zeros_like(truth[:, None]),
         )
         for skill in networks
     ]

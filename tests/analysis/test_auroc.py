@@ -17,7 +17,8 @@ from .synthetic import draw_sample, network_of
 def make(truth, scores, clusters) -> Sample:
     truth, scores = np.asarray(truth, bool)[:, None], np.asarray(scores, float)[:, None]
     codes, numbered = np.unique(clusters, return_inverse=True)
-    return Sample(np.arange(len(truth)), truth, scores, numbered, len(codes), True, ("one",))
+    images, unknown = np.arange(len(truth)), np.zeros_like(truth)
+    return Sample(images, truth, scores, numbered, len(codes), True, ("one",), unknown)
 
 
 @st.composite
@@ -77,21 +78,21 @@ def test_one_image_per_patient_is_delong(sample):
 
 
 def test_paired_difference_is_mlstatkits_delong(predictions):
-    mlstatkit = pytest.importorskip("MLstatkit")
+    from MLstatkit import Delong_test
+
     first = sample_of(predictions, "test").as_images()
     second = sample_of(network_of(predictions, 1), "test").as_images()
     ours = between_networks(auroc(first), auroc(second))
     for k in (0, 5, 13):
-        z, _, _, _, area, *_ = mlstatkit.Delong_test(
-            first.labels[:, k], first.scores[:, k], second.scores[:, k]
-        )
+        z, _, _, _, area, *_ = Delong_test(first.labels[:, k], first.scores[:, k], second.scores[:, k])
         assert -ours.value[k] / ours.error[k] == pytest.approx(z, rel=1e-6)
         assert auroc(first).value[k] == pytest.approx(area)
 
 
 def test_macro_error_uses_the_covariance_of_labels():
     sample = draw_sample(np.random.default_rng(0), 200, 0.2, [1.0])[0]
-    twice = replace(sample, labels=np.tile(sample.labels, 2), scores=np.tile(sample.scores, 2))
+    doubled = {name: np.tile(getattr(sample, name), 2) for name in ("labels", "scores", "unknown")}
+    twice = replace(sample, **doubled)
     both = auroc(twice).with_mean(np.array([True, True]))
     assert both.error[2] == pytest.approx(both.error[0])  # the same label twice teaches nothing new
 

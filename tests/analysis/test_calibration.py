@@ -15,7 +15,7 @@ def drawn(rng: np.random.Generator, patients: int, copies: int = 1, off: float =
     clusters = np.repeat(np.arange(patients, dtype=np.int32), copies)
     names = np.array([f"{number:06d}" for number in range(len(clusters))])
     column = [values.repeat(copies)[:, None] for values in (labels, true / off)]
-    return Sample(names, *column, clusters, patients, True, ("Mass",))
+    return Sample(names, *column, clusters, patients, True, ("Mass",), np.zeros_like(column[0]))
 
 
 def test_bins_hold_equally_many_images_and_their_own_means() -> None:

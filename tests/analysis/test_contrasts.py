@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from conftest import ROOT
@@ -50,6 +51,15 @@ def test_settings_in_another_order_give_the_opposite_differences():
     )
     assert one["difference"].to_numpy() == pytest.approx(-other["difference"])
     assert one["ci_low"].to_numpy() == pytest.approx(-other["ci_high"])
+
+
+def test_shared_seeds_are_compared_and_others_left_out():
+    pair = ("nih128-64px", 0.3), ("nih128-32px", 0.0)
+    cells = cells_of(*pair)
+    more = cells | {"nih128-64px/resnet18/cpu/seed3": network_of(IMAGES, 99, 0.05, 2.0)}
+    whole, same = (contrasts(estimated(some), study_of(NIH, 4)) for some in (more, cells))
+    pd.testing.assert_frame_equal(whole, same)
+    assert whole["seeds_a"].unique() == ["0,1,2"]
 
 
 def test_nothing_is_said_of_other_images_two_seeds_or_another_split():

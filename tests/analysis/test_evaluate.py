@@ -97,13 +97,6 @@ def test_points_are_scikit_learns(common, evaluation):
         assert value(evaluation.table, label, metric) == pytest.approx(wanted, rel=1e-6), (label, metric)
 
 
-def test_macro_auroc_is_medmnists(common, evaluation):
-    evaluator = pytest.importorskip("medmnist.evaluator")
-    test = common[common["split"] == "test"]
-    expected = evaluator.getAUC(test[LABELS].to_numpy(), test[SCORES].to_numpy(), "multi-label, binary-class")
-    assert value(evaluation.table, "macro", "auroc") == pytest.approx(expected)
-
-
 def test_rows_in_another_order_give_the_same_bytes(common, evaluation):
     mixed = evaluate(common.sample(frac=1, random_state=1), replicates=200)
     pd.testing.assert_frame_equal(mixed.table, evaluation.table, check_exact=True)

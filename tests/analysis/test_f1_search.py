@@ -92,7 +92,7 @@ def test_micro_has_the_best_threshold_for_each_label_of_all_combinations(seed, i
     labels, scores = rng.random((images, 2)) < 0.4, rng.random((images, 2)).round(1)
     labels[:2] = [[True, True], [False, False]]  # both classes
     clusters = np.arange(images, dtype=np.int32)
-    sample = Sample(clusters, labels, scores, clusters, images, False, ("a", "b"))
+    sample = Sample(clusters, labels, scores, clusters, images, False, ("a", "b"), np.zeros_like(labels))
     pairs = []  # hits and called of both labels together, as shares, at each pair of thresholds
     for pair in product(*(np.unique(column) for column in scores.T)):
         calls = scores >= np.array(pair)

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from columns import SCORES
 from cxrbench.analysis.components import patient_sampling_variance
-from cxrbench.analysis.parity import COLUMNS, EVERY, Cause, holm, parity
+from cxrbench.analysis.parity import COLUMNS, EVERY, Cause, family, holm, parity
 from cxrbench.analysis.spread import COLUMNS as SPREAD_COLUMNS
 from cxrbench.analysis.spread import spread
 from cxrbench.datasets.findings import FINDINGS
@@ -176,6 +177,23 @@ def test_networks_that_rank_alike_are_equivalent(images):
     assert (row["difference"], row["ci_low"], row["ci_high"]) == (0, 0, 0)
     assert (row["verdict"], row["reason"]) == ("equivalent", "the same for every seed and patient")
     assert pick(table, "cpu", "cuda", EVERY)["verdict"] == "equivalent"
+
+
+@pytest.mark.parametrize("perfect", [False, True])
+def test_scores_without_spread_do_not_hide_a_difference(images, perfect):
+    """One platform scores every image alike, or ranks one finding without an error in one seed."""
+    some = cells(images, cpu=0.0, cuda=0.0)
+    for seed, network in enumerate(some[f"phantom/net/cuda/seed{seed}"] for seed in range(3)):
+        if not perfect:
+            network[SCORES] = 0.5
+        elif seed == 0:
+            network["score_Mass"] = network["label_Mass"] * 0.5 + 0.25
+    table = compared(some)
+    label = "Mass" if perfect else "macro"
+    row = pick(table, "cpu", "cuda", label)
+    assert row["verdict"] != "equivalent" and np.isfinite(row["p_different"])
+    assert pick(table, "cpu", "cuda", EVERY)["verdict"] != "equivalent"
+    assert np.isfinite(family(table)["p_family"]).all()
 
 
 def test_without_val_rows_f1_says_why(images):

@@ -67,10 +67,13 @@ class Estimate:
 
 
 def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
-    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17)."""
+    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17).
+
+    Unlimited where all are zero, NaN where one is unknown.
+    """
     total = np.sum(variances)
-    if not total > 0:
-        return np.nan
+    if total == 0:
+        return np.inf
     return float(total**2 / np.sum(np.asarray(variances) ** 2 / np.asarray(freedoms)))
 
 
@@ -130,7 +133,7 @@ def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
 
 
 def average_precision(sample: Sample) -> Estimate:
-    """Average precision of every label, defined and with a variance where :func:`auroc` has them."""
+    """Average precision of every label; a variance takes two clusters with positive images."""
     positive = sample.positive_clusters(sample.labels)
     columns = [_precision_of(sample, k) for k in range(sample.labels.shape[1])]
     value, influence = zip(*columns, strict=True)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cxrbench.analysis.components import between_platforms, mean_value
 from cxrbench.analysis.estimates import CellEstimate
-from cxrbench.analysis.parity import MIN_SEEDS
+from cxrbench.analysis.parity import MIN_SEEDS, Seeds, compared_seeds
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 
@@ -53,7 +53,8 @@ def _differs(study: Study, a: str, b: str) -> str:
     return ", ".join(name.replace("_", " ") for name in first if first[name] != second[name])
 
 
-def _rows(a: dict[int, CellEstimate], b: dict[int, CellEstimate]) -> Iterator[dict]:
+def _rows(a: Seeds, b: Seeds) -> Iterator[dict]:
+    a, b = compared_seeds(a, b)
     first, *others = (*a.values(), *b.values())
     if min(len(a), len(b)) < MIN_SEEDS or not all(first.same_images(other) for other in others):
         return

@@ -17,6 +17,7 @@ from cxrbench.study.config import Study
 from cxrbench.study.platform_names import ACCELERATED
 
 NOT_RUN = "not run"
+UNEXPECTED = "(unexpected)"
 REFUSED = "refused"  # an origin: recorded evidence that is not used (status 'not run', why in `failure`)
 COLUMNS = [
     *("cell", "dataset", "architecture", "platform", "seed", "status", "origin", "failure", "ended"),
@@ -85,7 +86,7 @@ class State:
         return self.word not in ("fresh", "recorded", REFUSED, NOT_RUN)
 
     def __str__(self) -> str:
-        return self.word if self.expected else f"{self.word} (unexpected)"
+        return self.word if self.expected else f"{self.word} {UNEXPECTED}"
 
 
 def state_of(row: Any, reviewed: Reviewed | None = None) -> State:

@@ -1,13 +1,15 @@
 """Are two platforms equivalent? A verdict per pair, label and metric, against margins declared before.
 
 One row for every pair of platforms with the same dataset and architecture, and for every platform against
-itself (the noise floor: half of its seeds against the rest). Where two platforms share two seeds or more,
-those are compared one by one and others are left out. Of the columns:
+itself (the noise floor: half of its seeds against the rest). Where two platforms share three seeds or more
+(two, without a verdict, where one has fewer than three), those are compared one by one and others are left
+out. Of the columns:
 
 - ``difference`` of seed means (a - b), ``ci_*`` 95 % and ``ci90_*`` 90 % over patients and seeds
   (:mod:`cxrbench.analysis.components`); ``smallest_margin`` shown with 80 % power at a true difference of 0;
 - ``p_equivalent``: two one-sided tests (Schuirmann 1987); ``p_tost_seeds``: on the seeds' values alone;
-  ``p_holm``: ``p_different`` corrected over the labels of a pair (Holm 1979), not over pairs;
+  ``p_holm``: of no difference with at most n - 1 degrees of freedom, n the seeds of a platform, corrected
+  over the labels of a pair (Holm 1979), not over pairs; of other metrics ``p_different``;
 - ``verdict`` equivalent (even if different from zero), different or inconclusive; ``cause``; ``reason`` in
   words. Label ``every``: all labels at once, equivalent when each is (intersection-union, Berger 1982).
 """
@@ -100,14 +102,20 @@ def parity(cells: Mapping[Cell, CellEstimate], margins: Margins) -> pd.DataFrame
 
 def _pairs(platforms: dict[str, Seeds]) -> Iterator[_Pair]:
     for (name_a, a), (name_b, b) in combinations(platforms.items(), 2):
-        shared = a.keys() & b.keys()
-        enough = MIN_SEEDS if min(len(a), len(b)) >= MIN_SEEDS else 2  # too few are paired, without a verdict
-        kept = shared if len(shared) >= enough else a.keys() | b.keys()
-        sides = ({seed: each for seed, each in side.items() if seed in kept} for side in (a, b))
-        yield _Pair(name_a, name_b, *sides)
+        yield _Pair(name_a, name_b, *compared_seeds(a, b))
     for name, seeds in platforms.items():
         half, ordered = len(seeds) // 2, list(seeds.items())
         yield _Pair(name, name, dict(ordered[:half]), dict(ordered[half:]))
+
+
+def compared_seeds(a: Seeds, b: Seeds) -> tuple[Seeds, Seeds]:
+    """Return the seeds of each side that are compared: those they share, where these are enough."""
+    shared = a.keys() & b.keys()
+    enough = MIN_SEEDS if min(len(a), len(b)) >= MIN_SEEDS else 2  # too few are paired, without a verdict
+    if len(shared) < enough:
+        return a, b
+    first, second = ({seed: side[seed] for seed in side if seed in shared} for side in (a, b))
+    return first, second
 
 
 def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
@@ -207,7 +215,7 @@ def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.nd
 def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
     if cause:
         return _judged("inconclusive", why, cause)
-    if not np.isfinite(row["p_different"]):  # zero with an error of zero
+    if row["difference"] == 0 and row["se_patients"] == row["se_seeds"] == 0:
         return _judged("equivalent", "the same for every seed and patient")
     different = row["p_holm"] < ALPHA
     if row["p_equivalent"] < ALPHA:
@@ -256,7 +264,5 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
     """
     shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(SHOWN)
     rows = parity[(parity["kind"] == "platforms") & shown]
-    equivalent = rows["verdict"] == "equivalent"
-    alike = equivalent & rows["p_equivalent"].isna()  # the same for every seed and patient
-    p = rows["p_equivalent"].mask(alike, 0.0).where(equivalent, rows["p_holm"]).astype(float)
+    p = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_holm"]).astype(float)
     return rows.assign(p_family=holm(p.to_numpy()))[p.notna()]

@@ -13,7 +13,7 @@ from cxrbench.analysis.thresholds import scope_of
 from cxrbench.study.errors import UserError
 
 WIDEST = 0.2  # an interval wider than this supports no claim
-NO_CLAIM = "no claim: the interval is wider than 0.2 or unknown"
+NO_CLAIM = f"no claim: the interval is wider than {WIDEST:g} or unknown"
 COLUMNS = [
     *("split", "group", "value_of_group", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
     *("n_images", "n_patients", "n_positive", "note"),
