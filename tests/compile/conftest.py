@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import forked
-from conftest import ROOT, cxrbench, once
+from conftest import ROOT, must_work, once
 from cxrbench import platforms
 from cxrbench.platforms.base import Platform
 
@@ -39,8 +39,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The graphs of two small networks, dumped once."""
 
     def make(folder: Path) -> None:
-        done = cxrbench("audit", *NETWORKS, *SMALL, "--dump-hlo", folder, cwd=folder)
-        assert done.returncode == 0, done.stderr
+        must_work("audit", *NETWORKS, *SMALL, "--dump-hlo", folder, cwd=folder)
 
     return once(tmp_path_factory, "graphs", make)
 
@@ -56,7 +55,6 @@ def compile_here(dumped: Path, tmp_path: Path):
 
     def run(*words: object, mode: str = "", path: str | None = None, sizes: tuple[str, ...] = SMALL):
         environment = os.environ | {"STANDIN": mode, "PATH": path or f"{tmp_path}/bin:{os.environ['PATH']}"}
-        environment |= {"PYTHONPATH": str(ROOT / "src")}
         return forked.run("cxrbench", ["compile", *map(str, words), *sizes], tmp_path, environment)
 
     return run

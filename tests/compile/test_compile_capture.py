@@ -100,7 +100,6 @@ def hand() -> nn.Sequential:
 def test_what_is_audited_is_what_is_trained(architecture, precision, off, packed) -> None:
     """The trainer's second step, compiled and run with streamed images, has the same graph."""
     environment = os.environ | {"XLA_DISABLE_FUNCTIONALIZATION": off, "XLA_FLAGS": QUICK_XLA}
-    environment |= {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, ROOT / "tests/compile/trained_graph.py", packed, architecture, precision]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

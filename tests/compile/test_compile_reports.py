@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_work
 from cxrbench.compile.audit import read_audit, row
 from cxrbench.compile.reports import ANY, Outcome, Reported, confusion, read_reported, scored
 from cxrbench.compile.rules import RULES, Facts, Setting
@@ -76,12 +76,11 @@ def test_a_report_is_held_against_its_part_at_the_nearest_setting(tmp_path: Path
 
 
 def test_the_command_prints_each_rule_with_its_record_and_captures_nothing() -> None:
-    run = cxrbench("audit", "--rules")
-    assert run.returncode == 0, run.stderr
+    run = must_work("audit", "--rules")
     for text in ("predicts wrong results", "R9  retired", "NCC_ILIN902: no rule", "not flagged, compiled"):
         assert text in run.stdout
     assert max(map(len, run.stdout.splitlines())) <= 100
-    found = json.loads(cxrbench("audit", "--rules", "--json").stdout)
+    found = json.loads(must_work("audit", "--rules", "--json").stdout)
     ours = [report for report in found["reports"] if report["network"] == "swin_tiny_patch4_window7_224"]
     assert {(report["batch"], report["outcome"]) for report in ours} == {(2, "failed"), (1, "compiled")}
     assert {report["part"] for report in ours} == {"forward"}

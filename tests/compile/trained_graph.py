@@ -25,8 +25,7 @@ class Watched(XlaPlatform):
     steps: Any = None
 
     def end_step(self) -> None:
-        trainer = self.steps and self.steps._trainer
-        if trainer:
+        if trainer := self.steps:
             live = _results(trainer.network, trainer.optimizer, trainer.averaged, trainer.update.loss_sum)
             self.graph = _graph(live)
         super().end_step()
@@ -37,7 +36,7 @@ packed = read_packed(folder)
 platform = Watched(torch.get_num_threads(), precision)
 recipe = Recipe(epochs=1, batch=4, precision=precision)
 platform.steps = Steps(architecture, platform, recipe, packed)
-platform.steps.take(platform.steps.batches(), 2)
+platform.steps.take(platform.steps.all_batches(), 2)
 setting = Setting(packed.manifest["pixels"], 4, precision)
 audited = capture(build(architecture, setting.pixels), setting, platform)["step"]
 trained = platform.graph

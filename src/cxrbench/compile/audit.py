@@ -5,10 +5,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -28,6 +29,7 @@ KEY = ["pixels", "batch", "precision", "part", "architecture"]
 PACKAGES = ("torch", "torch_xla", "timm")
 _TEXTS = dict.fromkeys(("kernels", *PACKAGES), str)  # "3" and "2.9" are not numbers here
 Wanted = tuple[str, Setting]
+Result = TypeVar("Result")
 
 
 def survey(
@@ -48,7 +50,13 @@ def survey(
     missing = [key for key in wanted if key not in known]
     names = list(dict.fromkeys(name for name, _ in missing))
     must_be_architectures(names, "without a name, `cxrbench audit` captures its own list")
-    for number, (key, facts) in enumerate(_captured(missing), start=1):
+    workers = max(1, min(cores(), len(missing) // FEW))
+    for number, (key, facts) in enumerate(traced(_capture, missing, workers), start=1):
+        if facts is None:
+            raise UserError(
+                "a process that captured graphs was killed, most likely for lack of memory; finished "
+                "captures are kept: run the same command again, or name fewer networks"
+            )
         write_json(places[key], {part: vars(counted) for part, counted in facts.items()})
         known[key] = facts
         say(f"captured {key[0]} ({number} of {len(missing)})")
@@ -84,20 +92,27 @@ def _cached(path: Path) -> dict[str, Facts] | None:
         return None
 
 
-def _captured(wanted: list[Wanted]) -> Iterator[tuple[Wanted, dict[str, Facts]]]:
-    """Capture in order, in processes that trace as on Neuron."""
+def traced(
+    trace: Callable[..., Result], wanted: Sequence[Wanted], workers: int
+) -> Iterator[tuple[Wanted, Result | None]]:
+    """Trace each of ``wanted`` in a pool of processes, as on Neuron; yield it with its result, in order.
+
+    None: the process that traced it was killed, and so was one that traced it alone.
+    """
     if not wanted:
         return
-    workers = max(1, min(cores(), len(wanted) // FEW))
+    pool_of = partial(ProcessPoolExecutor, mp_context=get_context("spawn"), initializer=as_on_neuron)
+    pool = pool_of(workers)
     try:
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=as_on_neuron) as pool:
-            yield from zip(wanted, pool.map(_capture, wanted), strict=True)
-    except BrokenProcessPool:
-        raise UserError(
-            "a process that captured graphs was killed, most likely for lack of memory; finished "
-            "captures are kept: run the same command again, or name fewer networks"
-        ) from None
+        waiting = [pool.submit(trace, *each) for each in wanted]
+        for each, future in zip(wanted, waiting, strict=True):
+            if isinstance(future.exception(), BrokenProcessPool):  # whichever network broke it
+                with pool_of(1) as own:
+                    future = own.submit(trace, *each)
+            killed = isinstance(future.exception(), BrokenProcessPool)
+            yield each, None if killed else future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # at an error or Ctrl-C the rest is not traced
 
 
 def as_on_neuron() -> None:
@@ -107,10 +122,10 @@ def as_on_neuron() -> None:
     os.environ["NEURON_INTERNAL_USE_VANILLA_TORCH_XLA"] = "1"
 
 
-def _capture(wanted: Wanted) -> dict[str, Facts]:
+def _capture(name: str, setting: Setting) -> dict[str, Facts]:
     from cxrbench.compile.capture import audit_network
 
-    return audit_network(*wanted)
+    return audit_network(name, setting)
 
 
 def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """Many graphs, dumped and compiled one after the other; what is done is kept. Imports no torch."""
 
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from multiprocessing import get_context
 from pathlib import Path
 
 from pydantic import Field
 
-from cxrbench.compile.compiler import Compiler, Limits, NotEvidence, compile_graph
+from cxrbench.compile.audit import Wanted, traced, versions
+from cxrbench.compile.compiler import LOG, Compiler, Limits, NotEvidence, judged, run_compiler
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (
     FOLDER,
@@ -26,9 +25,11 @@ from cxrbench.evidence.compiled import (
     outcome_path,
 )
 from cxrbench.evidence.record import Part, read_model
+from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import Compiler as Options
 from cxrbench.study.cores import cores
-from cxrbench.study.files import sha256_file, write_text
+from cxrbench.study.files import explained, sha256_file, write_text
+from cxrbench.training import host
 
 MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
@@ -75,68 +76,47 @@ def read_manifest(folder: Path) -> Manifest:
     return read_model(path, Manifest) if path.exists() else Manifest()
 
 
-def dump_steps(
-    steps: Iterable[tuple[str, Setting]], folder: Path, say: Callable[[str], None]
-) -> dict[str, TracedGraph]:
+def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]) -> dict[str, TracedGraph]:
     """Write the graphs of each training step into ``folder``; return them by file name, in order.
 
     Those that its manifest names, made with these versions and unchanged, are kept. A network that cannot be
     traced is a message.
     """
-    from cxrbench.compile.audit import versions
-
     folder.mkdir(parents=True, exist_ok=True)
     wanted, known, libraries = list(dict.fromkeys(steps)), read_manifest(folder).graphs, versions()
-    kept = {file: known[file] for step in wanted for file in _files(step) if file in known}
     kept = {
         file: graph
-        for file, graph in kept.items()
-        if graph.versions == libraries and _is(folder / file, graph)
+        for step in wanted
+        for file in _files(step)
+        if (graph := known.get(file)) and graph.versions == libraries
+        if (folder / file).is_file() and sha256_file(folder / file) == graph.sha256
     }
     missing = [step for step in wanted if not kept.keys() >= {*_files(step)}]
-    for (name, setting), found in zip(missing, _traced(missing, folder), strict=True):
-        if isinstance(found, str):
-            say(f"{name}: {found}")
-            continue
-        known, kept = known | found, kept | found
-        write_text(folder / MANIFEST, Manifest(graphs=known).model_dump_json(indent=1) + "\n")
-        say(f"traced {name} at {setting.pixels} px, batch {setting.batch}, {setting.precision}")
+    trace = partial(_trace, folder=folder, versions=libraries)
+    for (name, setting), found in traced(trace, missing, min(cores(), len(missing))):
+        if isinstance(found, dict):
+            known, kept = known | found, kept | found
+            write_text(folder / MANIFEST, Manifest(graphs=known).model_dump_json(indent=1) + "\n")
+            say(f"traced {name} at {setting.pixels} px, batch {setting.batch}, {setting.precision}")
+        else:
+            say(f"{name}: {found or _KILLED}")
     return {file: kept[file] for step in wanted for file in _files(step) if file in kept}
 
 
-def _files(step: tuple[str, Setting]) -> list[str]:
+def _files(step: Wanted) -> list[str]:
     """Return the names of the files of a training step's graphs."""
     name, setting = step
     return [f"{graph_name(name, **vars(setting), part=part)}.hlo.pb" for part in PARTS]
 
 
-def _is(file: Path, graph: TracedGraph) -> bool:
-    return file.is_file() and sha256_file(file) == graph.sha256
-
-
-def _traced(missing: list[tuple[str, Setting]], folder: Path) -> Iterator[dict[str, TracedGraph] | str]:
-    """Trace the networks in a pool of processes; yield each one's graphs, or why it has none."""
-    if not missing:
-        return
-    from cxrbench.compile.audit import as_on_neuron
-
-    pool_of = partial(ProcessPoolExecutor, mp_context=get_context("spawn"), initializer=as_on_neuron)
-    with pool_of(min(cores(), len(missing))) as pool:
-        waiting = [pool.submit(_trace, *step, folder) for step in missing]
-        for future, step in zip(waiting, missing, strict=True):
-            if isinstance(future.exception(), BrokenProcessPool):  # whichever network broke it
-                with pool_of(1) as own:
-                    future = own.submit(_trace, *step, folder)
-            killed = isinstance(future.exception(), BrokenProcessPool)
-            yield _KILLED if killed else future.result()
-
-
-def _trace(name: str, setting: Setting, folder: Path) -> dict[str, TracedGraph] | str:
-    from cxrbench.compile.capture import NotCaptured
-    from cxrbench.compile.dump import dump_network
+def _trace(
+    name: str, setting: Setting, folder: Path, versions: dict[str, str]
+) -> dict[str, TracedGraph] | str:
+    """Return the graphs of a training step, written into ``folder``, or why there are none."""
+    from cxrbench.compile.capture import NotCaptured, dump_network
 
     try:
-        return dump_network(name, setting, folder)
+        return dump_network(name, setting, folder, versions)
     except NotCaptured as error:
         return str(error)
 
@@ -158,7 +138,7 @@ class Campaign:
     replace: bool = False  # what is recorded already
 
     def run(
-        self, steps: Sequence[tuple[str, Setting]], parts: Collection[GraphPart], say: Callable[[str], None]
+        self, steps: Sequence[Wanted], parts: Collection[GraphPart], say: Callable[[str], None]
     ) -> Iterator[CompileRecord]:
         """Trace and compile these parts of training steps in order; yield the outcomes.
 
@@ -176,7 +156,7 @@ class Campaign:
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
         if record is None:
-            record = self._compiled(file, graph, place)
+            record = self._compiled(self.graphs / file, graph, place)
             say(f"{graph.name}: {in_words(record)}")
         if self.recorded:
             for path in keep_compiled([(record, place.with_suffix(".log"))], self.recorded, self.replace):
@@ -197,13 +177,49 @@ class Campaign:
             return self.limits.hours > record.limit_hours
         return record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf)
 
-    def _compiled(self, file: str, graph: TracedGraph, place: Path) -> CompileRecord:
-        """Compile a graph and keep its outcome, with its log, at ``place``."""
-        work = place.with_suffix(".work")
+    def _compiled(self, file: Path, graph: TracedGraph, place: Path) -> CompileRecord:
+        """Compile the graph in ``file`` and keep its outcome, with its log, at ``place``.
+
+        Raises NotEvidence where the machine and not the graph decided how it ended.
+        """
+        started, work = host.now(), place.with_suffix(".work").absolute()
+        flags = graph_flags(graph.precision, self.options)
+        name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         shutil.rmtree(work, ignore_errors=True)
-        called = self.compiler, self.target, self.options, self.limits
-        record, log = compile_graph(graph, self.graphs / file, *called, work)
-        shutil.move(log, place.with_suffix(".log"))
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            copy = work / "graph.hlo.pb"
+            shutil.copyfile(file, copy)
+            if sha256_file(copy) != graph.sha256:
+                raise NotEvidence(f"{file}: not the graph that its manifest names; dump it again")
+            command = self.compiler.call(copy, self.target, flags, self.limits, name)
+            ending = run_compiler(command, work, self.limits, name if self.compiler.container else None)
+        except OSError as error:
+            raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
+        status, failure = judged(ending, self.limits, graph.name)
+        head, dirty = host.commit()
+        record = CompileRecord(
+            graph=graph,
+            target=self.target,
+            compiler=self.compiler.version,
+            container=self.compiler.container,
+            options=self.options,
+            flags=flags,
+            status=status,
+            stopped=ending.stopped,
+            failure=failure,
+            seconds=round(ending.seconds, 2),
+            peak_memory_mib=ending.peak_mib,
+            limit_hours=self.limits.hours,
+            limit_gib=self.limits.gib,
+            neff=ending.neff if status == "ok" else None,
+            host=host.described(),
+            started=started,
+            commit=head,
+            dirty=dirty,
+            log_sha256=sha256_file(work / LOG),
+        )
+        shutil.move(work / LOG, place.with_suffix(".log"))
         write_text(place, record.model_dump_json(indent=1) + "\n")
         shutil.rmtree(work)
         return record

@@ -6,11 +6,13 @@ weights exist from the start, as placeholders without memory: the graph is that 
 instruction for instruction what the training loop gives.
 """
 
+import hashlib
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,12 @@ from cxrbench import platforms
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
 from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.evidence.compiled import GraphPart
+from cxrbench.evidence.compiled import GraphPart, TracedGraph
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Augmentation, Recipe
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import written_aside
 from cxrbench.training.augment import draw_parameters
 from cxrbench.training.batches import Batch, Batches
 from cxrbench.training.network import Averaged, build_network, register_variants
@@ -37,9 +40,10 @@ os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as 
 
 import torch_xla
 import torch_xla.debug.metrics as xla_metrics
-from torch_xla.core.xla_builder import create_placeholder_tensor
+from torch_xla.core import xla_builder
 
 LARGE_KERNEL, NARROW = 7, 128
+LARGEST_FILE = 2**31 - 1  # bytes of a protobuf message
 _ITEM = "aten::_local_scalar_dense"  # what Tensor.item() calls
 
 
@@ -56,6 +60,46 @@ def audit_network(architecture: str, setting: Setting) -> dict[str, Facts]:
         return capture(build(architecture, setting.pixels), setting, platform)
     except NotCaptured as error:
         return {part: Facts(part, problem=str(error), fallbacks=_fallbacks()) for part in AUDITED_PARTS}
+
+
+def dump_network(
+    architecture: str, setting: Setting, folder: Path, versions: dict[str, str]
+) -> dict[str, TracedGraph]:
+    """Write the step's parts of a timm network into ``folder``; return them by file name.
+
+    The files are HloModuleProtos, which ``neuronx-cc compile --framework XLA`` takes;
+    :data:`cxrbench.compile.campaign.DIFFERENCES` lists how the graphs that torch_neuronx would trace differ.
+    ``versions``: of the libraries that trace it. Raises NotCaptured for a network that cannot be traced at
+    this size, or whose graph is too large.
+    """
+    platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
+    dumped: dict[str, TracedGraph] = {}
+
+    def keep(part: GraphPart, tensors: list[torch.Tensor]) -> None:
+        try:
+            content: bytes = torch_xla._XLAC._get_xla_tensors_hlo_proto(tensors)
+        except RuntimeError as error:
+            raise NotCaptured(f"its {part} graph cannot be written: {error}") from error
+        if len(content) > LARGEST_FILE:
+            raise NotCaptured(
+                f"its {part} graph has {len(content):,} bytes, above protobuf's {LARGEST_FILE:,}"
+            )
+        computation = xla_builder.computation_from_module_proto("graph", content)
+        graph = TracedGraph(
+            network=architecture,
+            **vars(setting),
+            part=part,
+            sha256=hashlib.sha256(content).hexdigest(),
+            instructions=len(Graph.parse(xla_builder.get_computation_hlo(computation)).instructions),
+            versions=versions,
+        )
+        file = folder / f"{graph.name}.hlo.pb"
+        with written_aside(file) as aside:
+            aside.write_bytes(content)
+        dumped[file.name] = graph
+
+    capture(build(architecture, setting.pixels), setting, platform, keep=keep)
+    return dumped
 
 
 def capture(
@@ -170,11 +214,12 @@ def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.opti
         group["lr"] = rate
         for weight in group["params"]:
             optimizer.state[weight] = {
-                name: create_placeholder_tensor(shape, torch.float32)
+                name: xla_builder.create_placeholder_tensor(shape, torch.float32)
                 for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape))
             }
     averaged.state = {
-        name: create_placeholder_tensor(value.shape, value.dtype) for name, value in averaged.state.items()
+        name: xla_builder.create_placeholder_tensor(value.shape, value.dtype)
+        for name, value in averaged.state.items()
     }
     return optimizer, averaged
 

@@ -1,4 +1,4 @@
-"""Neuron's compiler as a supervised child: one graph in, compile evidence out. It needs no Neuron device.
+"""Neuron's compiler as a supervised child: one graph in, an outcome out. It needs no Neuron device.
 
 Source of the command: Neuron SDK, compiler/neuronx-cc/how-to-generate-neff ("any EC2 instance or on-premises
 host"); issue 942: neuronx-cc alone suffices. The compiler runs on PATH or in a container without network.
@@ -18,13 +18,10 @@ from pathlib import Path
 
 import psutil
 
-from cxrbench.evidence.compiled import CompileRecord, Limit, Neff, Outcome, Target, TracedGraph
+from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure
-from cxrbench.platforms.neuron_settings import graph_flags
-from cxrbench.study.config import Compiler as Options
-from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import explained, sha256_file
+from cxrbench.study.files import sha256_file
 from cxrbench.training import host
 from cxrbench.training.failures import classify, error_line, normalise
 from cxrbench.training.runner import OWN_SIGNALS, published
@@ -35,7 +32,7 @@ CONTAINERS = ("docker", "podman")
 IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
 LOG, NEFF = "compile.log", "graph.neff"
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
-_ANSWER, _PAUSE, _LAST_LINES = 120.0, 0.1, 20  # seconds for short commands, between samples
+_ANSWER, _PAUSE = 120.0, 0.1  # seconds for short commands, between samples
 _NOT_STARTED = (125, 126, 127)  # exit codes of docker and podman themselves
 _INSIDE = "/compile-here"  # the graph's folder in a container
 
@@ -119,10 +116,11 @@ def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
-class _Ending:
+class Ending:
     """How a compiler ended: its return code, seconds, the peak of its memory, and the limit that it exceeded.
 
-    ``oom_killed``: the kernel's OOM killer ended a process; ``container``: what ran it, if any.
+    ``oom_killed``: the kernel's OOM killer ended a process; ``container``: what ran it, if any; ``log``: as
+    :func:`published`; ``neff``: None where it wrote none.
     """
 
     returncode: int
@@ -131,71 +129,15 @@ class _Ending:
     stopped: Limit | None
     oom_killed: bool
     container: str | None
+    log: str
+    neff: Neff | None
 
 
-def compile_graph(
-    graph: TracedGraph,
-    file: Path,
-    compiler: Compiler,
-    target: Target,
-    options: Options,
-    limits: Limits,
-    work: Path,
-) -> tuple[CompileRecord, Path]:
-    """Compile the graph in ``file`` below the empty folder ``work``; return the record and its log.
+def run_compiler(command: list[str], work: Path, limits: Limits, container: str | None) -> Ending:
+    """Run :meth:`Compiler.call` in ``work`` until it ends or exceeds a limit, and kill all that it started.
 
-    Raises NotEvidence where the machine and not the graph decided how it ended.
+    Its output is kept in ``LOG``; ``container``: the name of the one that it runs in, if any.
     """
-    started, work = host.now(), work.absolute()
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        copy = work / "graph.hlo.pb"
-        shutil.copyfile(file, copy)
-        if sha256_file(copy) != graph.sha256:
-            raise NotEvidence(f"{file}: not the graph that its manifest names; dump it again")
-        flags = graph_flags(graph.precision, options)
-        name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
-        command = compiler.call(copy, target, flags, limits, name)
-        ending = _run(command, work, limits, name if compiler.container else None)
-        log = published((work / LOG).read_bytes())
-        (work / LOG).write_text(log, encoding="utf-8", newline="\n")
-        neff = _neff(work / NEFF)
-    except OSError as error:
-        raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
-    status, failure = _judged(ending, log, neff, limits, graph.name)
-    head, dirty = host.commit()
-    record = CompileRecord(
-        graph=graph,
-        target=target,
-        compiler=compiler.version,
-        container=compiler.container,
-        options=options,
-        flags=flags,
-        status=status,
-        stopped=ending.stopped,
-        failure=failure,
-        seconds=round(ending.seconds, 2),
-        peak_memory_mib=ending.peak_mib,
-        limit_hours=limits.hours,
-        limit_gib=limits.gib,
-        neff=neff if status == "ok" else None,
-        host={
-            "cpu": host.cpu_name(),
-            "cores": cores(),
-            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-            "os": host.operating_system(),
-            "instance": host.instance_type(),
-        },
-        started=started,
-        commit=head,
-        dirty=dirty,
-        log_sha256=sha256_file(work / LOG),
-    )
-    return record, work / LOG
-
-
-def _run(command: list[str], work: Path, limits: Limits, container: str | None) -> _Ending:
-    """Run the compiler in ``work`` until it ends or exceeds a limit, and kill all that it started."""
     began, kills, peak = time.monotonic(), host.out_of_memory_kills(), 0.0
     stopped: Limit | None = None
     oom_killed = False
@@ -219,15 +161,21 @@ def _run(command: list[str], work: Path, limits: Limits, container: str | None) 
                 oom_killed = _removed(command[0], container)
             kill()
             child.wait()
+    seconds = time.monotonic() - began
     if oom_killed and limits.gib and child.returncode and not stopped:
         stopped = "memory"
-    return _Ending(
-        child.returncode,
-        time.monotonic() - began,
-        None if container else round(peak, 1),
-        stopped,
-        oom_killed or host.out_of_memory_kills() > kills,
-        command[0] if container else None,
+    oom_killed = oom_killed or host.out_of_memory_kills() > kills
+    text = published((work / LOG).read_bytes())
+    (work / LOG).write_text(text, encoding="utf-8", newline="\n")
+    return Ending(
+        returncode=child.returncode,
+        seconds=seconds,
+        peak_mib=None if container else round(peak, 1),
+        stopped=stopped,
+        oom_killed=oom_killed,
+        container=command[0] if container else None,
+        log=text,
+        neff=_neff(work / NEFF),
     )
 
 
@@ -244,15 +192,11 @@ def _removed(runner: str, container: str) -> bool:
 def _resident_mib(pid: int) -> float:
     """Return the resident memory of a process and its descendants; 0 for those that have ended."""
     total = 0
-    try:
+    with suppress(psutil.Error):
         family = psutil.Process(pid)
         for process in (family, *family.children(recursive=True)):
-            try:
+            with suppress(psutil.Error):
                 total += process.memory_info().rss
-            except psutil.Error:
-                continue
-    except psutil.Error:
-        return 0.0
     return total / 2**20
 
 
@@ -261,46 +205,39 @@ def _neff(path: Path) -> Neff | None:
     return Neff(bytes=size, sha256=sha256_file(path)) if size else None
 
 
-def _judged(
-    ending: _Ending, log: str, neff: Neff | None, limits: Limits, name: str
-) -> tuple[Outcome, Failure | None]:
+def judged(ending: Ending, limits: Limits, name: str) -> tuple[Outcome, Failure | None]:
     """Return the outcome of a compilation and why it failed; NotEvidence for a machine fault."""
-    if ending.returncode == 0 and neff and not ending.stopped:
+    if ending.returncode == 0 and ending.neff and not ending.stopped:
         return "ok", None
-    killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
     status: Outcome = "compile_failed"
     if ending.stopped == "hours":
         status, kind, fingerprint = "timed_out", f"stopped after {limits.hours:g} h", "time limit"
     elif ending.stopped:
         status, kind = "out_of_memory", "above the memory limit (host)"
         fingerprint = f"{limits.gib:g} GiB"
-    elif fault := _machine_fault(ending, killed_by, log):
+    elif fault := _machine_fault(ending):
         raise NotEvidence(f"{name}: {fault}")
-    elif known := classify(log):
+    elif known := classify(ending.log):
         kind, fingerprint = known.kind, known.fingerprint
         status = known.status if known.status in ("out_of_memory", "crashed") else status
     else:
         what = "ended without a NEFF" if ending.returncode == 0 else f"ended with {ending.returncode}"
-        kind, fingerprint = f"the compiler {what}", normalise(error_line(log))
-    return status, Failure(
-        kind=kind,
-        fingerprint=fingerprint,
-        returncode=ending.returncode if ending.returncode >= 0 else None,
-        signal=killed_by,
-        last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
-    )
+        kind, fingerprint = f"the compiler {what}", normalise(error_line(ending.log))
+    return status, Failure.of(kind, fingerprint, ending.returncode, ending.log)
 
 
-def _machine_fault(ending: _Ending, killed_by: str | None, log: str) -> str | None:
+def _machine_fault(ending: Ending) -> str | None:
     """Return how the machine, and not the graph, ended the compiler; None where it did not."""
     again = "run this again, on a larger machine"
+    killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
     if ending.oom_killed:
         return f"the compiler was killed by the kernel's OOM killer; {again}"
     if ending.returncode == 137 or (killed_by and killed_by not in OWN_SIGNALS):
         return f"the compiler was killed by {killed_by or 'SIGKILL'}; {again}"
     if ending.container and ending.returncode in _NOT_STARTED:
-        return f"{ending.container} could not run the image ({normalise(error_line(log))}); run it manually"
-    if (known := classify(log)) and known.remedy:
+        reason = normalise(error_line(ending.log))
+        return f"{ending.container} could not run the image ({reason}); run it manually"
+    if (known := classify(ending.log)) and known.remedy:
         remedy = again if known.status == "out_of_memory" else known.remedy
         return f"{known.kind}: {known.fingerprint}; {remedy}"
     return None

@@ -116,7 +116,7 @@ def scored(reported: pd.DataFrame, audit: pd.DataFrame) -> Iterator[Scored]:
 
 def _distance(row: dict[Any, Any], report: dict[Any, Any]) -> tuple[float, ...]:
     """Return how far a captured setting is from a reported one, pixels first."""
-    wanted = {name: _stated(report[name], default) for name, default in vars(UNSTATED).items()}
+    wanted = vars(UNSTATED) | {name: report[name] for name in vars(UNSTATED) if pd.notna(report[name])}
     ratios = (abs(math.log(row[name] / wanted[name])) for name in ("pixels", "batch"))
     return *ratios, row["precision"] != wanted["precision"]
 
@@ -130,7 +130,3 @@ def _differences(report: dict[Any, Any], setting: Setting) -> str:
         if name not in unstated and report[name] != captured
     ]
     return "; ".join([*other, *([f"not stated: {', '.join(unstated)}"] if unstated else [])])
-
-
-def _stated(value: Any, default: Any) -> Any:
-    return default if pd.isna(value) else value

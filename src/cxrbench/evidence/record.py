@@ -3,7 +3,8 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from signal import Signals
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,6 +15,7 @@ SCHEMA_VERSION = 1
 RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
 
 Status = Literal["ok", "compile_failed", "load_failed", "out_of_memory", "timed_out", "diverged", "crashed"]
+FAILED = tuple(status for status in get_args(Status) if status != "ok")
 Phase = Literal["setup", "compile", "train", "evaluate", "done"]
 
 
@@ -41,6 +43,14 @@ class Failure(Part):
     returncode: int | None = None
     signal: str | None = None
     last_lines: list[str] = []
+
+    @classmethod
+    def of(cls, kind: str, fingerprint: str, returncode: int, log: str) -> Self:
+        """Return the failure of a process that ended so (below 0: by a signal), with the end of its log."""
+        killed_by = Signals(-returncode).name if returncode < 0 else None
+        code = returncode if returncode >= 0 else None
+        lines = [line[:500] for line in log.splitlines()[-20:]]
+        return cls(kind=kind, fingerprint=fingerprint, returncode=code, signal=killed_by, last_lines=lines)
 
 
 class Host(Part):

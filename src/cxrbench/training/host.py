@@ -98,6 +98,17 @@ def instance_type() -> str | None:
     return None
 
 
+def described() -> dict[str, Any]:
+    """Return what records say of any machine: processor, cores, memory, operating system, EC2 type."""
+    return {
+        "cpu": cpu_name(),
+        "cores": cores(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "os": operating_system(),
+        "instance": instance_type(),
+    }
+
+
 def commit() -> tuple[str, bool]:
     """Return (commit, whether this code's checkout differs from it); ('unknown', True) where there is none.
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import psutil
-
 from cxrbench import platforms
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.study.cores import cores
@@ -29,7 +27,6 @@ from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
 from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Job, checkpoints
 from cxrbench.training.start import Ending, Start, start_trainer
 
-_LAST_LINES = 20
 OWN_SIGNALS = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}  # all others come from outside
 _SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
 
@@ -153,13 +150,7 @@ def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failu
     if known.remedy and not (no_memory and job.limits.memory_gib):
         raise _trouble(job, f"{known.kind} in phase {start.phase}: {known.fingerprint}", known.remedy)
     assert known.status is not None
-    return known.status, Failure(
-        kind=known.kind,
-        fingerprint=known.fingerprint,
-        returncode=start.returncode if start.returncode >= 0 else None,
-        signal=start.signal,
-        last_lines=[line[:500] for line in log.splitlines()[-_LAST_LINES:]],
-    )
+    return known.status, Failure.of(known.kind, known.fingerprint, start.returncode, log)
 
 
 def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
@@ -244,13 +235,9 @@ def _host(job: Job, device: dict[str, Any]) -> Host:
     asked = job.limits.processes * per_process
     return Host(
         **device,
+        **host.described(),
         devices_used=min(asked, device["device_count"] or asked),  # 0: not reported, or not yet
-        cpu=host.cpu_name(),
-        cores=cores(),
         cores_used=min(job.recipe.threads * job.limits.processes, cores()),
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        os=host.operating_system(),
-        instance=host.instance_type(),
     )
 
 
