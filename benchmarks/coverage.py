@@ -55,7 +55,8 @@ class Archive:
         clusters = np.repeat(np.arange(patients), sizes).astype(np.int32)
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         labels = self.labels[np.repeat(self.starts[drawn], sizes) + within]
-        return Sample(np.arange(len(labels)), labels, np.empty(0), clusters, patients, True, FINDINGS)
+        images, unknown = np.arange(len(labels)), np.zeros_like(labels)
+        return Sample(images, labels, np.empty(0), clusters, patients, True, FINDINGS, unknown)
 
 
 @cache
@@ -104,10 +105,7 @@ def bands(patients: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
 
 def simulate_intervals(studies: int = 2000, aurocs: Sequence[float] = AUROCS) -> pd.DataFrame:
     """Return one row per kind of interval, skill and band of positive patients."""
-    return pd.DataFrame(_interval_rows(studies, aurocs), columns=simulated.COVERAGE.columns)
-
-
-def _interval_rows(studies: int, aurocs: Sequence[float]) -> Iterator[tuple]:
+    rows: list[tuple] = []
     for number, truth in enumerate(aurocs):
         positive, hits, by_image, macro = [], [], [], []
         for study in range(studies):
@@ -121,8 +119,9 @@ def _interval_rows(studies: int, aurocs: Sequence[float]) -> Iterator[tuple]:
             macro.append(_covers(areas.mean(np.isfinite(areas.error)), truth)[0])
         for _, band, inside in bands(np.concatenate(positive)):
             for what, each in ((simulated.FINDING, hits), (simulated.FINDING_BY_IMAGE, by_image)):
-                yield what, truth, band, *rate_of(np.concatenate(each)[inside])
-        yield simulated.MACRO, truth, "", *rate_of(np.array(macro))
+                rows.append((what, truth, band, *rate_of(np.concatenate(each)[inside])))
+        rows.append((simulated.MACRO, truth, "", *rate_of(np.array(macro))))
+    return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
 
 
 def _covers(areas: Estimate, truth: float) -> np.ndarray:

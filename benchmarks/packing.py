@@ -51,7 +51,8 @@ def bench_pack(
         say(f"drawing {drawn} phantoms of {SOURCE} px as {kind}")
         folder = Path(name)
         files = _draw(folder, kind, images, drawn)
-        own = _table_of(folder, files, pixels)
+        labels = folder / "labels.csv"
+        own = TableSource(source="table", pixels=pixels, recipe="none", table=labels, folder=files)
         passes = {
             "files": partial(_pack, own, folder / "packed", workers),
             "alone": partial(_alone, own, files, workers),  # nothing is kept
@@ -110,11 +111,6 @@ def _save(picture: np.ndarray, kind: str, path: Path) -> None:
     file.SOPClassUID, file.SOPInstanceUID = DigitalXRayImageStorageForPresentation, pydicom.uid.generate_uid()
     file.set_pixel_data(picture.astype(np.uint16) * 16, "MONOCHROME2", bits_stored=12)
     pydicom.dcmwrite(path, file, enforce_file_format=True)
-
-
-def _table_of(folder: Path, files: Path, pixels: int) -> TableSource:
-    places = {"table": folder / "labels.csv", "folder": files}
-    return TableSource(source="table", pixels=pixels, recipe="none", **places)
 
 
 def _tarball_of(folder: Path, files: Path, pixels: int) -> NihSource:

@@ -15,6 +15,7 @@ import torch
 from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
+from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.study.config import Recipe
 from cxrbench.training import host
 from cxrbench.training.steps import Steps
@@ -42,7 +43,7 @@ def compare_steps(
         traces[label], measured[label] = in_own_process(trace, architecture, name, recipe, packed, steps)
         report(f"{architecture} on {label}: {steps} steps")
     reference = traces.pop("cpu")
-    return [
+    rows = [
         {
             "architecture": architecture,
             "platform": label,
@@ -57,6 +58,18 @@ def compare_steps(
         for label, found in traces.items()
         for number, (on_cpu, (loss, norm, weights)) in enumerate(zip(reference, found, strict=True), start=1)
     ]
+    for label in traces:
+        report(f"{architecture} on {label}: {_largest([row for row in rows if row['platform'] == label])}")
+    return rows
+
+
+def _largest(rows: list[dict[str, Any]]) -> str:
+    """Return the largest differences from the CPU over the tested steps, beside the tolerance."""
+    tested = rows[:TESTED_STEPS]
+    parts = {"loss": "loss", "gradient norm": "gradient_norm", "weights": "weights"}
+    texts = (f"{name} {max(row[f'{key}_difference'] for row in tested):.1e}" for name, key in parts.items())
+    limit = f"tolerance {STEP_TOLERANCE[rows[0]['precision']]:g}"
+    return f"largest difference from the CPU over {len(tested)} steps: {', '.join(texts)} ({limit})"
 
 
 def trace(
@@ -65,7 +78,7 @@ def trace(
     """Train ``steps`` optimizer steps of a packed dataset; return what each left behind, and where it was."""
     device = platforms.load(platform, recipe.threads, recipe.precision)
     trained = Steps(architecture, device, recipe, read_packed(packed))
-    batches, found = trained.batches(), []
+    batches, found = trained.all_batches(), []
     for _ in range(steps):
         trained.take(batches)
         parameters = list(trained.network.parameters())

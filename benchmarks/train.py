@@ -197,7 +197,7 @@ def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, S
 def _ours(setting: Setting, folder: Path) -> Made:
     """This project's loop, with its input."""
     platform, trained = _trained(setting, folder, setting.fastest)
-    batches, joules = trained.batches(), list[float | None]()
+    batches, joules = trained.all_batches(), list[float | None]()
     with FlopCounterMode(display=False) as counter:  # the first step: a recorded one dispatches no operator
         trained.take(batches)
 
@@ -227,7 +227,7 @@ def _ours(setting: Setting, folder: Path) -> Made:
 def _limit(setting: Setting, folder: Path) -> Made:
     """The same step over and over on one batch, with the fastest kernels: no input is prepared."""
     platform, trained = _trained(setting, folder, fastest=True)
-    resident = itertools.repeat(next(trained.batches()))
+    resident = itertools.repeat(next(trained.all_batches()))
     peak = {"matmul_flops_per_second": _matmul_flops_per_second(platform)}
     return Made(contender(lambda: trained.take(resident), setting, platform.synchronise), lambda: peak)
 

@@ -54,7 +54,7 @@ def _run(way: str, architecture: str, packed: Path, steps: int) -> dict[str, Any
         setattr(platform, name, answer)
     trained = Steps(architecture, platform, Recipe(epochs=100, batch=32), read_packed(packed), _FIRST_STEP)
     change = _BATCHES.get(way, lambda number, batch: batch)
-    batches = map(change, itertools.count(), trained.batches())
+    batches = map(change, itertools.count(), trained.all_batches())
     started = time.monotonic()
     trained.take(batches, steps)
     platform.synchronise()

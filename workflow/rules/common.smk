@@ -61,7 +61,7 @@ if workflow.is_main_process:
         copied = ": a build writes into its checkout, so copy that"
         sys.exit(f"cxrbench: {f'{reason}{copied}' if reason else error}")
     if STUDY.cluster is None:  # a cluster's jobs go on without the Snakemake that submitted them
-        build.mark_jobs(Path.cwd())
+        os.environ[build.OWNER] = str(Path.cwd().resolve())
     build.install_log_filter(logger, cluster=STUDY.cluster is not None, dry=lambda: workflow.dryrun)
 
 
@@ -70,8 +70,10 @@ onstart:
         sys.exit("cxrbench: Slurm is not on this machine (no sbatch); without a profile, jobs run here")
 
 
-PACKAGE = Path(SOURCE, "cxrbench")
-SCORING, REPORTING = build.code_of(PACKAGE, build.SCORING), build.code_of(PACKAGE, build.REPORTING)
+PACKAGE = Path(os.path.relpath(SOURCE), "cxrbench")  # a checkout that was moved is not built anew
+SCORING, REPORTING = (
+    content_of(*build.code_files(PACKAGE, some)) for some in (build.SCORING, build.REPORTING)
+)
 
 
 def made_from(*paths):
@@ -133,7 +135,7 @@ def cell_of(wildcards):
 
 def needs(what):
     """Return a function that gives one resource of a cell's job; only a cluster uses it."""
-    return lambda wildcards, attempt: getattr(NEEDS.of(cell_of(wildcards), attempt), what)
+    return lambda wildcards, attempt: NEEDS.of(cell_of(wildcards), attempt)[what]
 
 
 def evidence_of(wildcards):

@@ -22,7 +22,7 @@ rule train:
         gres=needs("gres"),
         slurm_extra=needs("extra"),
     params:
-        python=lambda wildcards: NEEDS.python(wildcards.platform),
+        python=lambda wildcards: NEEDS.cluster.python.get(wildcards.platform, "python"),
         study=STUDY_FILE,
         cell=cell_of,
         recipe=lambda wildcards: STUDY.recipe(wildcards.dataset).hash(),

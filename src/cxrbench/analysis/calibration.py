@@ -19,8 +19,7 @@ def reliability(sample: Sample, bins: int = BINS) -> pd.DataFrame:
     """
     scores, labels = sample.scores.ravel(), sample.labels.ravel().astype(float)
     patients = np.repeat(sample.clusters, sample.labels.shape[1])
-    if sample.unknown is not None:
-        scores, labels, patients = (part[~sample.unknown.ravel()] for part in (scores, labels, patients))
+    scores, labels, patients = (part[~sample.unknown.ravel()] for part in (scores, labels, patients))
     edges = np.quantile(scores, np.arange(1, bins) / bins)
     place = np.searchsorted(edges, scores, side="right")
     rows = [_bin(scores[place == k], labels[place == k], patients[place == k]) for k in np.unique(place)]

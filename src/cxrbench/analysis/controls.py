@@ -61,11 +61,8 @@ def _shuffled(sample: Sample, seed: int) -> Sample:
     rng = np.random.default_rng(seed)
     given = np.argsort(sample.clusters, kind="stable")
     taken = np.argsort(rng.permutation(sample.n_clusters)[sample.clusters], kind="stable")
-    labels, unknown = np.empty_like(sample.labels), sample.unknown
-    labels[taken] = sample.labels[given]
-    if sample.unknown is not None:
-        unknown = np.empty_like(sample.unknown)
-        unknown[taken] = sample.unknown[given]
+    labels, unknown = np.empty_like(sample.labels), np.empty_like(sample.unknown)
+    labels[taken], unknown[taken] = sample.labels[given], sample.unknown[given]
     return replace(sample, labels=labels, unknown=unknown)
 
 

@@ -198,8 +198,7 @@ def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
     finding = sample.abnormal[sample.complete]
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
-    labelled = np.broadcast_to(sample.counts, sample.labels.shape).sum(axis=0)
-    known = dict(zip(sample.names, labelled, strict=True))
+    known = dict(zip(sample.names, sample.counts.sum(axis=0), strict=True))
     table["split"] = "test"
     whole = dict.fromkeys(("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL), sample.complete.sum())
     table["n_images"] = table["label"].map(known).fillna(table["metric"].map(whole)).fillna(sample.n_images)

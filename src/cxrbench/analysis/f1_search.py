@@ -113,7 +113,7 @@ def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, fl
         return "images without a finding", 1 - abnormal
     if name in ("f1_any_finding", "f1_samples", "f1_samples_empty_is_1"):
         return "images with a finding", abnormal
-    known = np.broadcast_to(sample.counts, sample.labels.shape)[:, counted]
+    known = sample.counts[:, counted]
     return "each label, on average", float(sample.labels[:, counted].sum() / known.sum())
 
 

@@ -98,9 +98,9 @@ def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
 
 def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict[str, np.ndarray]:
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
-    known = sample.counts if sample.unknown is None else sample.counts[:, counted]
-    calls = (scores >= thresholds.f1[counted]) & (known > 0)
-    strict = (scores >= thresholds.specificity[counted]) & (known > 0)
+    known = sample.counts[:, counted]
+    calls = (scores >= thresholds.f1[counted]) & known
+    strict = (scores >= thresholds.specificity[counted]) & known
     whole = sample.complete[:, None]
     per_image, empty = samples_f1(truth, calls)
     finding, highest = sample.abnormal, sample.scores.max(axis=1)

@@ -21,8 +21,7 @@ class Sample:
 
     ``images`` (n,) names; ``labels`` (n, L) bool; ``scores`` (n, L) float64; ``clusters`` (n,) int32,
     numbering the patients 0..n_clusters-1; ``by_patient`` is false when each image is its own cluster;
-    ``names`` (L,) the findings; ``unknown`` (n, L) bool where a label is missing (false among ``labels``),
-    None where none is.
+    ``names`` (L,) the findings; ``unknown`` (n, L) bool where a label is missing (false among ``labels``).
     """
 
     images: np.ndarray
@@ -32,7 +31,7 @@ class Sample:
     n_clusters: int
     by_patient: bool
     names: tuple[str, ...]
-    unknown: np.ndarray | None = None
+    unknown: np.ndarray
 
     @property
     def n_images(self) -> int:
@@ -47,23 +46,22 @@ class Sample:
     @property
     def negative(self) -> np.ndarray:
         """Whether each image is known not to have each finding (n, L)."""
-        return ~self.labels if self.unknown is None else ~self.labels & ~self.unknown
+        return ~self.labels & ~self.unknown
 
     @property
     def counts(self) -> np.ndarray:
-        """Which labels count (n, L), or (n, 1) where all do."""
-        return np.ones((self.n_images, 1)) if self.unknown is None else ~self.unknown
+        """Which labels count (n, L)."""
+        return ~self.unknown
 
     def of_label(self, k: int | np.integer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return labels, scores and clusters (m,) of the images whose label ``k`` is known."""
-        rows = slice(None) if self.unknown is None else ~self.unknown[:, k]
+        rows = ~self.unknown[:, k]
         return self.labels[rows, k], self.scores[rows, k], self.clusters[rows]
 
     @property
     def complete(self) -> np.ndarray:
         """Whether all labels of each image (n,) are known: image-level measures use only these."""
-        missing = np.zeros((self.n_images, 1), dtype=bool) if self.unknown is None else self.unknown
-        return np.asarray(~missing.any(axis=1))
+        return np.asarray(~self.unknown.any(axis=1))
 
     def as_images(self) -> Sample:
         """Return the same images, each its own cluster: the assumption that patients do not matter."""
@@ -72,10 +70,8 @@ class Sample:
 
     def take(self, rows: np.ndarray) -> Sample:
         """Return the images of the boolean mask ``rows`` (n,), their patients renumbered."""
-        images, labels, scores = (part[rows] for part in (self.images, self.labels, self.scores))
+        some = {name: getattr(self, name)[rows] for name in ("images", "labels", "scores", "unknown")}
         clusters, count = _numbered(self.clusters[rows])
-        unknown = None if self.unknown is None or not self.unknown[rows].any() else self.unknown[rows]
-        some = {"images": images, "labels": labels, "scores": scores, "unknown": unknown}
         return replace(self, **some, clusters=clusters, n_clusters=count)
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
@@ -92,8 +88,7 @@ def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
     by_patient = "patient" in rows
     clusters, count = _numbered(rows["patient" if by_patient else "image"].to_numpy())
     given, scores, names = labels_of(rows), scores_of(rows).astype(np.float64), tuple(findings_of(rows))
-    missing = np.isnan(given)
-    labels, unknown = np.nan_to_num(given).astype(bool), missing if missing.any() else None
+    labels, unknown = np.nan_to_num(given).astype(bool), np.isnan(given)
     return Sample(rows["image"].to_numpy(), labels, scores, clusters, count, by_patient, names, unknown)
 
 

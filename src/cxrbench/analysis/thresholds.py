@@ -150,5 +150,5 @@ def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:
         unit="patient" if sample.by_patient else "image",
         names=sample.names,
         thresholds=thresholds,
-        whole=None if sample.unknown is None else int(sample.complete.sum()),
+        whole=int(sample.complete.sum()) if sample.unknown.any() else None,
     )

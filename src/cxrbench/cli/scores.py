@@ -99,34 +99,41 @@ def claims(
         write_csv(out, ledger)
 
 
+_LEAST = 1e-6  # a difference or a margin has to be above zero
+
+
 def power(
     group: Annotated[
         str | None, typer.Argument(help="dataset/architecture/platform, or its beginning. Default: all.")
     ] = None,
-    margin: Annotated[float, typer.Option(help="Margin of equivalence.")] = 0.01,
+    margin: Annotated[float, typer.Option(min=_LEAST, help="Margin of equivalence.")] = 0.01,
     difference: Annotated[
-        float | None, typer.Option(help="Print the seeds and patients needed to detect this difference too.")
+        float | None,
+        typer.Option(min=_LEAST, help="Print the seeds and patients needed to detect this difference too."),
     ] = None,
     metric: Annotated[str, typer.Option(help="auroc, f1_macro or f1_micro.")] = "auroc",
     patients: Annotated[
-        int | None, typer.Option(help="Test patients. Default: as many as were scored.")
+        int | None, typer.Option(min=2, help="Test patients. Default: as many as were scored.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds on each platform.")] = 3,
+    seeds: Annotated[int, typer.Option(min=3, help="Seeds on each platform.")] = 3,
     share: Annotated[
         list[float] | None,
-        typer.Option(help="Share of the variance between seeds that differs between platforms, 0 to 1."),
+        typer.Option(
+            min=0, max=1, help="Share of the variance between seeds that differs between platforms."
+        ),
     ] = None,
     patient_se: Annotated[
         float | None,
         typer.Option(
-            help="Standard error over patients of what networks do not share, in place of the recorded."
+            min=0,
+            help="Standard error over patients of what networks do not share, in place of the recorded.",
         ),
     ] = None,
     seed_sd: Annotated[
-        float, typer.Option(help="With --patient-se: standard deviation between seeds.")
+        float, typer.Option(min=0, help="With --patient-se: standard deviation between seeds.")
     ] = 0.0,
     measured_on: Annotated[
-        int | None, typer.Option(help="With --patient-se: number of patients behind it.")
+        int | None, typer.Option(min=2, help="With --patient-se: number of patients behind it.")
     ] = None,
     tables: TablesOption = RESULTS / "tables",
     as_json: JsonOption = False,
@@ -144,6 +151,8 @@ def power(
 
     if patient_se is None:
         known = _recorded(tables / "spread.csv", group or "", metric)
+    elif patient_se + seed_sd == 0:
+        raise UserError("--patient-se and --seed-sd are both zero: give one above zero")
     elif on := measured_on or patients:
         known = [({}, Spread(patient_se, on, seed_sd))]
     else:

@@ -54,10 +54,18 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(_ARCHIVES)
 
 
-def unfinished_in(folder: Path) -> list[Path]:
-    """Return the partial downloads below ``folder`` whose complete file is absent."""
-    parts = (path for path in _files(folder) if path.name.startswith(".") and path.suffix == ".part")
-    return [path for path in parts if not path.with_name(path.stem.removeprefix(".")).exists()]
+def complete_in(folder: Path, remedy: str, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
+    """Return :func:`found_in`; UserError for no folder, with its ``remedy``, and for a partial download."""
+    if not folder.exists():
+        raise UserError(f"{folder}: there is no such folder; {remedy}")
+    for path in _files(folder):
+        part = path.name.startswith(".") and path.suffix == ".part"
+        if part and not path.with_name(path.stem.removeprefix(".")).exists():
+            raise UserError(
+                f"{path}: an unfinished download; continue it (cxrbench data download), or delete this file "
+                "to pack the other files"
+            )
+    return found_in(folder, suffixes)
 
 
 def _files(folder: Path) -> list[Path]:

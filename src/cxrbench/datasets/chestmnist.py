@@ -92,5 +92,4 @@ def _info() -> dict[str, Any]:
         from medmnist import INFO
     except ImportError:
         raise UserError("medmnist is not installed; it reads ChestMNIST: run `make setup`") from None
-    info: dict[str, Any] = INFO["chestmnist"]
-    return info
+    return INFO["chestmnist"]

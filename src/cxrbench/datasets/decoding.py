@@ -3,9 +3,8 @@
 import io
 import struct
 from abc import abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 
 import numpy as np
@@ -13,6 +12,7 @@ from PIL import Image
 
 from cxrbench.datasets.archives import Found
 from cxrbench.datasets.sources import Chunks, Source
+from cxrbench.study.cores import ahead
 from cxrbench.study.errors import UserError
 
 RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
@@ -40,19 +40,10 @@ class Files(Source):
     def chunks(self) -> Chunks:
         """Yield names and pixels; the bytes do not depend on the number of workers."""
         self._formats: list[tuple[str, str]] = []  # mode and size of each image, in no order
-        waiting: deque[Future[tuple[list[str], np.ndarray]]] = deque()
         files = self.files()
+        groups = iter(lambda: list(islice(files, _CHUNK)), [])
         # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
-        with ThreadPoolExecutor(max_workers=self.workers) as pool:
-            try:
-                while group := list(islice(files, _CHUNK)):
-                    waiting.append(pool.submit(self._decode_all, group))
-                    if len(waiting) == _AHEAD * self.workers:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        return ahead(self._decode_all, groups, self.workers, _AHEAD * self.workers)
 
     def _decode_all(self, files: list[Found]) -> tuple[list[str], np.ndarray]:
         decoded = [self.decode(found) for found in files]

@@ -1,14 +1,14 @@
 """NIH-named radiographs of any size, from a folder of PNG files, of tarballs, or of both."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 import pandas as pd
 
-from cxrbench.datasets.archives import Found, found_in, read_images, unfinished_in
+from cxrbench.datasets.archives import Found, complete_in, found_in, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.sources import Chunks
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
 from cxrbench.study.errors import UserError, printable
@@ -24,33 +24,16 @@ class Images(Files):
     def present(config: NihSource) -> bool:
         return bool(found_in(config.folder))
 
-    def chunks(self) -> Chunks:
-        """Yield names and pixels: tarballs by name in their own order, then files."""
-        self._known = frozenset(read_nih_table()["image"])
-        empty = True
-        for chunk in super().chunks():
-            empty = False
-            yield chunk
-        if empty:
-            raise UserError(
-                f"{self.config.folder}: its tarballs hold no PNG; put NIH's archives there (data/README.md)"
-            )
-
     def files(self) -> Iterator[Found]:
-        """Yield the PNG files and members below the folder."""
+        """Yield the PNG images below the folder: tarballs by name in their own order, then files."""
+        self._known = frozenset(read_nih_table()["image"])
         folder = self.config.folder
-        if not folder.is_dir():
-            raise UserError(
-                f"{folder}: there is no such folder; put or link NIH's images there (data/README.md)"
-            )
-        if unfinished := unfinished_in(folder):
-            raise UserError(
-                f"{unfinished[0]}: an unfinished download; continue it (cxrbench data download), "
-                "or delete this file to pack the other files"
-            )
-        if not (paths := found_in(folder)):
+        if not (paths := complete_in(folder, "put or link NIH's images there (data/README.md)")):
             raise UserError(f"{folder}: no PNG file and no tarball below it; put NIH's images there")
-        return read_images(paths, self.say)
+        images = read_images(paths, self.say)
+        if (first := next(images, None)) is None:
+            raise UserError(f"{folder}: its tarballs hold no PNG; put NIH's archives there (data/README.md)")
+        return chain([first], images)
 
     def decode(self, found: Found) -> Decoded:
         """Return one of NIH's images."""

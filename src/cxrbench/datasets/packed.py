@@ -33,8 +33,7 @@ Say = Callable[[str], None]
 
 def _source(config: Dataset) -> type[Source]:
     # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
-    images: type[Source] = import_module(f"cxrbench.datasets.{config.source}").Images
-    return images
+    return import_module(f"cxrbench.datasets.{config.source}").Images
 
 
 def data_present(config: Dataset) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from cxrbench.datasets.archives import Found, found_in, is_archive, read_images, unfinished_in
+from cxrbench.datasets.archives import Found, complete_in, is_archive, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.sources import Chunks
 from cxrbench.datasets.table_rows import ABOUT, one_class, read_table
@@ -42,11 +42,8 @@ class Images(Files):
     def files(self) -> Iterator[Found]:
         """Yield the files that the table names."""
         folder = self.config.folder
-        if not folder.exists():
-            raise UserError(f"{folder}: there is no such folder; name the one with the images under 'folder'")
-        if unfinished := unfinished_in(folder):
-            raise UserError(f"{unfinished[0]}: an unfinished download; continue it, or delete this file")
-        paths = [folder] if folder.is_file() else found_in(folder, (*_PICTURES, *_DICOM))
+        remedy = "name the one with the images under 'folder'"
+        paths = [folder] if folder.is_file() else complete_in(folder, remedy, (*_PICTURES, *_DICOM))
         if not any(is_archive(path) for path in paths):
             self._must_be_there({self._named(path.as_posix()) for path in paths})
         for found in read_images(paths, self.say, self._name_of):

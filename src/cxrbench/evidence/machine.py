@@ -28,14 +28,19 @@ def processor_of(record: Record) -> str:
 
 
 def machine_of(record: Record, platform: str) -> str:
-    """Device, processor, cores, EC2 type and software of ``record``: ``AMD EPYC, 2 cores, torch 2.9.1``."""
+    """Device, processor, cores, EC2 type and software of ``record``: ``AMD EPYC (AVX2), 2 cores, ...``.
+
+    Processors of one name differ in the instructions that they have, and so in speed.
+    """
     host, versions = record.host, record.versions
+    instructions = host.device.removeprefix("CPU") if host.device.startswith("CPU (") else ""
     device = [f"{host.devices_used} {host.device}"] if platform in ACCELERATED else []
     decisive = ("torch", ENTRIES[platform].software if platform in ENTRIES else "")
     software = [f"{name} {versions[name]}" for name in decisive if versions.get(name)]
     driver = [f"driver {host.driver}"] if host.driver else []
     instance = [host.instance] if host.instance else []
-    return ", ".join([*device, processor_of(record), f"{host.cores} cores", *instance, *driver, *software])
+    processor = processor_of(record) + instructions
+    return ", ".join([*device, processor, f"{host.cores} cores", *instance, *driver, *software])
 
 
 def short_processor(processor: str) -> str:

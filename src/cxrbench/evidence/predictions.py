@@ -4,7 +4,6 @@ The findings are those that the table's columns ``label_<finding>`` and ``score_
 label is one that is not known.
 """
 
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pandas as pd
 
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
+from cxrbench.study.columns import read_columns
 from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.files import remedy, written_aside
 
@@ -23,7 +23,6 @@ _RULES = {
     LABEL: "labels are 0 or 1, or empty where unknown",
     SCORE: "scores are probabilities between 0 and 1",
 }
-_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
 
 
 def findings_of(table: pd.DataFrame) -> list[str]:
@@ -40,6 +39,16 @@ def labels_of(table: pd.DataFrame) -> np.ndarray:
 def scores_of(table: pd.DataFrame) -> np.ndarray:
     """Return the scores (n, L) of a predictions table, in the order of its labels."""
     return table[[SCORE + finding for finding in findings_of(table)]].to_numpy()
+
+
+def macro_auroc(labels: np.ndarray, scores: np.ndarray) -> float | None:
+    """Return the mean AUROC of the labels (n, L) that have both classes, for the learning curve alone."""
+    from sklearn.metrics import roc_auc_score
+
+    known = [~np.isnan(column) for column in labels.T]
+    parts = [(labels[rows, k], scores[rows, k]) for k, rows in enumerate(known)]
+    both = [part for part in parts if 0 < part[0].sum() < len(part[0])]
+    return float(np.mean([roc_auc_score(*part) for part in both])) if both else None
 
 
 def predictions_table(
@@ -67,16 +76,16 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path}: missing; train the cell, or name another file")
-    table = _read(path, todo := f"; {remedy(path)}")
+    table = _read(path, todo := remedy(path))
     for complaint in _complaints(table):
-        raise UserError(f"{path}: {complaint}{todo}")
+        raise UserError(f"{path}: {complaint}; {todo}")
     for name in table:
         kinds = {"image": ["string"], "split": ["string"], "patient": ["integer", "string"]}.get(name)
         kinds = kinds or ["floating" if name.startswith(SCORE) else "integer"]
         if name.startswith(LABEL) and table[name].isna().any():
             kinds.append("floating")  # as pandas has integers with gaps
         if (found := pd.api.types.infer_dtype(table[name], skipna=False)) not in kinds:
-            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {found}{todo}")
+            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {found}; {todo}")
     return table
 
 
@@ -97,7 +106,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
         )
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; name a Parquet or CSV file of predictions")
-    table, notes = _read(path, "; write it again"), []
+    table, notes = _read(path, "write it again"), []
     if "split" not in table:
         table = table.assign(split="test")
         notes.append("no split column: all rows count as test")
@@ -118,53 +127,18 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
 
 def _read(path: Path, todo: str) -> pd.DataFrame:
     """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot."""
-    try:
-        if path.suffix.lower() == ".csv":
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)  # rows of more fields than the header
-                table = pd.read_csv(
-                    path, dtype=dict.fromkeys(IDENTITY, str), index_col=False, low_memory=False
-                )
-            if len(table.columns) == 1 and (found := [sign for sign in ";\t|" if sign in table.columns[0]]):
-                raise UserError(f"{path}: its columns are separated by {found[0]!r}; separate them by commas")
-            if "patient" in table and table["patient"].str.fullmatch(r"0|[1-9]\d{0,17}").all():
-                table["patient"] = table["patient"].astype(int)  # as Parquet has them; 007 and 7 stay two
-            return table[[name for name in table.columns if _ours(name)]]
-        return _read_parquet(path, todo)
-    except (
-        OSError,
-        ValueError,
-        NotImplementedError,
-        pd.errors.ParserWarning,
-    ) as error:  # ArrowInvalid is a ValueError
-        kind = "CSV" if path.suffix.lower() == ".csv" else "Parquet"
-        reason = next(iter(str(error).splitlines()), "no reason is known")
-        raise UserError(f"{path}: not a readable {kind} file ({reason}){todo}") from None
+    is_csv = path.suffix.lower() == ".csv"
 
+    def ours(names: list[str]) -> dict[str, str | None]:
+        if is_csv and len(names) == 1 and (found := [sign for sign in ";\t|" if sign in names[0]]):
+            raise UserError(f"{path}: its columns are separated by {found[0]!r}; separate them by commas")
+        wanted = [name for name in names if name in IDENTITY or name.startswith((LABEL, SCORE))]
+        return {name: "str" if is_csv and name in IDENTITY else None for name in wanted}
 
-def _read_parquet(path: Path, todo: str) -> pd.DataFrame:
-    """Return our columns without what pandas noted about them."""
-    from pyarrow import ArrowException, parquet, types
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows = file.read(use_threads=False)  # a thread for each column takes longer than its values
-        rows = rows.select([k for k, name in enumerate(rows.column_names) if _ours(name)])
-        for k, field in enumerate(rows.schema):
-            if rows.column_names.count(field.name) > 1:
-                raise UserError(f"{path}: there are two columns {field.name}{todo}")
-            kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-            if not any(getattr(types, f"is_{plain}")(kind) for plain in _PLAIN):
-                raise UserError(f"{path}: {field.name} has the type {kind}; write texts or numbers")
-            if kind != field.type:
-                rows = rows.set_column(k, field.name, rows[field.name].cast(kind))
-        return rows.replace_schema_metadata(None).to_pandas()
-    except ArrowException as error:
-        raise ValueError(str(error)) from None
-
-
-def _ours(name: str) -> bool:
-    return name in IDENTITY or name.startswith((LABEL, SCORE))
+    table = read_columns(path, is_csv, ours, todo).reset_index(drop=True)
+    if is_csv and "patient" in table and table["patient"].str.fullmatch(r"0|[1-9]\d{0,17}", na=False).all():
+        table["patient"] = table["patient"].astype(int)  # as Parquet has them; 007 and 7 stay two
+    return table
 
 
 def _partner(name: str) -> str:

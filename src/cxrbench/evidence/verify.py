@@ -6,9 +6,8 @@ git. A whole run that is made up to fit passes (:data:`NOT_SHOWN`).
 
 import hashlib
 import re
-import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, s
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import NihSource, PhantomSource, Study
 from cxrbench.study.errors import UserError, printable
-from cxrbench.study.files import explained, remedy
+from cxrbench.study.files import explained, git, remedy
 
 NOT_SHOWN = (
     "not shown: that the runs took place as recorded. Scores, times and machines can be made up to fit; the "
@@ -227,8 +226,8 @@ def _commit_problems(root: Path, records: dict[Cell, Record], not_checked: list[
     """Yield recorded commits that are not in git, or younger than the run."""
     commits = {record.commit for record in records.values()}
     named = [commit for commit in sorted(commits) if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit)]
-    shallow = _git(root, "rev-parse", "--is-shallow-repository")
-    made = _git(root, "log", "--no-walk", "--ignore-missing", "--format=%H %ct", "--stdin", lines=named)
+    shallow = git(root, "rev-parse", "--is-shallow-repository")
+    made = git(root, "log", "--no-walk", "--ignore-missing", "--format=%H %ct", "--stdin", lines=named)
     if shallow != "false\n" or made is None:
         not_checked.append(f"commits: {root} is in no git repository here, or in one without its history")
         return
@@ -241,13 +240,3 @@ def _commit_problems(root: Path, records: dict[Cell, Record], not_checked: list[
             yield f"{where}: commit {record.commit} is not in git; fetch it, or record the cell again"
         elif started and started.timestamp() < times[record.commit] - _CLOCKS:
             yield f"{where}: started {record.started}, before its commit {record.commit[:12]} was made"
-
-
-def _git(root: Path, *words: str, lines: Iterable[str] = ()) -> str | None:
-    """Return what git prints in ``root``; None when it fails or is not installed."""
-    command = ["git", "-C", str(root), *words]
-    try:
-        done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True)
-    except OSError:
-        return None
-    return None if done.returncode else done.stdout.decode(errors="replace")

@@ -28,8 +28,7 @@ def unavailable(name: str) -> str | None:
     if name not in PLATFORMS:
         raise UserError(f"unknown platform '{name}'; use {', '.join(PLATFORMS)}")
     if settings := _settings(name):
-        reason: str | None = settings.unavailable()
-        return reason
+        return settings.unavailable()
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here (run `make setup`)"
     for package in ("timm", *ENTRIES[name].modules):
@@ -65,8 +64,7 @@ def load(name: str, threads: int, precision: str, compiler: Compiler | None = No
     if settings := _settings(name):
         os.environ.update(settings.environment(precision, compiler or Compiler(), os.environ))
     module = importlib.import_module(f"cxrbench.platforms.{ENTRIES[name].module}")
-    platform: Platform = getattr(module, ENTRIES[name].cls)(threads, precision)
-    return platform
+    return getattr(module, ENTRIES[name].cls)(threads, precision)
 
 
 def _settings(name: str) -> ModuleType | None:

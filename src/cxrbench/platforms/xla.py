@@ -78,7 +78,7 @@ class XlaPlatform(Platform):
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
-        # (3) One update per tensor: fused kernels are CUDA's, and XLA fuses the updates itself.
+        # (3) One update per tensor: fused kernels are for CPU and CUDA, and XLA fuses the updates itself.
         return torch.optim.AdamW(
             groups, lr=learning_rate, weight_decay=weight_decay, foreach=False, capturable=True
         )

@@ -16,7 +16,7 @@ from typing import IO
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
 
-_OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
+OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _BUILT = ("results/metrics", "results/tables", "paper", "figures")  # folders that nothing but a build writes
 _VERBOSE_RULES = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
@@ -67,18 +67,13 @@ def is_only_build(folder: Path) -> bool:
     return True
 
 
-def mark_jobs(folder: Path) -> None:
-    """Name the build in the environment of the processes that this one starts."""
-    os.environ[_OWNER] = str(folder.resolve())
-
-
 def _stop_jobs_of(folder: Path) -> int:
     """Stop processes that a dead build of ``folder`` left, as Ctrl-C would; return how many there were."""
     left, owner = [], str(folder.resolve())
     ours = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter():
         try:
-            if process.pid not in ours and process.environ().get(_OWNER) == owner:
+            if process.pid not in ours and process.environ().get(OWNER) == owner:
                 process.terminate()
                 left.append(process)
         except (psutil.Error, OSError):  # ended meanwhile, or another user's
@@ -102,18 +97,13 @@ REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan
 
 
 def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return the files of ``package`` that match, without caches and those of an editor."""
+    """Return the files of ``package`` that match, without caches and those of an editor.
+
+    They are the code behind a command; Snakemake itself looks at commands and data only.
+    """
     found = {path for pattern in ("*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
     hidden = (".", "__pycache__")
     return sorted(p for p in found if not any(q.startswith(hidden) for q in p.relative_to(package).parts))
-
-
-def code_of(package: Path, patterns: tuple[str, ...]) -> str:
-    """Return a hash of the code behind a command. Snakemake itself looks at commands and data only."""
-    hashed = hashlib.sha256()
-    for path in code_files(package, patterns):
-        hashed.update(path.relative_to(package.parent).as_posix().encode() + path.read_bytes())
-    return hashed.hexdigest()[:16]
 
 
 @cache
@@ -144,14 +134,11 @@ class CommandLogFilter(logging.Filter):
         self._ending, self._killed = "failed", False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if self._dry():
-            vars(record)["rule_msg"] = None  # with a message, Snakemake leaves out what the job asks for
-            return True
-        return self._kept(record)
-
-    def _kept(self, record: logging.LogRecord) -> bool:
         """Return whether Snakemake shows ``record``; print what stands in its place."""
         values, text = vars(record), record.getMessage()
+        if self._dry():
+            values["rule_msg"] = None  # with a message, Snakemake leaves out what the job asks for
+            return True
         match values.get("event"):
             case LogEvent.RUN_INFO:
                 self._total = values["stats"]["total"]

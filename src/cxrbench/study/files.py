@@ -9,7 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,15 +49,22 @@ def explained(error: OSError, path: Path | str | None = None) -> UserError | Non
     return UserError(f"{path}: {remedy}") if remedy else None
 
 
+def git(folder: Path, *words: str, lines: Iterable[str] = ()) -> str | None:
+    """Return what git prints in ``folder``, given ``lines``; None where it fails or is not installed."""
+    command = ["git", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True)
+    except (OSError, ValueError):  # no git, or a name that no file can have
+        return None
+    return None if done.returncode else done.stdout.decode(errors="replace")
+
+
 def remedy(path: Path) -> str:
     """Return the command that restores a damaged file from git, or the advice to make it again."""
     there = next(folder for folder in path.absolute().parents if folder.is_dir())
-    command = ["git", "-C", str(there), "status", "--porcelain", "--no-renames", "--untracked-files=no", "--"]
-    try:
-        changes = subprocess.run([*command, str(path.absolute())], capture_output=True).stdout
-    except (OSError, ValueError):  # no git, or a name that no file can have
-        changes = b""
-    can = changes and not changes.startswith(b"A")  # A: added since, so HEAD has no copy
+    options = ("--porcelain", "--no-renames", "--untracked-files=no", "--")
+    changes = git(there, "status", *options, str(path.absolute()))
+    can = changes and not changes.startswith("A")  # A: added since, so HEAD has no copy
     return f"restore it: git checkout HEAD -- {path}" if can else "make it again"
 
 

@@ -1,10 +1,7 @@
 """Input: the packed uint8 images on the device where they fit, else streamed; the same pixels both ways."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +9,10 @@ import torch
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
+from cxrbench.study.cores import ahead
 from cxrbench.training import augment
 
-_READ_AHEAD = 4  # streamed batches that may wait for the device
+_AT_A_TIME = 5  # streamed batches: one on the device, the others wait for it
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Batches:
             wanted = picked if self.resident else self._packed.images[picked]
             return torch.from_numpy(picked), torch.from_numpy(wanted), len(some)
 
-        parts = map(host_part, starts) if self.resident else _read_ahead(host_part, starts)
+        parts = map(host_part, starts) if self.resident else ahead(host_part, starts, 1, _AT_A_TIME)
         for start, (picked, wanted, valid) in zip(starts, parts, strict=True):
             moved = self._platform.to_device(wanted)
             if parameters is None:
@@ -78,15 +76,3 @@ class Batches:
         if drawn is not None:
             images = augment.apply(images, drawn)
         return self._platform.layout(((images / 255 - self._mean) / self._std).unsqueeze(1))
-
-
-def _read_ahead(make: Callable[[int], Any], starts: Iterable[int]) -> Iterator[Any]:
-    """``map(make, starts)`` on a thread that stays a few items ahead; its errors are raised here."""
-    waiting: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(1) as thread:
-        for start in starts:
-            waiting.append(thread.submit(make, start))
-            if len(waiting) > _READ_AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()

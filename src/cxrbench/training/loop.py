@@ -10,6 +10,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map_only
 
 from cxrbench.datasets.packed import Packed
+from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
@@ -234,7 +235,7 @@ class Trainer:
             epoch=progress.epoch + 1,
             train_loss=train_loss,
             val_loss=val_loss,
-            val_auroc=_macro_auroc(labels, logits),
+            val_auroc=macro_auroc(labels, logits),
             train_seconds=progress.epoch_seconds,
             eval_seconds=seconds,
         )
@@ -367,13 +368,3 @@ class _Clock:
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Return probabilities (float32)."""
     return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
-
-
-def _macro_auroc(labels: np.ndarray, logits: np.ndarray) -> float | None:
-    """Return the mean AUROC of the labels that have both classes, for the learning curve only."""
-    from sklearn.metrics import roc_auc_score
-
-    known = [~np.isnan(column) for column in labels.T]
-    parts = [(labels[rows, k], logits[rows, k]) for k, rows in enumerate(known)]
-    both = [part for part in parts if 0 < part[0].sum() < len(part[0])]
-    return float(np.mean([roc_auc_score(*part) for part in both])) if both else None

@@ -9,7 +9,6 @@ for twice the time of the attempt before: what ran out of time goes on from its 
 import importlib.util
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -144,18 +143,6 @@ class Plan:
         raise UserError(f"the study has no cell {cell}: it has {why}; add it to 'cells' in the config")
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What one job asks for. Texts are empty where the scheduler's default is meant."""
-
-    cores: int
-    memory_mib: int
-    minutes: int
-    partition: str
-    gres: str
-    extra: str
-
-
 class JobNeeds:
     """What the cells of ``study`` ask of its cluster, from the recorded runs in ``store``."""
 
@@ -165,22 +152,21 @@ class JobNeeds:
         self.of = cache(self._of)
         self._recorded = cache(store.records)
 
-    def python(self, platform: str) -> str:
-        """Return the interpreter that trains ``platform``: Neuron has environments of its own."""
-        return self.cluster.python.get(platform, "python")
+    def _of(self, cell: Cell, attempt: int = 1) -> dict[str, int | str]:
+        """Return the needs of ``cell``'s job at its ``attempt``-th start, counted from one.
 
-    def _of(self, cell: Cell, attempt: int = 1) -> Needs:
-        """Return the needs of ``cell``'s job at its ``attempt``-th start, counted from one."""
+        A text is empty where the scheduler's default is meant.
+        """
         longest = 60 * self.study.limits.hours + START_MINUTES  # its runner ends it by then
         processes = self.study.limits.processes
-        return Needs(
-            cores=self.study.recipe(cell.dataset).threads * processes,
-            memory_mib=math.ceil(1024 * self._memory_gib(cell)),
-            minutes=math.ceil(min(longest, self._minutes(cell) * 2 ** (attempt - 1))),
-            partition=self.cluster.partitions.get(cell.platform, ""),
-            gres=self.cluster.gres.get(cell.platform, "").format(processes=processes),
-            extra="--exclusive" if self.cluster.exclusive else "",
-        )
+        return {
+            "cores": self.study.recipe(cell.dataset).threads * processes,
+            "memory_mib": math.ceil(1024 * self._memory_gib(cell)),
+            "minutes": math.ceil(min(longest, self._minutes(cell) * 2 ** (attempt - 1))),
+            "partition": self.cluster.partitions.get(cell.platform, ""),
+            "gres": self.cluster.gres.get(cell.platform, "").format(processes=processes),
+            "extra": "--exclusive" if self.cluster.exclusive else "",
+        }
 
     def _runs(self, cell: Cell, shared: tuple[str, ...]) -> list[Record]:
         """Return the finished runs on the platform of ``cell`` that share these parts of its name."""

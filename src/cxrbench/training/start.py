@@ -157,7 +157,7 @@ def _read(child: Child, start: Start, display: Display, log: FileIO, stop: Call)
             match event.pop("event"):
                 case "phase":
                     start.phase = event["phase"]
-                    display.show_phase(start.phase)
+                    display.show(start.phase, at_once=True)
                 case "progress":
                     start.step = event["step"]
                     display.show_progress(**event)
@@ -272,11 +272,6 @@ class Display(Progress):
         self._cell, self._line_at = cell, time.monotonic()
         self._task = self.add_task(cell, total=None)
 
-    def show_phase(self, phase: str) -> None:
-        """Show the phase that the trainer entered."""
-        self._show(phase)
-        self._print_line(phase)
-
     def show_progress(
         self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
     ) -> None:
@@ -290,14 +285,12 @@ class Display(Progress):
             f"step {step}/{steps}",
             f"loss {loss:.4f}",
         ]
-        self._show(", ".join(numbers))
-        if time.monotonic() - self._line_at >= _LINE_SECONDS:
+        if late := time.monotonic() - self._line_at >= _LINE_SECONDS:
             self._line_at = time.monotonic()
-            self._print_line(", ".join(numbers))
+        self.show(", ".join(numbers), at_once=late)
 
-    def _show(self, text: str) -> None:
+    def show(self, text: str, at_once: bool) -> None:
+        """Show what the trainer does; without a terminal print it, if it is to be seen ``at_once``."""
         self.update(self._task, description=f"{self._cell} {text}", refresh=True)
-
-    def _print_line(self, text: str) -> None:
-        if self.disable:
+        if at_once and self.disable:
             print(f"{self._cell}: {text}", file=sys.stderr, flush=True)

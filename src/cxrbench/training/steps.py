@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from itertools import chain, count
 
-from torch import nn
-
 from cxrbench.datasets.packed import Packed
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Limits, Recipe
@@ -16,8 +14,11 @@ TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in al
 TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
 
 
-class Steps:
-    """Optimizer steps of a new network, in whole batches; ``done`` steps of the schedule count as taken."""
+class Steps(Trainer):
+    """Optimizer steps of a new network, in whole batches; ``done`` steps of the schedule count as taken.
+
+    After a step the parameters of its ``network`` have that step's gradients.
+    """
 
     def __init__(
         self, architecture: str, platform: Platform, recipe: Recipe, packed: Packed, done: int = 0
@@ -33,29 +34,24 @@ class Steps:
             work=packed.folder / "no-checkpoints",
             micro_batch=recipe.batch,
         )
-        self._trainer = Trainer(job, packed, platform, stop=lambda: False)
-        self._trainer.progress.step = done
+        super().__init__(job, packed, platform, stop=lambda: False)
+        self.progress.step = done
         self._read = 0.0  # of the sum of losses
 
-    @property
-    def network(self) -> nn.Module:
-        """The network; after a step its parameters have that step's gradients."""
-        return self._trainer.network
-
-    def batches(self) -> Iterator[Batch]:
+    def all_batches(self) -> Iterator[Batch]:
         """The augmented batches of epoch after epoch, without end."""
-        return chain.from_iterable(map(self._trainer.epoch_batches, count()))
+        return chain.from_iterable(map(self.epoch_batches, count()))
 
     def take(self, batches: Iterator[Batch], steps: int = 1) -> None:
         """Take optimizer steps on ``batches``; the device may still be at work afterwards."""
         self.network.train()
         for _ in range(steps):
-            self._trainer.step(batches)
-            self._trainer.progress.step += 1
+            self.step(batches)
+            self.progress.step += 1
 
     def loss(self) -> float:
         """Return the sum of the losses since the last call, read from the device."""
-        before, self._read = self._read, self._trainer.losses()
+        before, self._read = self._read, self.losses()
         return self._read - before
 
 

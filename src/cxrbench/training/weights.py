@@ -56,7 +56,7 @@ def used_weights(network: nn.Module, recipe: Recipe, manifest: dict[str, Any]) -
     return UsedWeights(source=found.source, sha256=found.sha256, mean=mean, std=std)
 
 
-def load_initial(network: nn.Module, architecture: str, recipe: Recipe, options: dict[str, Any]) -> nn.Module:
+def load_initial(network: Any, architecture: str, recipe: Recipe, options: dict[str, Any]) -> nn.Module:
     """Return ``network``, built with ``options``, or another such with the recipe's initial weights.
 
     timm fits them: it sums the first convolution over its input channels. The classifier is that of
@@ -65,7 +65,7 @@ def load_initial(network: nn.Module, architecture: str, recipe: Recipe, options:
     if recipe.weights == "scratch":
         return network
     found = _found(_base(network), recipe.weights)
-    heads = _config(network).get("classifier") or ()
+    heads = network.pretrained_cfg.get("classifier") or ()
     names = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
     state = {name: value for name, value in _state(found.path).items() if not name.startswith(names)}
     state |= {name: value for name, value in network.state_dict().items() if name.startswith(names)}
@@ -73,26 +73,20 @@ def load_initial(network: nn.Module, architecture: str, recipe: Recipe, options:
     overlay = {"state_dict": state, "num_classes": options["num_classes"], "label_offset": 0}
     try:
         loading = options | {"pretrained": True, "pretrained_cfg_overlay": overlay}
-        loaded: nn.Module = timm.create_model(architecture, **loading)
+        loaded: Any = timm.create_model(architecture, **loading)
     except (RuntimeError, ValueError, KeyError, IndexError, AttributeError) as error:
         why = shortened(" ".join(str(error).split("state_dict for")[-1].split()))
         raise UserError(
             f"{found.source}: not weights of {architecture} ({why}); name those of this network, or train "
             "each architecture with a recipe of its own"
         ) from None
-    del _config(loaded)["state_dict"]
+    del loaded.pretrained_cfg["state_dict"]
     return loaded
 
 
-def _config(network: Any) -> dict[str, Any]:
-    """Return what timm says of the weights that a network may have."""
-    config: dict[str, Any] = network.pretrained_cfg
-    return config
-
-
-def _base(network: nn.Module) -> str:
+def _base(network: Any) -> str:
     """Return the name under which timm has weights of a network: our variants share those of their base."""
-    return str(_config(network)["architecture"])
+    return str(network.pretrained_cfg["architecture"])
 
 
 @cache
