@@ -1,7 +1,9 @@
 """What several tests share: a small packed phantom dataset, a fast recipe, the command line."""
 
 import http.server
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,14 +13,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from filelock import FileLock
 
 import forked
+from columns import SCORES
 from cxrbench.compile.audit import FILE, PACKAGES, row
 from cxrbench.compile.rules import Facts, Setting
 from cxrbench.datasets.packed import pack
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.results import Results
 from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, read_study
@@ -27,6 +32,7 @@ from cxrbench.training.job import Job
 
 os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
+os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
 FAULTS = """\
@@ -139,9 +145,57 @@ def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
-    """The repository."""
-    return ROOT
+def latex() -> None:
+    """What needs LaTeX is skipped where there is none."""
+    if shutil.which("latexmk") is None:
+        pytest.skip("LaTeX is not installed: run `make latex`")
+
+
+def text_of(pdf: Path, *options: str) -> str:
+    """The text of a PDF, or a skip where nothing here can read it."""
+    if shutil.which("pdftotext") is None:
+        pytest.skip("pdftotext is not installed (Debian: poppler-utils)")
+    words = ["pdftotext", *options, str(pdf), "-"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def blocks_of(page: str, heading: str, language: str) -> list[str]:
+    """The fenced blocks of ``language`` in the part of a ``page`` under '## ``heading``'."""
+    part = re.search(rf"^## {re.escape(heading)}$(.*?)(?=^##|\Z)", page, flags=re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```", part[1], flags=re.M | re.S)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A function that mounts a disk with the given options, or changes those of the one it has mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options: str) -> Path:
+        again = "remount," if folder.is_mount() else ""
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def change_record(folder: Path, **values: object) -> None:
+    """Put ``values`` into the record in ``folder``, into its parts where they are dictionaries."""
+    record = json.loads((folder / "record.json").read_text())
+    for name, value in values.items():
+        record[name] = (record[name] or {}) | value if isinstance(value, dict) else value
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+def scores(folder: Path) -> np.ndarray:
+    """The scores of a cell's predictions."""
+    return read_predictions(folder / "predictions.parquet")[SCORES].to_numpy()
 
 
 def pack_phantoms(folder: Path, images: dict[str, int]) -> Path:
@@ -257,5 +311,18 @@ def money_results(folder: Path, study: Path) -> Results:
 
 def cxrbench(*words: object, cwd: Path = ROOT, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does, in a process of its own, with ``given`` as its input."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    return forked.run("cxrbench", [*map(str, words)], cwd, environment, given)
+    return forked.run("cxrbench", [*map(str, words)], cwd, given=given)
+
+
+def must_work(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends without an error."""
+    done = cxrbench(*words, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def must_fail(*words: object, cwd: Path = ROOT, code: int = 1) -> str:
+    """Run a command that ends with this exit code and without a traceback; return its message."""
+    done = cxrbench(*words, cwd=cwd)
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+    return done.stderr

@@ -1,10 +1,8 @@
 """docs/adding.md, done to the letter in a copy: what was added is in tables, figures and paper."""
 
-import os
-import re
-import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,13 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT, keep_recorded
+from conftest import ROOT, blocks_of, keep_recorded, text_of
 from cxrbench.study.platform_names import ENTRIES
 from test_graph import copy_of_the_repository, graph
 
 PAGE = (ROOT / "docs/adding.md").read_text()
 MODULE = "src/cxrbench/platforms/cpu_channels_last.py"
-
-
-def blocks(heading: str, language: str) -> list[str]:
-    """The fenced blocks of ``language`` in the part of the page under '## ``heading``'."""
-    part = re.search(rf"^## {heading}$(.*?)(?=^##|\Z)", PAGE, flags=re.M | re.S)
-    return re.findall(rf"^```{language}\n(.*?)^```", part[1], flags=re.M | re.S)
+blocks = partial(blocks_of, PAGE)
 
 
 def added_to(config: Any, more: Any) -> Any:
@@ -79,30 +72,23 @@ def test_each_entry_names_the_class_of_its_platform() -> None:
             module = importlib.import_module(f"cxrbench.platforms.{entry.module}")
             assert getattr(module, entry.cls).name == name, name
     """  # in a process of its own: Neuron's modules set the environment when they are imported
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory, latex: None) -> Path:
     """A copy with all five additions, from recorded evidence; only the new platform's cell is trained."""
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
     folder = copy_of_the_repository(tmp_path_factory.mktemp("added"))
     keep_recorded(folder, "*/resnet18/cpu/seed0")
     add_everything(folder)
     (run,) = yaml.safe_load(blocks("A platform", "yaml")[0])["run"]
-    done = graph(folder, "--config", f'run=["{run}"]', overlay=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    graph(folder, "--config", f'run=["{run}"]', overlay=False)
     return folder
 
 
-def text_of(pdf: Path) -> str:
+def words_of(pdf: Path) -> str:
     """The words of a PDF without the breaks that lines put into them."""
-    if shutil.which("pdftotext") is None:
-        pytest.skip("pdftotext is not installed (Debian: poppler-utils)")
-    text = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
-    return re.sub(r"\s+", "", text)
+    return "".join(text_of(pdf).split())
 
 
 @pytest.mark.slow
@@ -120,8 +106,8 @@ def test_an_addition_is_in_tables_figure_and_paper(built: Path, name, tables, fi
         assert name in (built / f"results/tables/{table}.csv").read_text()
     generated = "".join(path.read_text() for path in (built / "paper/generated").glob("table_*.tex"))
     assert name in generated.replace("\\_", "_")
-    assert name in text_of(built / f"figures/{figure}.pdf")
-    assert name in text_of(built / "paper/paper.pdf")
+    assert name in words_of(built / f"figures/{figure}.pdf")
+    assert name in words_of(built / "paper/paper.pdf")
 
 
 @pytest.mark.slow
@@ -129,7 +115,7 @@ def test_a_new_table_is_in_paper_csv_and_markdown(built: Path) -> None:
     rows = pd.read_csv(built / "results/tables/table_slowest_cells.csv")
     assert len(rows) == 3 and rows["Hours"].is_monotonic_decreasing
     assert rows["Cell"][0] in (built / "results/tables/table_slowest_cells.md").read_text()
-    assert "Theslowestcellsofthisstudy." in text_of(built / "paper/paper.pdf")
+    assert "Theslowestcellsofthisstudy." in words_of(built / "paper/paper.pdf")
 
 
 @pytest.mark.slow

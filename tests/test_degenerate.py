@@ -1,53 +1,34 @@
 """Studies with little to say still become a paper that says so in words where numbers would stand."""
 
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from conftest import clone_of_the_tree, keep_recorded
+from conftest import change_record, clone_of_the_tree, keep_recorded, text_of
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.files import sha256_file
 from test_graph import graph
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("latexmk") is None, reason="LaTeX is not installed: run `make latex`"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("latex")]
 
 
 def one_cell(folder: Path, **changes: object) -> Path:
     """A copy of the repository in which a single cell is recorded, its record changed."""
     clone = clone_of_the_tree(folder)
     keep_recorded(clone, CELL)
-    change(clone, **changes)
+    change_record(clone / "data/recorded" / CELL, **changes)
     return clone
-
-
-def change(clone: Path, **values: object) -> None:
-    path = clone / "data/recorded" / CELL / "record.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def paper(clone: Path) -> str:
     """The words of the paper built from recorded evidence."""
     write_sums(clone / "data/recorded")  # what was changed above is meant
-    done = graph(clone, "--config", "run=[]", overlay=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    text = subprocess.run(
-        ["pdftotext", "-layout", "paper/paper.pdf", "-"],
-        cwd=clone,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return " ".join(text.stdout.split())
+    graph(clone, "--config", "run=[]", overlay=False)
+    return " ".join(text_of(clone / "paper/paper.pdf", "-layout").split())
 
 
 def test_one_seed_and_a_finding_without_a_positive_image_in_the_test_part(tmp_path: Path) -> None:
@@ -56,7 +37,7 @@ def test_one_seed_and_a_finding_without_a_positive_image_in_the_test_part(tmp_pa
     table = read_predictions(path)
     table.loc[table["split"] == "test", "label_Hernia"] = 0
     write_predictions(path, table)
-    change(clone, predictions_sha256=sha256_file(path))
+    change_record(path.parent, predictions_sha256=sha256_file(path))
     text = paper(clone)
     assert "one seed was trained, so the spread over seeds is unknown" in text
     assert "The only network yet on nih128-64px is resnet18" in text and "picked" not in text

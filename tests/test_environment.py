@@ -177,11 +177,6 @@ def test_every_pin_has_a_hash(name: str) -> None:
             assert "--hash=sha256:" in entry, entry.splitlines()[0]
 
 
-def test_torch_and_torch_xla_fit_together() -> None:
-    base = pins("base.lock")
-    assert base["torch"].rpartition(".")[0] == base["torch-xla"].rpartition(".")[0] == "2.9"
-
-
 def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
     pattern = r"index[-]url|find[-]links|files[.]pythonhosted|/roo[t]/|/hom[e]/[a-z]+/"  # not itself
     own = [f":!requirements/{name}.txt" for name in ("neuron", "torchneuron")]  # on an index of their own

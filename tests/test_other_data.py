@@ -1,7 +1,6 @@
 """The whole study (config/full.yaml) on a few images at another size: a few lines of config laid over it."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -25,9 +24,9 @@ run: ["nih-224px/*/cpu/*"]
 
 
 @pytest.mark.slow
-def test_the_whole_study_runs_on_a_few_images(packed: Path, hub: dict[str, str], tmp_path: Path) -> None:
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
+def test_the_whole_study_runs_on_a_few_images(
+    latex: None, packed: Path, hub: dict[str, str], tmp_path: Path
+) -> None:
     clone = copy_of_the_repository(tmp_path / "clone")
     phantoms = read_packed(packed)
     names = phantoms.index["image"].str.removeprefix("phantom_")
@@ -39,8 +38,7 @@ def test_the_whole_study_runs_on_a_few_images(packed: Path, hub: dict[str, str],
     split.to_csv(clone / "data/raw/other.csv", index=False)
     (clone / "overlay.yaml").write_text(STUDY)
     whole = ("--configfile", "config/full.yaml", "overlay.yaml")
-    done = graph(clone, *whole, overlay=False, env=os.environ | hub)
-    assert done.returncode == 0, done.stderr[-3000:]
+    graph(clone, *whole, overlay=False, env=os.environ | hub)
     cells = pd.read_csv(clone / "results/full/tables/cells.csv", keep_default_na=False)
     assert cells[["dataset", "status", "origin"]].values.tolist() == [["nih-224px", "ok", "fresh"]]
     record = read_record(clone / f"results/full/cells/nih-224px/{TINY}/cpu/seed0")
@@ -49,9 +47,7 @@ def test_the_whole_study_runs_on_a_few_images(packed: Path, hub: dict[str, str],
     assert (clone / "results/full/paper.pdf").stat().st_size > 50_000
     assert "nih-224px" in (clone / "results/full/tables/table_dataset.csv").read_text()
     again = graph(clone, "-n", *whole, "--config", "pathvars={results: elsewhere}", overlay=False)
-    assert again.returncode == 0 and "rule pack" not in again.stdout + again.stderr, (
-        "another study, same images"
-    )
+    assert "rule pack" not in again.stdout + again.stderr, "another study, same images"
     split.iloc[::-1].to_csv(clone / "data/raw/other.csv", index=False)
     again = graph(clone, "-n", *whole, overlay=False)
-    assert again.returncode == 0 and "rule pack" in again.stdout + again.stderr
+    assert "rule pack" in again.stdout + again.stderr

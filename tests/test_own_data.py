@@ -1,19 +1,18 @@
 """docs/own-data.md, done to the letter on drawn images, and on to the tables that a build makes."""
 
-import re
 import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 import yaml
 
-from conftest import ROOT, TINY, cxrbench
+from conftest import ROOT, TINY, blocks_of, must_work
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.files import sha256_file
 from own_images import ODD, dicom, encoded, picture
@@ -22,25 +21,14 @@ from own_images import drawn as drawn_table
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
 CELL = f"mine/{TINY}/cpu/seed0"
 RNG = np.random.default_rng(0)
-
-
-def blocks(heading: str, language: str) -> list[str]:
-    """The fenced blocks of ``language`` in the part of the page under '## ``heading``'."""
-    part = re.search(rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", PAGE, flags=re.M | re.S)
-    return re.findall(rf"^```{language}\n(.*?)^```", part[1], flags=re.M | re.S)
-
-
-def run(folder: Path, *words: object) -> str:
-    """Run a command in ``folder``; return what it printed."""
-    done = cxrbench(*words, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+blocks = partial(blocks_of, PAGE)
 
 
 def run_all(folder: Path, *commands: str) -> str:
     """Run the page's commands in ``folder`` with the tiny network; return what they printed."""
     lines = "".join(commands).replace("resnet18", TINY).splitlines()
-    return "".join(run(folder, *shlex.split(line.removeprefix("cxrbench "))) for line in lines)
+    done = [must_work(*shlex.split(line.removeprefix("cxrbench ")), cwd=folder) for line in lines]
+    return "".join(one.stdout + one.stderr for one in done)
 
 
 def images_and_labels(folder: Path) -> None:
@@ -62,12 +50,15 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
     results = tmp_path / "results"
     tables, record, metrics = results / "tables", results / "cells" / CELL / "record.json", results / "m.csv"
-    shown = [*("report", "statistics", "--results", results, "--study", "mine.yaml")]
-    run(tmp_path, "adopt", CELL, results / "runs" / CELL / "record.json", record)
-    run(tmp_path, "evaluate", record, "--out", metrics)
-    run(tmp_path, "report", "metrics", metrics, "--out", tables / "metrics.csv")
-    run(tmp_path, "report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv")
-    run(tmp_path, *shown, "--baselines", ROOT / "data/baselines.csv")
+    statistics = ["report", "statistics", "--results", results, "--baselines", ROOT / "data/baselines.csv"]
+    for words in (
+        ["adopt", CELL, results / "runs" / CELL / "record.json", record],
+        ["evaluate", record, "--out", metrics],
+        ["report", "metrics", metrics, "--out", tables / "metrics.csv"],
+        ["report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv"],
+        [*statistics, "--study", "mine.yaml"],
+    ):
+        must_work(*words, cwd=tmp_path)
     found = pd.read_csv(tables / "metrics.csv")
     assert set(found["label"]) == {*ODD, "macro", "all"}
     counted = found[found["metric"] == "auroc"].set_index("label")["n_images"].groupby("label").first()
@@ -105,7 +96,8 @@ def packed_as_documented(folder: Path, heading: str) -> Any:
     (name, source), *_ = yaml.safe_load(config).items()
     study = {"datasets": {name: source}, "recipes": {"short": {"epochs": 1, "batch": 8}}, "cells": []}
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    run(folder, "data", "pack", name, "--study", "study.yaml", "--out", f"packed/{name}/manifest.json")
+    words = ("data", "pack", name, "--study", "study.yaml", "--out", f"packed/{name}/manifest.json")
+    must_work(*words, cwd=folder)
     return read_packed(folder / "packed" / name)
 
 
@@ -131,7 +123,6 @@ def test_chexperts_layout(tmp_path: Path) -> None:
 
 
 def test_vindrs_layout(tmp_path: Path) -> None:
-    pytest.importorskip("pydicom", reason="pydicom is in the lock: run `make setup`")
     places = [(f"{k * 0x9E3779B9 % 2**32:08x}{k:024x}", "train" if k < 60 else "test") for k in range(75)]
     rows: dict[str, list[list[object]]] = {"train": [], "test": []}
     for k, (name, part) in enumerate(places):

@@ -1,8 +1,6 @@
 """The paper's source: no number of its own, every macro defined, text from evidence harmless."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -10,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_fail, must_work, text_of
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import escape, macros, with_words_chosen
+from paper.conftest import a_paper
 
 SOURCES = {
     **{path.name: path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))},
@@ -82,8 +81,7 @@ def test_f1_says_which_findings_it_leaves_out(from_evidence: Path) -> None:
     ("part", "names"), [("readme", ("README.md", "docs/auroc_per_label.png")), ("artifact", ("ARTIFACT.md",))]
 )
 def test_the_generated_parts_follow_the_evidence(from_evidence: Path, part: str, names) -> None:
-    done = cxrbench("report", part, cwd=from_evidence)
-    assert done.returncode == 0, done.stderr
+    must_work("report", part, cwd=from_evidence)
     for name in names:
         same = (from_evidence / name).read_bytes() == (ROOT / name).read_bytes()
         assert same, f"{name}: run `make paper-from-evidence` and `cxrbench report {part}`, then commit"
@@ -110,44 +108,28 @@ def test_escaped_text_has_no_command_left(text: str) -> None:
     assert not set(left) & set("\\&%$#_{}~^<>|\n")
 
 
-def test_hostile_text_is_typeset_as_it_is(tmp_path: Path) -> None:
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
+def test_hostile_text_is_typeset_as_it_is(latex: None, tmp_path: Path) -> None:
     hostile = r"\input{/etc/passwd} 50% a_b #1 $x$ ~ ^ <script> | & {" + "x" * 1000
-    (tmp_path / "paper/sections").mkdir(parents=True)
-    (tmp_path / "generated").mkdir()
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "generated/macros.tex").write_text(macros({"key": escape(hostile)}))
-    (tmp_path / "paper/main.tex").write_text(
+    document = (
         "\\documentclass{article}\\usepackage[T1]{fontenc}\\input{generated/macros}"
         "\\begin{document}\\csname cxr@key\\endcsname\\end{document}"
     )
-    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
-    done = cxrbench("report", "paper", *where, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    if shutil.which("pdftotext"):
-        text = subprocess.run(["pdftotext", tmp_path / "out.pdf", "-"], capture_output=True, text=True).stdout
-        assert "\\input{/etc/passwd} 50%" in text and "root:" not in text
+    must_work(*a_paper(tmp_path, document, macros({"key": escape(hostile)})), cwd=tmp_path)
+    text = text_of(tmp_path / "out.pdf")
+    assert "\\input{/etc/passwd} 50%" in text and "root:" not in text
 
 
-def test_a_latex_error_is_named_with_its_line(tmp_path: Path) -> None:
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
-    for folder in ("paper/sections", "generated", "figures"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "paper/main.tex").write_text("\\documentclass{article}\n\\begin{document}\n\\nonsense\n")
-    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
-    done = cxrbench("report", "paper", *where, cwd=tmp_path)
-    assert done.returncode == 1 and not (tmp_path / "out.pdf").exists()
-    assert "Undefined control sequence at l.3 \\nonsense" in done.stderr
+def test_a_latex_error_is_named_with_its_line(latex: None, tmp_path: Path) -> None:
+    words = a_paper(tmp_path, "\\documentclass{article}\n\\begin{document}\n\\nonsense\n")
+    message = must_fail(*words, cwd=tmp_path)
+    assert "Undefined control sequence at l.3 \\nonsense" in message and not (tmp_path / "out.pdf").exists()
 
 
 def test_missing_latex_is_one_message_with_the_commands(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = cxrbench("report", "paper", cwd=tmp_path)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+    message = must_fail("report", "paper", cwd=tmp_path)
     for system in ("Debian", "Fedora", "macOS", "conda"):
-        assert system in done.stderr
+        assert system in message
 
 
 def test_every_table_and_figure_names_its_evidence_and_every_name_leads_somewhere(

@@ -78,10 +78,8 @@ def finished(clone: Path, umask: int, cores: int, **environment: str) -> dict[st
 
 @pytest.mark.slow
 def test_two_builds_in_other_folders_locales_and_time_zones_are_the_same_bytes(
-    from_evidence: Path, tmp_path: Path
+    latex: None, from_evidence: Path, tmp_path: Path
 ) -> None:
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
     of_the_page = shutil.ignore_patterns("hostile", "unrun", "report.html")
     early = finished(
         shutil.copytree(from_evidence, tmp_path / "here", ignore=of_the_page), 0o022, 2, **ELSEWHERE

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import slurm_cluster
-from columns import SCORES
-from conftest import SIZES, TINY
+from conftest import SIZES, TINY, scores
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.study.cells import Cell
@@ -110,7 +109,7 @@ def test_only_packing_and_training_are_jobs_with_what_they_ask_for(cluster: Clus
     for cell in CELLS:
         job = jobs[f"rule_train_wildcards_phantom-32px_{TINY}_cpu_{cell.seed}"]
         assert job["JobState"] == "COMPLETED" and job["Partition"] == "cpu" and job["CPUs/Task"] == "2"
-        assert job["TimeLimit"] == f"00:{needs.of(cell).minutes:02}:00"
+        assert job["TimeLimit"] == f"00:{needs.of(cell)['minutes']:02}:00"
         assert job["MinMemoryNode"] == "2G" and job["OverSubscribe"] == "NO" and job["Requeue"] == "0"
         assert job["StdOut"].startswith(f"{trained}/results/logs/slurm/")
 
@@ -174,8 +173,4 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
     check_evidence(folder, cell)
     resumed = re.findall(r"resumed after step (\d+)", (folder / "train.log").read_text())
     assert len(resumed) == 2 and 0 < int(resumed[0]) < int(resumed[1])
-    mine, theirs = (
-        read_predictions(cell.folder(one / "results/cells") / "predictions.parquet")
-        for one in (again, trained)
-    )
-    assert (mine[SCORES].to_numpy() == theirs[SCORES].to_numpy()).all()
+    assert (scores(folder) == scores(cell.folder(trained / "results/cells"))).all()

@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, cxrbench, must_fail, must_work
 from cxrbench.cli.words import in_columns
 
 ESCAPE = "\x1b"
@@ -24,6 +25,7 @@ def shown_on_a_terminal(command: list[str], cwd: Path, **changes: str) -> str:
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     environment = kept | {"PYTHONPATH": f"{cwd}/src", "TERM": "xterm-256color", "COLUMNS": "100"} | changes
     parent, child = pty.openpty()
+    termios.tcsetwinsize(child, (24, int(environment["COLUMNS"])))
     process = subprocess.Popen(
         command, stdin=child, stdout=child, stderr=child, cwd=cwd, env=environment, close_fds=True
     )
@@ -56,7 +58,7 @@ def test_colours_are_for_terminals_whose_users_want_them(words: tuple[str, ...])
 
 def test_a_long_message_is_wrapped_on_a_terminal_and_one_line_elsewhere() -> None:
     words = ("train", "phantom-32px/resnet18/cpu/seed0", "--out", "elsewhere/some.json")
-    assert len(message := cxrbench(*words).stderr.strip()) > 80 and "\n" not in message
+    assert len(message := must_fail(*words).strip()) > 80 and "\n" not in message
     shown = on_a_terminal(*words, COLUMNS="80", NO_COLOR="1").splitlines()
     assert len(shown) > 1 and max(map(len, shown)) <= 80
     assert " ".join(map(str.strip, shown)) == message
@@ -68,12 +70,12 @@ def test_an_empty_no_color_is_none() -> None:
 
 def test_the_version_names_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXRBENCH_COMMIT", "0123456789abcdef-dirty")
-    shown = cxrbench("--version").stdout
+    shown = must_work("--version").stdout
     assert re.fullmatch(r"cxrbench( [\d.]+)?, commit 0123456789ab with changes\n", shown)
 
 
 def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None:
-    shown = cxrbench("--help").stdout
+    shown = must_work("--help").stdout
     assert re.findall(r"╭─ (\d)\. ", shown) == list("12345")
     names = re.findall(r"^│ (\w+) ", shown, flags=re.M)
     order = ["data", "train", "record", "verify", "evaluate", "claims", "report"]
@@ -82,8 +84,7 @@ def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None
     assert len(examples) == 5
     for example in examples:
         words = re.findall(r"(?<!\S)(?:[a-z]+|--why)(?!\S)", example)
-        done = cxrbench(*[word for word in words if not word.startswith("-")], "--help")
-        assert done.returncode == 0, example
+        done = must_work(*[word for word in words if not word.startswith("-")], "--help")
         assert all(word in done.stdout for word in words if word.startswith("-")), example
 
 
@@ -120,7 +121,7 @@ def test_a_result_that_is_the_same_in_all_rows_stays_in_them_while_there_is_room
 PROGRESS = """
 from cxrbench.training.start import Display
 with Display("nih128-64px/convnext_pico/cpu/seed0") as display:
-    display.show_phase("train")
+    display.show("train", at_once=True)
     for step in (10, 40, 70):
         display.show_progress(epoch=1, epochs=5, step=step, steps=700, loss=0.1234, images_per_second=154.4)
 """
@@ -149,8 +150,7 @@ def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
 
 def test_progress_in_a_log_is_lines() -> None:
     code = "import cxrbench.training.start\ncxrbench.training.start._LINE_SECONDS = 0" + PROGRESS
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}/src"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     phase, first, _, last = done.stderr.splitlines()
     cell = "nih128-64px/convnext_pico/cpu/seed0"
@@ -161,52 +161,27 @@ def test_progress_in_a_log_is_lines() -> None:
     )
 
 
-def predictions(root: Path) -> Path:
-    return next((root / "data/recorded").glob("*/*/*/seed*/predictions.parquet"))
-
-
-def one_message(done: subprocess.CompletedProcess[str], *parts: str) -> None:
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("cxrbench:")]
+def must_say(message: str, *parts: str) -> None:
+    """Fail unless the message has one line of ours, with these parts."""
+    (line,) = [line for line in message.splitlines() if line.startswith("cxrbench:")]
     assert all(part in line for part in parts), line
 
 
-def test_a_folder_given_as_a_file_is_one_message(root: Path, tmp_path: Path) -> None:
-    done = cxrbench("evaluate", predictions(root), "--replicates", 50, "--out", tmp_path)
-    one_message(done, str(tmp_path), "this is a folder; name a file")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_where_a_folder_is_needed_is_one_message(root: Path, tmp_path: Path) -> None:
+def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    done = cxrbench("claims", "--out", tmp_path / "file/claims.csv")
-    one_message(done, str(tmp_path / "file"), "a file")
+    scores = next((ROOT / "data/recorded").glob("*/*/*/seed*/predictions.parquet"))
+    message = must_fail("evaluate", scores, "--replicates", 50, "--out", tmp_path)
+    must_say(message, str(tmp_path), "this is a folder; name a file")
+    message = must_fail("claims", "--out", tmp_path / "file/claims.csv")
+    must_say(message, str(tmp_path / "file"), "a file")
+    message = must_fail("report", "summary", "--results", tmp_path / "nowhere")
+    must_say(message, "nowhere/tables/cells.csv", "no such file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_missing_input_is_one_message(tmp_path: Path) -> None:
-    done = cxrbench("report", "summary", "--results", tmp_path / "nowhere")
-    one_message(done, "nowhere/tables/cells.csv", "no such file")
-
-
-@pytest.fixture
-def read_only(tmp_path: Path):
-    """A folder that may not be written: on a disk mounted so for root, by its permissions for others."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid():
-        folder.chmod(0o555)
-        yield folder
-        folder.chmod(0o755)
-        return
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("this machine does not let one mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def test_a_read_only_folder_is_one_message(read_only: Path) -> None:
-    done = cxrbench("claims", "--out", read_only / "claims.csv")
-    one_message(done, str(read_only / "claims.csv"), "name another place")
+def test_a_read_only_folder_is_one_message(small_disk) -> None:
+    path = small_disk("size=1m,ro") / "claims.csv"
+    must_say(must_fail("claims", "--out", path), str(path), "name another place")
 
 
 @pytest.mark.fault("cxrbench of one checkout is called in another", "refused in one message that says how")
@@ -221,7 +196,9 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
         words = [sys.executable, "-c", code, "cost", "reserve", "--prices", ROOT / "data/prices.csv"]
         return subprocess.run(words, cwd=folder, env=environment | changes, capture_output=True, text=True)
 
-    one_message(called(tmp_path / "data"), str(ROOT), f"set PYTHONPATH={tmp_path / 'src'}")
+    refused = called(tmp_path / "data")
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    must_say(refused.stderr, str(ROOT), f"set PYTHONPATH={tmp_path / 'src'}")
     assert called(tmp_path, PYTHONPATH=f"{ROOT}/src").returncode == 0
     assert called(ROOT / "docs").returncode == 0
     assert called(tmp_path.parent).returncode == 0, "outside a checkout"
@@ -229,7 +206,7 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
 
 @pytest.mark.fault("a terminal without UTF-8", "question marks for other letters; no traceback")
 def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}/src", "PYTHONIOENCODING": "ascii"}
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     rows = ["image,label_Hühner,score_Hühner", *(f"{i},{i % 2},{(i % 7) / 7}" for i in range(60))]
     (tmp_path / "scores.csv").write_text("\n".join(rows), encoding="utf-8")
     for words in (["--help"], ["evaluate", tmp_path / "scores.csv", "--replicates", "20"]):

@@ -78,16 +78,6 @@ def test_a_formula_without_a_finite_value_fails(text):
         value(text, a=0.0)
 
 
-numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
-
-
-@settings(deadline=None)
-@given(numbers, numbers, st.sampled_from(["+", "-", "*"]))
-def test_agrees_with_python(a, b, operator):
-    expected = {"+": a + b, "-": a - b, "*": a * b}[operator]
-    assert value(f"a {operator} b", a=a, b=b) == (expected, expected)
-
-
 @settings(deadline=None)
 @given(st.text(max_size=40))
 def test_no_text_does_more_than_fail(text):

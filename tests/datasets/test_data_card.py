@@ -5,13 +5,12 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_work
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
 from cxrbench.datasets.pictures import contrast_table
 from cxrbench.datasets.split import splits
 from cxrbench.paper.data_card import NOISE, write_card
 from cxrbench.paper.fmt import rows
-from cxrbench.study.errors import UserError
 
 CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
 
@@ -28,9 +27,6 @@ def test_the_generated_parts_of_the_data_card_are_up_to_date(tmp_path) -> None:
     assert card.read_text(encoding="utf-8") == text, "run `cxrbench data card`"
     for count in ("112,120", "30,805", "60,361", "20,796", "4,187,084,020", "19,894", "227", "5,302"):
         assert f" {count} " in text, "as published"
-    card.write_text(text.replace("<!-- end noise -->", ""))
-    with pytest.raises(UserError, match="begin noise"):
-        write_card(card, REGISTRY)
 
 
 def test_every_part_of_every_split_has_a_hash_of_its_own() -> None:
@@ -85,7 +81,6 @@ def test_the_filter_that_is_used_keeps_a_nodule_wherever_it_lies() -> None:
 
 
 def test_the_tables_of_the_paper_need_no_image(tmp_path) -> None:
-    done = cxrbench("data", "tables", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
+    must_work("data", "tables", "--out", tmp_path)
     lines = {path.name: path.read_text().count("\n") for path in tmp_path.iterdir()}
     assert lines == {"splits.csv": 10, "label_noise.csv": 6}

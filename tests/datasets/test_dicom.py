@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,6 @@ from cxrbench.datasets.dicom import decode_dicom
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.errors import UserError
 from own_images import dicom, drawn, picture, written
-
-pytestmark = pytest.mark.skipif(
-    find_spec("pydicom") is None, reason="pydicom is in the lock: run `make setup`"
-)
 
 Make = Callable[[], bytes]
 RAMP = np.linspace(0, 4095, 32 * 32).astype(np.uint16).reshape(32, 32)

@@ -1,13 +1,9 @@
 """Downloads over a network that breaks: whole and right in the end, or one message and no final name."""
 
-import fcntl
-import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,17 +21,17 @@ from bad_server import (
     write_registry,
 )
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, cxrbench, must_fail, must_work
 from cxrbench.datasets.download import Options, download
 from cxrbench.datasets.registry import RemoteFile, inspect, part_of, read_files
 from cxrbench.study.errors import UserError
+from test_terminal import on_a_terminal
 
 __all__ = ["server"]
 QUICK = Options(jobs=2, retries=3, timeout=1.0, first_wait=0.01, longest_wait=0.05)
 SIZE = 3_000_000
 NAME = "images_001.tar.gz"
 COMMAND = [sys.executable, "-m", "cxrbench"]
-RUN = {"cwd": ROOT, "env": os.environ | {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}}
 
 
 @pytest.fixture
@@ -219,7 +215,7 @@ def test_verify_finds_what_is_missing_or_damaged_and_mends_only_that(server, dat
 
 
 def started(*words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True, **RUN)
+    return subprocess.Popen([*COMMAND, *map(str, words)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.fault("a download is killed", "the same command continues to the same bytes")
@@ -234,8 +230,7 @@ def test_a_killed_download_goes_on_and_ends_with_the_same_bytes(server, words, d
     process.communicate()
     assert not (raw / NAME).exists()
     kept = part.stat().st_size
-    done = cxrbench(*words)
-    assert done.returncode == 0, done.stderr
+    done = must_work(*words)
     assert (raw / NAME).read_bytes() == data
     assert server.requests == [(NAME, 0), (NAME, kept)]
     assert f"continuing after {kept:,} bytes" in done.stderr
@@ -260,12 +255,12 @@ def test_two_processes_do_not_fetch_a_file_twice(server, words, data, raw) -> No
 @pytest.mark.fault("the disk fills up during a download", "a message; what came is kept")
 def test_a_disk_that_fills_up_keeps_what_came_and_says_so(words, data, raw) -> None:
     """A limit on file size stands in for a quota: the kernel refuses the write all the same."""
-    done = subprocess.run(
-        ["prlimit", "--fsize=1000000", *COMMAND, *words], capture_output=True, text=True, **RUN
-    )
+    limited = ["prlimit", "--fsize=1000000", *COMMAND, *words]
+    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "the disk is full; the 1,000,000 bytes fetched are kept" in done.stderr
     assert "Traceback" not in done.stderr and not (raw / NAME).exists()
-    assert cxrbench(*words).returncode == 0 and (raw / NAME).read_bytes() == data
+    must_work(*words)
+    assert (raw / NAME).read_bytes() == data
 
 
 def test_commands_say_it_in_lines_and_in_json(server, words, data) -> None:
@@ -273,23 +268,15 @@ def test_commands_say_it_in_lines_and_in_json(server, words, data) -> None:
     missing = cxrbench("data", "verify", "d", *place)
     assert missing.returncode == 1 and missing.stdout == f"{NAME}  missing\n"
     assert "--repair" in missing.stderr
-    mended = cxrbench("data", "verify", "d", *place, "--repair", "--json")
-    assert mended.returncode == 0 and '"state": "present"' in mended.stdout, mended.stderr
-    unknown = cxrbench("data", "download", "dd", *place)
-    assert unknown.returncode == 1 and "did you mean 'd'" in unknown.stderr
-    links = cxrbench("data", "check-links", *place[2:])
-    assert links.returncode == 0 and f"d  {NAME}  ok  3,000,000 bytes" in links.stdout
+    assert '"state": "present"' in must_work("data", "verify", "d", *place, "--repair", "--json").stdout
+    assert "did you mean 'd'" in must_fail("data", "download", "dd", *place)
+    assert f"d  {NAME}  ok  3,000,000 bytes" in must_work("data", "check-links", *place[2:]).stdout
     server.faults[NAME] = [status(404)]
     links = cxrbench("data", "check-links", *place[2:], "--strict")
     assert links.returncode == 1 and "dead  the server answers 404" in links.stdout
 
 
-def test_a_terminal_shows_one_bar_with_speed_and_time_left(words) -> None:
-    reader, writer = os.openpty()
-    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    done = subprocess.run([*COMMAND, *words], stderr=writer, stdout=subprocess.DEVNULL, **RUN)
-    os.close(writer)
-    shown = os.read(reader, 1 << 16).decode()
-    os.close(reader)
-    assert done.returncode == 0
+def test_a_terminal_shows_one_bar_with_speed_and_time_left(words, raw) -> None:
+    shown = on_a_terminal(*words, COLUMNS="120")
+    assert (raw / NAME).exists()
     assert "fetching: 100%" in shown and "3.00M/3.00M" in shown and "B/s]" in shown and "<00:00" in shown

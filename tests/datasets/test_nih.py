@@ -60,21 +60,10 @@ def test_resizing_is_antialiased(folder: Path, tmp_path: Path) -> None:
     assert np.abs(image - 127.5).max() < 4, "a fine pattern must become grey, not a coarse pattern"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        (GOOD, png(np.zeros((16, 16), dtype=np.uint8)), "16 x 16 px, less than the 32 px asked for"),
-        (GOOD, b"<html>404</html>", "not a readable PNG"),
-        (f"copy/{GOOD}", b"", "was already read from"),
-        (".images_002.tar.gz.part", b"the first of 4 GB", "an unfinished download"),
-    ],
-)
-def test_what_cannot_be_read_is_named_and_nothing_is_left(name, content, message, folder, tmp_path) -> None:
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_bytes(content)
-    with pytest.raises(UserError, match=message) as error:
+def test_an_unfinished_download_is_named_and_nothing_is_left(folder: Path, tmp_path: Path) -> None:
+    (folder / ".images_002.tar.gz.part").write_bytes(b"the first of 4 GB")
+    with pytest.raises(UserError, match=r"\.images_002\.tar\.gz\.part.*an unfinished download"):
         packed_from(folder, tmp_path)
-    assert name in str(error.value)
     assert not list((tmp_path / "packed").rglob("*"))
 
 

@@ -1,7 +1,6 @@
 """Packing: kills, full disks, any number of workers; the same bytes or one message."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -15,11 +14,9 @@ import pytest
 from filelock import FileLock
 from tarballs import member, names, png, source, study, tar, write_tar
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_fail, must_work
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.errors import UserError
-
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +59,7 @@ def test_workers_do_not_change_a_byte_and_what_was_there_is_replaced(many, truth
 @pytest.mark.fault("`data pack` is killed or interrupted", "no dataset; the next run starts anew, same bytes")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_leaves_no_dataset_and_the_next_starts_anew(number, words, truth, tmp_path) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "cxrbench", *words], cwd=ROOT, env=ENVIRONMENT)
+    process = subprocess.Popen([sys.executable, "-m", "cxrbench", *words], cwd=ROOT)
     while not (tmp_path / "packed/.d.part/images.npy").exists():
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.02)
@@ -70,8 +67,7 @@ def test_a_stopped_run_leaves_no_dataset_and_the_next_starts_anew(number, words,
     assert process.wait() != 0
     left = {path.name for path in (tmp_path / "packed").iterdir()}
     assert left == ({".d.part", ".d.lock"} if number == signal.SIGKILL else set())
-    done = cxrbench(*words)
-    assert done.returncode == 0, done.stderr
+    must_work(*words)
     assert without_folder(json.loads((tmp_path / "packed/d/manifest.json").read_text())) == truth
     assert [path.name for path in (tmp_path / "packed").iterdir()] == ["d"]
 
@@ -92,10 +88,10 @@ def test_a_damaged_tarball_is_named_and_packing_succeeds_once_it_is_whole(many, 
 def test_a_full_disk_is_one_message_and_no_dataset(words: list[str], tmp_path: Path) -> None:
     """A limit on file size stands in for a quota: the kernel refuses the write all the same."""
     limited = ["prlimit", "--fsize=100000", sys.executable, "-m", "cxrbench", *words]
-    done = subprocess.run(limited, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "d: the disk is full; free some space" in done.stderr
     assert "Traceback" not in done.stderr and list((tmp_path / "packed").iterdir()) == []
-    assert cxrbench(*words).returncode == 0
+    must_work(*words)
 
 
 def test_a_link_or_another_process_is_refused_before_the_work(many: Path, tmp_path: Path) -> None:
@@ -137,13 +133,11 @@ def test_the_manifest_has_the_hash_of_each_part(packed: Path, tmp_path: Path) ->
 def test_packing_is_timed_in_each_format(tmp_path: Path) -> None:
     few = ("--images", 12, "--drawn", 2, "--blocks", 1, "--out", tmp_path / "pack.json")
     for name in ("jpeg", "dicom", "dicom"):
-        done = cxrbench("bench", "pack", name, *few)
-        assert done.returncode == 0, done.stderr
+        must_work("bench", "pack", name, *few)
     rows = json.loads((tmp_path / "pack.json").read_text())
     assert [row["format"] for row in rows] == ["jpeg", "dicom"]
     assert all(row["files_to_alone"] > 0 for row in rows) and "files_to_image_folder" not in rows[1]
-    refused = cxrbench("bench", "pack", "gif", *few)
-    assert refused.returncode == 1 and "unknown format 'gif'; use png, jpeg, dicom" in refused.stderr
+    assert "unknown format 'gif'; use png, jpeg, dicom" in must_fail("bench", "pack", "gif", *few)
 
 
 PEAK = """
@@ -159,7 +153,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 def test_memory_stays_flat(nih128: Path, tmp_path: Path) -> None:
     """VmHWM and not ru_maxrss: that of a new process begins with what its parent had."""
     words = [sys.executable, "-c", PEAK, str(nih128), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert int(done.stdout) / 1024 < 500  # MiB, for ten thousand radiographs
 
 

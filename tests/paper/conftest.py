@@ -9,6 +9,16 @@ import pytest
 from cxrbench.paper.results import Results
 
 
+def a_paper(folder: Path, source: str, generated: str = "") -> list[str]:
+    """Write a paper of these words below ``folder``; return the command that makes out.pdf of it there."""
+    for name in ("paper/sections", "generated", "figures"):
+        (folder / name).mkdir(parents=True)
+    (folder / "paper/main.tex").write_text(source)
+    (folder / "generated/macros.tex").write_text(generated)
+    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
+    return ["report", "paper", *where]
+
+
 @pytest.fixture
 def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     """The tables of a build from recorded evidence, as working directory."""

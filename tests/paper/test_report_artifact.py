@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, change_record, cxrbench
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
@@ -54,9 +54,7 @@ def another(recorded: Path, seed: int, **changes: object) -> None:
     """The recorded cell under another seed, with a record that differs in ``changes`` of its host."""
     folder = recorded / CELL.replace("seed0", f"seed{seed}")
     shutil.copytree(recorded / CELL, folder)
-    record = json.loads((folder / "record.json").read_text())
-    record |= {"cell": CELL.replace("seed0", f"seed{seed}"), "host": record["host"] | changes}
-    (folder / "record.json").write_text(json.dumps(record))
+    change_record(folder, cell=CELL.replace("seed0", f"seed{seed}"), host=changes)
     write_sums(recorded)
 
 
@@ -157,9 +155,7 @@ def test_bars_and_lines_in_a_text_do_not_break_a_table() -> None:
     assert as_markdown(pd.DataFrame({"A": ["x|y\nz"]})) == "\n| A |\n| --- |\n| x\\|y z |\n\n"
 
 
-def test_the_appendix_has_at_most_two_pages(read: Results, tmp_path: Path) -> None:
-    if shutil.which("latexmk") is None:
-        pytest.skip("LaTeX is not installed: run `make latex`")
+def test_the_appendix_has_at_most_two_pages(latex: None, read: Results, tmp_path: Path) -> None:
     write_artifact(replace(read, recorded=ROOT / "data/recorded"), tmp_path / "generated")
     (tmp_path / "generated/macros.tex").write_text(macros({}))
     preamble = (ROOT / "paper/main.tex").read_text().partition(r"\begin{document}")[0]

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -18,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from columns import SCORES
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_fail, text_of
 from cxrbench.analysis.matrix import REFUSED
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.cli import app
@@ -27,6 +26,7 @@ from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import as_text, read_macros
+from cxrbench.paper.page import PageTable
 from cxrbench.study.files import sha256_file
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
@@ -165,6 +165,7 @@ def test_headings_tables_and_figures_can_be_found_without_seeing_them(page: str)
     for item in [*tables().values(), *figures().values()]:
         caption = as_text(item.caption, {})
         assert caption.endswith((".", "not run")) and not re.search(r"[\\{}~]", caption), item.name
+    assert as_text(r"\val{share} of --json", {"share": r"\SI{93.5}{\percent}"}) == "93.5 % of --json"
 
 
 def test_conclusions_come_first_and_link_to_what_shows_them(built: Path, page: str) -> None:
@@ -210,6 +211,21 @@ def test_the_page_shows_the_matrix_of_cells_csv(built: Path, page: str) -> None:
     assert Counter(re.findall(r'class="badge .*?">(.*?)</span>', table)) == Counter(groups["state"])
     assert Counter(re.findall(r'aria-label="(.*?)"', table)) == Counter(cells["cell"][cells["origin"] != ""])
     assert Counter(map(int, re.findall(r"(\d+) seed", table))) == Counter(unrun["seeds"])
+
+
+def test_badges_are_coloured_by_the_verdict_that_they_begin_with(page: str) -> None:
+    colours = {text: colour for colour, text in re.findall(r'class="badge (\w*)">([^<]*)<', page)}
+    assert {"contradicted", "inconsistent", "recorded", "not run", "noise floor", "stay"} <= set(colours)
+    expected = {"contradicted": "bad", "inconsistent": "bad", "equivalent": "good", "recorded": "good"}
+    expected |= {"inconclusive": "warn", "not run": "none", "noise floor": "none", "stay": "none"}
+    for text, colour in colours.items():
+        assert all(colour == of for word, of in expected.items() if text.startswith(word)), text
+
+
+def test_ranges_are_numbers_and_rows_that_explain_do_not_matter() -> None:
+    texts = {"train": ["1,280", "e1, e2"], "Speed": ["157 to 2,518", ""], "Saved": ["-47 k to 12 k", ""]}
+    rows = pd.DataFrame({"": ["Images", "Evidence"], **texts, "Note": ["two", ""]})
+    assert PageTable("key", "Title", "", rows).numeric == set(texts)
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -259,9 +275,8 @@ def test_a_study_that_nobody_ran_has_a_page(built: Path) -> None:
 
 
 def test_without_a_build_the_message_says_what_to_run(tmp_path: Path) -> None:
-    done = cxrbench("report", "html", "--results", tmp_path)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "cells.csv: missing" in done.stderr and "make paper-from-evidence" in done.stderr
+    message = must_fail("report", "html", "--results", tmp_path)
+    assert "cells.csv: missing" in message and "make paper-from-evidence" in message
     assert not list(tmp_path.iterdir())
 
 
@@ -271,7 +286,8 @@ def test_without_a_build_the_message_says_what_to_run(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A headless Chromium that writes down its console and its requests."""
-    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium import webdriver
+
     driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
     if driver is None or browser is None:
         pytest.skip("Chromium is not installed: run `make browser`")
@@ -450,9 +466,7 @@ def test_a_print_holds_what_was_folded(opened: Any, tmp_path: Path) -> None:
 
     printed = opened.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
     (tmp_path / "page.pdf").write_bytes(base64.b64decode(printed["data"]))
-    if shutil.which("pdftotext") is None:
-        pytest.skip("pdftotext is not installed")
-    text = subprocess.run(["pdftotext", tmp_path / "page.pdf", "-"], capture_output=True, text=True).stdout
+    text = text_of(tmp_path / "page.pdf")
     assert "End of the log" in text and "Run it again" in text and "Skip to the conclusions" not in text
 
 

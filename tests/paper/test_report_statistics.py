@@ -1,13 +1,12 @@
 """Which cells are compared with which."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pandas as pd
 import yaml
 
-from conftest import ROOT
+from conftest import ROOT, change_record
 from cxrbench.analysis.evaluate import gather
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.analysis.statistics import write_statistics
@@ -24,7 +23,7 @@ def kinds_of_parity(folder: Path, images_per_pass: int) -> set[str]:
     recorded, adopted = folder / "recorded", folder / "results/cells"
     shutil.copytree(ROOT / "data/recorded" / GROUP, recorded / GROUP)
     for path in (recorded / GROUP / "xla_cpu").glob("*/record.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"micro_batch": images_per_pass}))
+        change_record(path.parent, micro_batch=images_per_pass)
     write_sums(recorded)
     shutil.copytree(recorded / GROUP, adopted / GROUP)
     study = yaml.safe_load((ROOT / "config/config.yaml").read_text())

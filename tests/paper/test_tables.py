@@ -1,8 +1,6 @@
 """Tables: means with their intervals, calibration, reports of others, and what fits a page."""
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_work, text_of
 from cxrbench.compile.reports import FORWARD, Reported, read_reported
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.paper import items, tables
@@ -22,7 +20,7 @@ from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, with_interval
 from cxrbench.study.errors import UserError
 
-from .conftest import made_up
+from .conftest import a_paper, made_up
 
 GROUP = ("nih", "resnet18", "cpu")
 NETWORK = "nih128-64px resnet18 cpu"
@@ -136,28 +134,19 @@ def test_a_column_repeats_nothing_only_while_all_columns_before_it_repeat_too() 
     assert lines == [r"a & x & 1 \\", r" &  & 1 \\", r"b & x & 1 \\"]
 
 
-def test_the_words_of_a_caption_follow_from_a_count_in_html_and_pdf(tmp_path: Path) -> None:
+def test_the_words_of_a_caption_follow_from_a_count_in_html_and_pdf(tmp_path: Path, request) -> None:
     caption = r"\ifany{KEY}{\val{KEY} \ifmany{KEY}{were}{was} busy}{\emph{none} was}."
     values = {"zero": "0", "single": "1", "many": "12"}
     shown = ["none was.", "1 was busy.", "12 were busy.", "none was."]
     captions = [caption.replace("KEY", key) for key in (*values, "absent")]
     assert [as_text(text, values) for text in captions] == shown
-    if shutil.which("latexmk") is None or shutil.which("pdftotext") is None:
-        pytest.skip("LaTeX or pdftotext is not installed")
-    for folder in ("paper/sections", "generated", "figures"):
-        (tmp_path / folder).mkdir(parents=True)
+    request.getfixturevalue("latex")
     source = (ROOT / "paper/main.tex").read_text()
     commands = re.findall(r"^\\newcommand\{\\(?:val|if\w+)\}.*", source, flags=re.M)
-    (tmp_path / "generated/macros.tex").write_text(macros(values) + "\n".join(commands))
-    lines = [
-        "\\documentclass{article}\\pagestyle{empty}\\input{generated/macros}\\begin{document}",
-        *captions,
-    ]
-    (tmp_path / "paper/main.tex").write_text("\n\n".join([*lines, "\\end{document}"]))
-    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
-    assert cxrbench("report", "paper", *where, cwd=tmp_path).returncode == 0
-    text = subprocess.run(["pdftotext", tmp_path / "out.pdf", "-"], capture_output=True, text=True).stdout
-    assert text.split("\n")[:4] == shown
+    head = "\\documentclass{article}\\pagestyle{empty}\\input{generated/macros}\\begin{document}"
+    document = "\n\n".join([head, *captions, "\\end{document}"])
+    must_work(*a_paper(tmp_path, document, macros(values) + "\n".join(commands)), cwd=tmp_path)
+    assert text_of(tmp_path / "out.pdf").split("\n")[:4] == shown
 
 
 def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.MonkeyPatch) -> None:

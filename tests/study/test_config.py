@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, must_fail
 from cxrbench.cli.schemas import architectures_text, schema_text
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study, read_study
@@ -105,9 +105,8 @@ def test_a_hostile_value_is_refused(where: str, value: Any, expected: str) -> No
 
 
 def test_a_missing_file_or_a_mistake_in_it_is_one_message_with_its_place(tmp_path: Path) -> None:
-    done = cxrbench("data", "pack", "phantom-64px", "--study", tmp_path / "none.yaml")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"cxrbench: {tmp_path}/none.yaml: there is no such file")
+    message = must_fail("data", "pack", "phantom-64px", "--study", tmp_path / "none.yaml")
+    assert message.startswith(f"cxrbench: {tmp_path}/none.yaml: there is no such file")
     text = STUDY.read_text().replace("hours:", "hour:", 1)
     (tmp_path / "study.yaml").write_text(text)
     line = text[: text.index("hour:")].count("\n") + 1
@@ -127,9 +126,10 @@ def test_every_recorded_recipe_reproduces_its_hash_and_no_default_changes() -> N
 def test_the_hash_of_a_recipe_changes_with_every_value() -> None:
     base, flip, optlevel = {"epochs": 2, "batch": 64}, {"flip": 0.0}, {"optlevel": 1}
     changes = ({}, {"epochs": 3}, {"threads": 1}, {"augmentation": flip}, {"compiler": optlevel})
-    changes += ({"precision": "tf32"}, {"deterministic": False})
+    changes += ({"precision": "tf32"}, {"deterministic": False}, {"layer_decay": 0.5}, {"drop_rate": 0.5})
+    changes += tuple({"weights": {"file": "one.pth", "sha256": digit * 64}} for digit in "01")
     hashes = [Recipe.model_validate(base | change).hash() for change in changes]
-    assert len(set(hashes)) == 7 and Recipe(batch=64, epochs=2).hash() == hashes[0]
+    assert len(set(hashes)) == 11 and Recipe(batch=64, epochs=2).hash() == hashes[0]
 
 
 def test_a_study_has_each_cell_once_and_patterns_choose_those_that_run() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from conftest import TINY, cxrbench
+from conftest import TINY, must_fail, must_work
 from cxrbench.cli import app
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.paper.results import read_measurements
@@ -17,10 +17,15 @@ from cxrbench.paper.results import read_measurements
 SMALL = ["--pixels", "32", "--batch", "16"]
 
 
+def recording(folder: Path) -> list[str]:
+    """The command that records what was measured in ``folder``."""
+    return ["bench", "record", "--source", f"{folder}/measured", "--recorded", f"{folder}/recorded"]
+
+
 @pytest.mark.slow
 def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(tmp_path: Path) -> None:
     measured, recorded = tmp_path / "measured/train.json", tmp_path / "recorded"
-    done = cxrbench("bench", "train", TINY, *SMALL, "--blocks", "2", "--steps", "1", "--out", measured)
+    done = must_work("bench", "train", TINY, *SMALL, "--blocks", "2", "--steps", "1", "--out", measured)
     assert "of the limit" in done.stdout, done.stderr
     (row,) = json.loads(measured.read_text())
     blocks = row["blocks_of_each"]
@@ -31,8 +36,7 @@ def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(
     assert row["share_of_limit"] == pytest.approx(statistics.median(paired))
     assert row["model_flops_per_image"] > 1e6 and 0 < row["share_of_matmul_peak"] < 1
     assert row["joules_per_image"] is None and row["joules_reason"]
-    done = cxrbench("bench", "record", "--source", measured.parent, "--recorded", recorded)
-    assert done.returncode == 0, done.stderr
+    must_work(*recording(tmp_path))
     (kept,) = recorded.glob("bench/*/train.json")
     assert kept.read_bytes() == measured.read_bytes() and kept.parent.name == row["machine"]
     assert str(kept.relative_to(recorded)) in (recorded / "SHA256SUMS").read_text()
@@ -41,19 +45,12 @@ def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(
 
 @pytest.mark.slow
 def test_gains_are_added_one_after_the_other(tmp_path: Path) -> None:
-    done = cxrbench("bench", "gains", TINY, *SMALL, "--blocks", "1", "--out", tmp_path / "gains.json")
-    assert done.returncode == 0, done.stderr
+    must_work("bench", "gains", TINY, *SMALL, "--blocks", "1", "--out", tmp_path / "gains.json")
     rows = json.loads((tmp_path / "gains.json").read_text())
     eager = ["channels_last", "fused AdamW"]
     assert [row["way"] for row in rows] == [*eager, "torch.compile", *eager]
     assert [row["precision"] for row in rows] == ["fp32"] * 3 + ["bf16"] * 2
     assert rows[0]["added_to"] == rows[3]["added_to"] == "plain"
-
-
-def test_a_folder_without_measurements_is_named(tmp_path: Path) -> None:
-    done = cxrbench("bench", "record", "--source", tmp_path, "--recorded", tmp_path / "recorded")
-    assert done.returncode == 1 and f"{tmp_path}: nothing was measured there" in done.stderr
-    assert not (tmp_path / "recorded").exists()
 
 
 @pytest.fixture
@@ -92,8 +89,7 @@ def test_rows_of_other_settings_are_kept_and_those_of_the_same_replaced(measure,
         measure("steps", "steps.json", "--precision", precision, "--steps", steps)
     recorded = tmp_path / "recorded"
     for _ in range(2):
-        words = ["bench", "record", "--source", str(tmp_path / "measured"), "--recorded", str(recorded)]
-        assert CliRunner().invoke(app, words).exit_code == 0
+        assert CliRunner().invoke(app, recording(tmp_path)).exit_code == 0
     rows = read_measurements(recorded, "train")
     found = [(row.batch, row.pixels, row.run) for row in rows.itertuples()]
     assert sorted(found) == [(64, 64, 4), (64, 128, 3), (64, 224, 5), (256, 64, 2)]
@@ -109,20 +105,19 @@ def test_rows_of_another_machine_are_recorded_under_its_name(tmp_path: Path) -> 
     rows = [{"platform": "cuda", "architecture": TINY, "machine": f"nvidia-{name}"} for name in ("a", "b")]
     (tmp_path / "measured").mkdir()
     (tmp_path / "measured/train.json").write_text(json.dumps(rows))
-    done = cxrbench("bench", "record", "--source", tmp_path / "measured", "--recorded", tmp_path / "recorded")
-    assert done.returncode == 0, done.stderr
+    must_work(*recording(tmp_path))
     assert read_measurements(tmp_path / "recorded", "train")["host"].tolist() == ["nvidia-a", "nvidia-b"]
 
 
-def test_a_file_that_nothing_would_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "measured").mkdir()
-    (tmp_path / "measured/speed.json").write_text("[]")
-    done = cxrbench("bench", "record", "--source", tmp_path / "measured", "--recorded", tmp_path / "recorded")
-    assert done.returncode == 1 and "speed.json: nothing reads a file of this name; rename it" in done.stderr
+def test_no_measurement_or_one_that_nothing_would_read_is_refused(tmp_path: Path) -> None:
+    (folder := tmp_path / "measured").mkdir()
+    assert f"{folder}: nothing was measured there" in must_fail(*recording(tmp_path))
+    (folder / "speed.json").write_text("[]")
+    assert "speed.json: nothing reads a file of this name; rename it" in must_fail(*recording(tmp_path))
     assert not (tmp_path / "recorded").exists()
 
 
 def test_a_damaged_file_is_named_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text('[{"batch": 64}')
-    done = cxrbench("bench", "train", TINY, "--out", tmp_path / "train.json")
-    assert done.returncode == 1 and f"{tmp_path}/train.json: Expecting" in done.stderr
+    message = must_fail("bench", "train", TINY, "--out", tmp_path / "train.json")
+    assert f"{tmp_path}/train.json: Expecting" in message

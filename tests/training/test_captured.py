@@ -86,10 +86,9 @@ def _state(
     platform: Platform, architecture: str, packed: Path, recipe: Recipe = RECIPE
 ) -> dict[str, torch.Tensor]:
     steps = Steps(architecture, platform, recipe, read_packed(packed))
-    steps.take(steps.batches(), 8)
-    trainer = steps._trainer
-    averaged = {f"averaged {name}": value for name, value in trainer.averaged.state.items()}
-    return trainer.network.state_dict() | averaged | {"loss": trainer.update.loss_sum}
+    steps.take(steps.all_batches(), 8)
+    averaged = {f"averaged {name}": value for name, value in steps.averaged.state.items()}
+    return steps.network.state_dict() | averaged | {"loss": steps.update.loss_sum}
 
 
 @pytest.mark.parametrize("architecture", ["test_resnet", "test_convnext"])

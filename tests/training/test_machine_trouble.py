@@ -3,7 +3,6 @@
 import os
 import resource
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,26 +19,6 @@ from cxrbench.training.start import Ending, Start
 from .trainers import start, stub_timm
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A function that mounts a disk with the given options, or changes those of the one it has mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-
-    def mount(options: str) -> Path:
-        again = "remount," if folder.is_mount() else ""
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder], capture_output=True, text=True
-        )
-        if done.returncode:
-            pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
-        return folder
-
-    yield mount
-    if folder.is_mount():
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def on(disk: Path, job):

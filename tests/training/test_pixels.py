@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import QUICK_XLA, ROOT, pack_phantoms
+from conftest import QUICK_XLA, pack_phantoms
 from cxrbench.study.config import Augmentation, Limits, Recipe
 
 SCRIPT = Path(__file__).parent / "own_process.py"
@@ -23,7 +23,7 @@ def run(what: str, job, folder: Path) -> list[dict[str, np.ndarray]]:
     count = job.limits.processes
     many = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
     command = [sys.executable, *many, str(SCRIPT), what, str(folder / "job.json"), str(folder)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "XLA_FLAGS": QUICK_XLA}
+    environment = os.environ | {"XLA_FLAGS": QUICK_XLA}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [dict(np.load(folder / f"{rank}.npz")) for rank in range(count)]

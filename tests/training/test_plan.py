@@ -46,7 +46,7 @@ def record(folder: Path, cell: str, status: str = "ok", seconds: float = 1200) -
 
 
 def minutes(recorded: Path, cell: str, attempt: int = 1) -> int:
-    return JobNeeds(study(), EvidenceStore(recorded)).of(Cell.parse(cell), attempt).minutes
+    return JobNeeds(study(), EvidenceStore(recorded)).of(Cell.parse(cell), attempt)["minutes"]
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_memory_is_the_recorded_peak_and_a_margin_on_a_cpu_and_stated_for_an_acc
     record(tmp_path, "phantom-d/a/cpu/seed1")
     record(tmp_path, "phantom-d/a/cuda/seed1")
     needs = JobNeeds(study(), EvidenceStore(tmp_path))
-    assert needs.of(Cell("phantom-d", "a", "cpu", 0)).memory_mib == 2048 + 1.5 * 2048
-    assert needs.of(Cell("phantom-d", "b", "cpu", 0)).memory_mib == 8 * 1024
-    assert needs.of(Cell("phantom-d", "a", "cuda", 0)).memory_mib == 12 * 1024  # its peak is the GPU's memory
+    assert needs.of(Cell("phantom-d", "a", "cpu", 0))["memory_mib"] == 2048 + 1.5 * 2048
+    assert needs.of(Cell("phantom-d", "b", "cpu", 0))["memory_mib"] == 8 * 1024
+    assert needs.of(Cell("phantom-d", "a", "cuda", 0))["memory_mib"] == 12 * 1024  # its peak is the GPU's
     limited = JobNeeds(study(limits={"memory_gib": 3, "processes": 2}), EvidenceStore(tmp_path))
-    assert limited.of(Cell("phantom-d", "a", "cuda", 0)).memory_mib == (2 * 3 + 2) * 1024
+    assert limited.of(Cell("phantom-d", "a", "cuda", 0))["memory_mib"] == (2 * 3 + 2) * 1024
 
 
 def test_devices_cores_and_partition_follow_platform_recipe_and_processes(tmp_path: Path) -> None:
     def asked(platform: str, **changes: Any) -> tuple[str, str, int, str]:
         needs = JobNeeds(study(**changes), EvidenceStore(tmp_path)).of(Cell("phantom-d", "a", platform, 0))
-        return needs.gres, needs.partition, needs.cores, needs.extra
+        return tuple(needs[what] for what in ("gres", "partition", "cores", "extra"))
 
     assert asked("cuda", limits={"processes": 4}) == ("gpu:4", "g5", 8, "--exclusive")
     assert asked("neuron") == ("", "", 2, "--exclusive")

@@ -11,12 +11,11 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from columns import SCORES
-from conftest import ROOT, TINY, a_job
+from conftest import ROOT, TINY, a_job, scores
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
@@ -36,10 +35,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, packed: Path, recipe: Rec
     folder = tmp_path_factory.mktemp("finished")
     run(a_job(folder, packed, recipe), folder / "out")
     return folder / "out"
-
-
-def scores(folder: Path) -> np.ndarray:
-    return read_predictions(folder / "predictions.parquet")[SCORES].to_numpy()
 
 
 def test_a_finished_cell_has_a_whole_record_and_its_predictions(finished: Path, packed, recipe) -> None:
@@ -180,8 +175,7 @@ def test_the_trainer_refuses_what_it_cannot_train(make_job, packed, tmp_path) ->
     for number, (changes, _) in enumerate(mistakes):
         (tmp_path / f"{number}.json").write_text(make_job(**changes).model_dump_json())
     command = [sys.executable, "-c", REFUSED, *sorted(tmp_path.glob("*.json"))]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     events = [event for line in output.splitlines() for event in parse_events(line)[0]]
     refused = [event["message"] for event in events if event["event"] == "refused"]
     assert len(refused) == len(mistakes)

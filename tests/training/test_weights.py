@@ -19,7 +19,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save, save_file
 
-from conftest import ROOT, SIZES, TINY, cxrbench
+from conftest import ROOT, SIZES, TINY, change_record, must_fail, must_work
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.checks import record_problems
 from cxrbench.evidence.predictions import read_predictions
@@ -92,12 +92,6 @@ def test_the_hash_of_a_recipe_has_the_content_of_its_weights_and_not_their_place
     (tmp_path / "elsewhere.safetensors").write_bytes(drawn.read_bytes())
     recipe, moved = recipe_with(drawn), recipe_with(tmp_path / "elsewhere.safetensors")
     assert recipe.hash() == moved.hash() != Recipe(epochs=1, batch=64, averaging=0.9).hash()
-    changes: list[dict[str, Any]] = [
-        {"layer_decay": 0.5},
-        {"drop_rate": 0.5},
-        {"weights": {"sha256": "0" * 64}},
-    ]
-    assert len({recipe_with(drawn, **change).hash() for change in changes} | {recipe.hash()}) == 4
 
 
 def test_earlier_layers_learn_at_a_lower_rate_and_each_weight_once() -> None:
@@ -183,8 +177,7 @@ def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(
     drawn: Path, hub: dict[str, str], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | hub
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=os.environ | hub, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     used = json.loads(done.stdout)
     assert (used["source"], used["sha256"]) == (f"{TINY}.r160_in1k", sha256_file(drawn))
@@ -245,8 +238,7 @@ def kept(packed: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) ->
     }
     (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
-    done = cxrbench("train", CELL, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    must_work("train", CELL, cwd=folder)
     return folder
 
 
@@ -264,8 +256,7 @@ def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn: Pa
 def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
     record = read_record(kept / "results/runs" / CELL)
     assert record.kept_weights_sha256 == sha256_file(kept / KEPT)
-    done = cxrbench("predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet", cwd=kept)
-    assert done.returncode == 0, done.stderr
+    done = must_work("predict", CELL, "--dataset", "phantom-32px", "--out", "again.parquet", cwd=kept)
     assert "left out: the training part (900 images)" in done.stderr
     assert "left out: 0 images whose patient ids it was trained on" in done.stderr
     own = read_predictions(kept / "results/runs" / CELL / "predictions.parquet")
@@ -284,8 +275,7 @@ def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept
     manifest["positive_images"]["Fracture"] = manifest["positive_images"].pop("Hernia")
     (other / "manifest.json").write_text(json.dumps(manifest))
     words = ("predict", CELL, "--dataset", "phantom-other", "--out", "other.parquet")
-    done = cxrbench(*words, cwd=kept)
-    assert done.returncode == 0, done.stderr
+    done = must_work(*words, cwd=kept)
     assert "network does not know: Fracture; findings that phantom-other does not have: Her" in done.stderr
     assert f"left out: {seen.sum()} images whose patient ids it was trained on" in done.stderr
     own = read_predictions(kept / "results/runs" / CELL / "predictions.parquet")
@@ -303,9 +293,8 @@ def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) 
     words = ("predict", CELL, "--dataset", "phantom-32px", "--out", "refused.parquet")
 
     def refused(expected: str) -> None:
-        done = cxrbench(*words, cwd=folder)
-        assert done.returncode == 1 and expected in done.stderr, done.stderr
-        assert len(done.stderr.splitlines()) == 1 and not (folder / "refused.parquet").exists()
+        (line,) = must_fail(*words, cwd=folder).splitlines()
+        assert expected in line and not (folder / "refused.parquet").exists()
 
     manifest = folder / "data/packed/phantom-32px/manifest.json"
     text = manifest.read_text()
@@ -318,8 +307,7 @@ def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) 
     (folder / KEPT).unlink()
     refused("missing, though its record names it")
     record = folder / "results/runs" / CELL / "record.json"
-    values = json.loads(record.read_text())
-    record.write_text(json.dumps(values | {"kept_weights_sha256": None}))
+    change_record(record.parent, kept_weights_sha256=None)
     refused("its weights were not kept; set limits.keep_weights in the study and train it again")
     record.unlink()
     refused("there is no such record; run the cell")

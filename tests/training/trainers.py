@@ -29,9 +29,8 @@ def start(job, folder: Path, **environment: str) -> subprocess.Popen:
     (folder / "study.json").write_text(json.dumps(study))
     words = ["train", job.cell, "--study", folder / "study.json", "--packed", job.packed / "manifest.json"]
     words += ["--out", folder / "out/record.json", "--work", job.work.parents[3]]
-    environment = {"PYTHONPATH": str(ROOT / "src")} | os.environ | environment
     command = [sys.executable, "-m", "cxrbench", *map(str, words)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
 
 
 def wait_until(there: Callable[[], object], what: str, process: subprocess.Popen) -> None:
