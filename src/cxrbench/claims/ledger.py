@@ -90,7 +90,7 @@ def _row(claim: Claim, context: Context) -> dict[str, object]:
     row |= {key: getattr(claim, key) for key in copied} | {"reviewed": claim.verdict, "yes_no": False}
     check = claim.check
     if check is None:
-        return row | {"verdict": Verdict.NOT_TESTABLE, "why": claim.missing}
+        return row | {"verdict": Verdict.NOT_TESTABLE, "why": f"missing: {claim.missing}"}
     row |= {"stated": check.stated.shown, "tolerance": check.tolerance, "yes_no": check.stated.yes_no}
     try:
         values = {name: _find(claim, name, context) for name in claim.inputs}

@@ -15,7 +15,7 @@ from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.cost.costs import cost_table
-from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
@@ -133,10 +133,11 @@ def _cost(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
 
 def _packed(cell: Cell, read: Results) -> str:
     """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
-    records = sorted(read.recorded.glob(f"{cell.dataset}/*/*/seed*/{RECORD}"))
+    recorded = EvidenceStore(read.recorded).records()
+    records = [record for other, record in recorded.items() if other.dataset == cell.dataset]
     if not records or cell.dataset not in read.study.datasets:
         return "not measured"
-    identity, pixels = read_record(records[0]).dataset, read.study.dataset(cell.dataset).pixels
+    identity, pixels = records[0].dataset, read.study.dataset(cell.dataset).pixels
     return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
 
 

@@ -31,10 +31,10 @@ _CONCLUSIONS = (
     Conclusion(
         "Accuracy",
         r"""On real radiographs (\code{\val{largest/dataset}}), \code{\val{largest/network}} on
-        \code{\val{largest/platform}} reaches a test AUROC of \val{largest/auroc}, averaged over the
-        findings: \val{largest/patients} patients,
+        \code{\val{largest/platform}}, trained from \val{largest/weights}, reaches a test AUROC of
+        \val{largest/auroc}, averaged over the findings: \val{largest/patients} patients,
         \ifmany{largest/seeds}{mean of \val{largest/seeds} seeds}{one seed}, 95~\% interval.
-        \ifany{largest/rivals}{It scored highest of the networks trained at this size, so the value may be
+        \ifany{largest/rivals}{It scored highest of the trainings at this size, so the value may be
         slightly too high.}{}""",
         claims=(),
         tables=("auroc", "auroc_elsewhere"),
@@ -54,12 +54,13 @@ _CONCLUSIONS = (
         "Power",
         r"""The preprint's two F1 scores differ by \val{power/difference}. By the spread of our own
         ConvNeXt-Pico in macro and micro F1, to detect that would take \val{power/preprint/patients} test
-        patients with \val{power/seeds} seeds, each equally good on both platforms. The preprint's definition
-        of F1 is unknown to us: over all definitions, thresholds chosen anew or fixed, it is
-        \val{power/preprint/patients any}. If seeds vary
-        independently on the two, it would take \val{power/preprint/seeds} seeds on each with our
-        \val{power/patients} test patients. The recorded networks have
-        \val{power/seeds} seeds; \val{power/plan/convnext_pico} of ConvNeXt-Pico are planned on each.""",
+        patients with \val{power/seeds} seeds that give both platforms equal skill, if the two networks of
+        a seed differ in single images as much as those of two seeds. The preprint's definition of F1 is
+        unknown to us: over all definitions, thresholds chosen anew or fixed, it is
+        \val{power/preprint/patients any}. If seeds vary independently on the two, it would take
+        \val{power/preprint/seeds} seeds on each with our \val{power/patients} test patients. The networks
+        recorded on \code{\val{best/dataset}} have \val{power/seeds} seeds; \val{power/plan/convnext_pico}
+        of ConvNeXt-Pico are planned on each.""",
         claims=("P02",),
         tables=("power",),
     ),

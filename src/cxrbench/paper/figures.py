@@ -260,7 +260,7 @@ def auroc_per_label(read: Results) -> Figure:
         points(axes, some, "network", some["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(labels) - 1.5, color="0.7", lw=0.5)
-        axes.set(xlabel="AUROC", xlim=(0.3, 1.0), ylim=(len(labels) - 0.3, -0.7))
+        axes.set(xlabel="AUROC", xlim=(0, 1), ylim=(len(labels) - 0.3, -0.7))
         axes.set_yticks(range(len(labels)), map(words, labels))
     return plt.gcf()
 

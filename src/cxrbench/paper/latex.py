@@ -43,7 +43,8 @@ def escape(text: object, longest: int = 200) -> str:
     """Return ``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
     line = "".join(c if c.isprintable() else " " for c in str(text))[:longest]
     # A letter that the paper's fonts lack would end LaTeX; a user's findings may have any.
-    return "".join(_SPECIAL.get(c, "?" if c.isalpha() and c > _LAST_LETTER else c) for c in line)
+    latex = "".join(_SPECIAL.get(c, "?" if c.isalpha() and c > _LAST_LETTER else c) for c in line)
+    return latex.replace("--", "-{}-")  # else the font joins them
 
 
 def breakable(latex: str) -> str:
@@ -100,8 +101,8 @@ def as_text(latex: str, values: dict[str, str]) -> str:
     text = with_words_chosen(latex, values)
     text = re.sub(r"\\val\{([^}]*)\}", lambda match: values.get(match[1], "not run"), text)
     text = re.sub(r"\\autoref\{(\w+):(\w+)\}", title, text)
-    text = re.sub(r"\\SI\{(\d+)\}\{\\percent\}", r"\1 %", text)
-    text = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", text).replace("~", " ")
+    text = re.sub(r"\\SI\{([\d.]+)\}\{\\percent\}", r"\1 %", text)
+    text = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", text).replace("~", " ").replace("-{}-", "--")
     for character, written in {**_SPECIAL, "\u00b1": r"$\pm$", "\u2212": "$-$"}.items():
         text = text.replace(written, character)
     return " ".join(text.split())

@@ -65,8 +65,8 @@ def claimed(row: Any) -> str:
 
 
 def stated(row: Any) -> str:
-    """Return what the claim states, with its unit when that is short."""
-    return f"{row.stated} {row.unit}".strip() if len(row.unit) <= 10 else str(row.stated)
+    """Return what the claim states, with its unit."""
+    return f"{row.stated} {row.unit}".strip()
 
 
 def computed(row: Any) -> str:

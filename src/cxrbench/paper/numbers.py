@@ -7,6 +7,7 @@ import pandas as pd
 from cxrbench.analysis.f1_search import TARGET
 from cxrbench.analysis.matrix import NOT_RUN, REFUSED
 from cxrbench.analysis.parity import checks_software
+from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
@@ -18,6 +19,7 @@ from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.recipe import FileWeights, TimmWeights, Weights
 
 VERDICTS = ("equivalent", "different", "inconclusive")
 
@@ -26,6 +28,7 @@ def numbers(read: Results) -> Values:
     """Return every number that the prose may name, by key; values are LaTeX."""
     values = {
         "f1/target": f"{TARGET:.2f}",
+        "subgroups/widest": f"{WIDEST:g}",
         "price/region": escape(read.study.prices.region),
         "price/basis": escape(words(read.study.prices.basis)),
     }
@@ -185,8 +188,15 @@ def _largest_numbers(read: Results) -> Values:
         "seeds": str(len(aurocs)),
         "patients": counted(aurocs["n_patients"].iloc[0]),
         "auroc": read.mean(group, "auroc", "macro"),
+        "weights": _named_weights(read.study.recipe(group[0]).weights),
     }
     return {f"largest/{what}": escape(text) for what, text in values.items()}
+
+
+def _named_weights(weights: Weights) -> str:
+    if isinstance(weights, FileWeights):
+        return f"the weights in {weights.file.name}"
+    return f"timm's weights {weights.timm}" if isinstance(weights, TimmWeights) else "random weights"
 
 
 def _parity_numbers(read: Results) -> Values:

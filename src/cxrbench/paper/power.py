@@ -82,12 +82,16 @@ def _thousands(values: pd.Series) -> str:
 
 
 def _power(read: Results) -> Values:
+    """Return ``power/...`` by the spread recorded on the first platform, which ``power/platform`` names."""
     table = _main(read)
     if table.empty:
         return {}
+    platform = table["platform"].iloc[0]
+    table, spread = (some[some["platform"] == platform] for some in (table, read.spread))
     whole, margins = table[table["metric"] == "auroc"], read.study.margins
     of_f1 = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
     values = {
+        "power/platform": escape(platform),
         "power/could show": fmt.range_of(whole["smallest_margin"], "{:.3f}", NONE),
         "power/seeds": fmt.range_of(whole["measured_seeds"], "{:,.0f}", NONE),
         "power/patients": fmt.range_of(whole["patients"], "{:,.0f}", NONE),
@@ -102,8 +106,7 @@ def _power(read: Results) -> Values:
     if len(preprint):
         alike, anew = (preprint[preprint["share"] == share] for share in (SHARES[0], SHARES[-1]))
         chosen, fixed = (
-            patients_by_definition(read.spread, read.main(), PREPRINT_NETWORK, given)
-            for given in (False, True)
+            patients_by_definition(spread, read.main(), PREPRINT_NETWORK, given) for given in (False, True)
         )
         values |= {
             "power/preprint/patients": _thousands(alike["patients_to_see"]),
@@ -146,13 +149,16 @@ def _coverage(recorded: Path) -> Values:
     verdicts = by_seeds.set_index("what")["rate"]
     means = simulated.MEANS.read(recorded).query("positive_patients == ''").set_index("metric")
     refit = means.loc[~means["what"].str.endswith(simulated.FIXED), "rate"]
-    fixed = means.loc[means["what"] == simulated.ONE + simulated.FIXED, "rate"]
+    anew, fixed = (
+        means.loc[means["what"] == what, "rate"]
+        for what in (simulated.MEAN, simulated.MEAN + simulated.FIXED)
+    )
     rates = {
         "coverage/many": findings.loc[fewest >= 15, "rate"],
         "coverage/ten": findings.loc[fewest == 10, "rate"],
         "coverage/few": findings.loc[fewest == 2, "rate"],
         "coverage/macro": macro["rate"],
-        "coverage/f1": refit[refit.index.isin(simulated.F1_WHOLE.values())],
+        "coverage/f1": anew[anew.index.isin(simulated.F1_WHOLE.values())],
         "coverage/f1 fixed": fixed[fixed.index.isin(simulated.F1_WHOLE.values())],
         "coverage/precision": refit[refit.index.isin(simulated.PRECISION_WHOLE.values())],
         "coverage/brier": refit[refit.index.isin(simulated.CALIBRATION_WHOLE.values())],

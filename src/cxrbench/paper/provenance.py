@@ -171,7 +171,7 @@ def cells_by_status(read: Results) -> Iterator[Row]:
     for group, some in read.cells.groupby(_ALIKE, sort=False, dropna=False):
         run = (some if group[3] != NOT_RUN else some[:0]).astype({"ended": "string", "commit": "string"})
         yield {
-            COLUMN: known.get(some["cell"].iloc[0], ""),
+            COLUMN: known.get(some["cell"].iloc[0], "none"),
             "Dataset": group[0],
             "Architecture": group[1],
             "Platform": group[2],
@@ -191,13 +191,16 @@ def _in_a_row(seeds: pd.Series) -> str:
 
 def _machines(some: pd.DataFrame) -> str:
     """Return the machines of some cells, with their seeds where there are several; then busy seeds."""
-    found = {name: listed(rows["seed"]) for name, rows in some.groupby("machine", sort=False)}
+    found = {name: _seeds(rows["seed"]) for name, rows in some.groupby("machine", sort=False)}
     texts = (
-        short_processor(name) + (f" (seeds {seeds})" if len(found) > 1 else "")
-        for name, seeds in found.items()
+        short_processor(name) + (f" ({seeds})" if len(found) > 1 else "") for name, seeds in found.items()
     )
-    busy = listed(some.loc[some["busy"].astype(str) == "True", "seed"])
-    return "; ".join(texts) + (f"; busy: seeds {busy}" if busy else "")
+    busy = some.loc[some["busy"].astype(str) == "True", "seed"]
+    return "; ".join(texts) + (f"; busy: {_seeds(busy)}" if len(busy) else "")
+
+
+def _seeds(seeds: pd.Series) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed(seeds)}"
 
 
 @fmt.table("lllllll")

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.analysis.parity import Cause
+from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
@@ -178,6 +179,9 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
     cells = table["cell"].str.rsplit("/", n=1).str[0]
     for (name, kind, value), some in table.groupby([cells, "group", "value_of_group"], sort=False):
         group: Group = tuple(name.split("/"))  # type: ignore[assignment]
+        shown = read.of_mean(group, "auroc", f"macro, {kind} {value}", some)
+        narrow = (shown["ci_high"] - shown["ci_low"] <= WIDEST).all()  # false for an unknown interval too
+        own = some["note"].dropna().str.removesuffix(NO_CLAIM).str.removesuffix("; ")  # of a single network
         yield {
             "Cells": " ".join(group),
             "Subgroup": f"{kind} {value}",
@@ -185,7 +189,7 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
             "Patients": fmt.counted(some["n_patients"].iloc[0]),
             "Macro AUROC": read.mean(group, "auroc", f"macro, {kind} {value}", some),
             INTERVAL_OF: read.interval_of(group),
-            "Note": fmt.listed(some["note"]),
+            "Note": "; ".join(filter(None, [fmt.listed(own[own != ""]), "" if narrow else NO_CLAIM])),
             COLUMN: of_group(read, *group),
         }
 

@@ -18,11 +18,11 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cxrbench.analysis.matrix import NOT_RUN, REFUSED, State, matrix, state_of
+from cxrbench.analysis.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
-from cxrbench.evidence.record import LOG, read_record
+from cxrbench.evidence.record import FAILED, LOG, read_record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import fmt, items, ledger, provenance
 from cxrbench.paper.conclusions import conclusions
@@ -30,6 +30,7 @@ from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.fmt import Columns
 from cxrbench.paper.latex import as_text, read_macros
 from cxrbench.paper.results import Results, with_interval
+from cxrbench.paper.tables import INTERVAL_OF, PROCESSORS
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
@@ -37,12 +38,14 @@ from cxrbench.study.files import write_text
 LONGEST = 2000  # characters of a text
 LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
 _EVIDENCE = re.compile(r"[em]\d+(, [em]\d+)*")  # names of cxrbench.paper.provenance
-_NUMBER = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)? ?%?( ?\(.*\))?", flags=re.I)
+_ONE = r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?( k)?"
+_NUMBER = re.compile(rf"{_ONE}( (±|to) {_ONE})? ?%?( ?\(.*\))?", flags=re.I)
+_BELOW = (provenance.COLUMN, INTERVAL_OF, PROCESSORS)  # first texts of rows that explain those above
 _NO_NUMBER = ("", "-", "none", "any", "undefined", "unknown", "never")  # beside numbers
-_COLOURS = {
+_COLOURS = {  # of a badge, by what its text starts with; other texts are grey
+    "bad": ("contradicted", "inconsistent", "different", REFUSED, *(s.replace("_", " ") for s in FAILED)),
     "good": ("recorded", "fresh", "confirmed", "adds up", "follows", "equivalent"),
     "warn": ("stale", "conditional", "inconclusive"),
-    "none": (NOT_RUN, "not testable here"),
 }
 # Ids are hashes of the content with a fixed salt, and no date is written: the same bytes every time.
 _SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
@@ -60,8 +63,9 @@ class PageTable:
 
     @property
     def numeric(self) -> set[str]:
-        """The columns in which every text that is not a word for nothing is a number."""
-        shown = {name: [text for text in self.rows[name] if text not in _NO_NUMBER] for name in self.rows}
+        """The columns in which every text that is not a word for nothing is a number, but for rows below."""
+        rows = self.rows[~self.rows.iloc[:, 0].isin(_BELOW)] if len(self.rows.columns) else self.rows
+        shown = {name: [text for text in rows[name] if text not in _NO_NUMBER] for name in rows}
         return {name for name, texts in shown.items() if texts and all(map(_NUMBER.fullmatch, texts))}
 
 
@@ -82,7 +86,6 @@ def write_page(
 
 def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """Return the status of the cells, what was not expected of it, and the claims, counted and listed."""
-    cells = read.cells
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
     columns: Columns = {
@@ -104,9 +107,8 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
         "study": read.study,
         "counted": {kind: kinds[kind] for kind in (*always, REFUSED) if kind in always or kinds[kind]},
         "unexpected": [name for name, state in states.items() if not state.expected],
-        "refused": {row.cell: row.failure for row in cells.itertuples() if row.origin == REFUSED},
-        "platforms": list(cells["platform"].unique()),
-        "matrix": matrix(cells, states),
+        "refused": {row.cell: row.failure for row in read.cells.itertuples() if row.origin == REFUSED},
+        "matrix": matrix(read.cells, states),
         "verdicts": {"all": len(rows)} | {name: verdicts[name] for name in VERDICTS if name in verdicts},
         "ledger": PageTable("ledger", "Ledger of claims", caption, rows),
     }
@@ -143,7 +145,7 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
     columns: Columns = {
         "Cell": "{cell}",
         "State": lambda row: str(states[row.cell]),
-        "Ended": "{ended:.16}",
+        "Ended (UTC)": "{ended:.16}",
         "Machine": lambda row: short_processor(row.machine) if isinstance(row.machine, str) else "",
         "Macro AUROC": lambda row: scores.get(row.cell, ""),
         "Images/s": "{images_per_second:,.0f}",
@@ -201,9 +203,6 @@ def _tail(path: Path) -> list[str]:
     return [line if len(line) <= WIDTH else f"{line[:WIDTH]} … [cut]" for line in lines]
 
 
-# -- rendering -------------------------------------------------------------------------------------
-
-
 def _render(gathered: dict[str, Any]) -> str:
     """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
     environment = Environment(
@@ -234,7 +233,8 @@ def visible(value: Any) -> Any:
 
 def _badge(state: object) -> Markup:
     text = visible(state)
-    colour = next((name for name, words in _COLOURS.items() if text in words), "bad")
+    found = (name for name, words in _COLOURS.items() if text.startswith(words))
+    colour = "bad" if text.endswith(UNEXPECTED) else next(found, "none")
     return Markup('<span class="badge {}">{}</span>').format(colour, text)
 
 

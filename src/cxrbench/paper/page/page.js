@@ -4,8 +4,8 @@
   const say = (text) => { document.getElementById("said").textContent = text; };
   const value = (row, index, numeric) => {
     const text = row.cells[index].textContent.trim();
-    const found = /[-+\u2212]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?/i.exec(text.replaceAll(",", ""));
-    return numeric ? found && Number(found[0].replace("\u2212", "-")) : text || null;
+    const found = /^([-+\u2212]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( k)?/i.exec(text.replaceAll(",", ""));
+    return numeric ? found && Number(found[1].replace("\u2212", "-")) * (found[2] ? 1000 : 1) : text || null;
   };
   const compare = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
   const sort = (table, header, index) => {
@@ -49,9 +49,9 @@
     item.append(button);
   }
   label.className = "filter";
-  label.append("Only claims with ", field, count);
+  label.append("Only claims with ", field);
   field.addEventListener("input", filter);
-  document.getElementById("ledger").closest(".scroll").before(label);
+  document.getElementById("ledger").closest(".scroll").before(label, count);
   filter();
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1))), folded = target?.closest("details");
