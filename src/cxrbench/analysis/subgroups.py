@@ -16,7 +16,7 @@ WIDEST = 0.2  # an interval wider than this supports no claim
 NO_CLAIM = f"no claim: the interval is wider than {WIDEST:g} or unknown"
 COLUMNS = [
     *("split", "group", "value_of_group", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
-    *("n_images", "n_patients", "n_positive", "note"),
+    *("n_images", "n_patients", "n_positive", "left_out", "note"),
 ]
 PHANTOM = "phantom_"  # a phantom image is named after the NIH row that it was drawn for
 
@@ -76,18 +76,13 @@ def _table(group: Group) -> pd.DataFrame:
     both = group.areas.with_mean(shared)
     low, high = interval(both.value, both.error, both.degrees)
     narrow = (high - low) <= WIDEST  # false for an unknown interval too
-    notes = np.where(
-        np.isnan(both.value), "undefined: only one class", np.where(narrow, "", NO_CLAIM)
-    ).tolist()
-    if not shared.all() and shared.any():
-        left_out = ", ".join(np.array(sample.names)[~shared])
-        why = f"without {left_out}"
-        notes[-1] = "; ".join(filter(None, [why, notes[-1]]))
+    left_out = ", ".join(np.array(sample.names)[~shared]) if shared.any() else ""
     table = pd.DataFrame(
         {"label": [*sample.names, "macro"], "value": both.value, "ci_low": low, "ci_high": high}
     )
     return table.assign(
-        note=notes,
+        left_out=[*("" for _ in sample.names), left_out],
+        note=np.where(np.isnan(both.value), "undefined: only one class", np.where(narrow, "", NO_CLAIM)),
         group=group.kind,
         value_of_group=group.name,
         ci_method="delong-patient" if sample.by_patient else "delong-image",

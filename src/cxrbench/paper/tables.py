@@ -181,7 +181,7 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
         group: Group = tuple(name.split("/"))  # type: ignore[assignment]
         shown = read.of_mean(group, "auroc", f"macro, {kind} {value}", some)
         narrow = (shown["ci_high"] - shown["ci_low"] <= WIDEST).all()  # false for an unknown interval too
-        own = some["note"].dropna().str.removesuffix(NO_CLAIM).str.removesuffix("; ")  # of a single network
+        without = f"without {names}" if (names := fmt.listed(some["left_out"])) else ""
         yield {
             "Cells": " ".join(group),
             "Subgroup": f"{kind} {value}",
@@ -189,7 +189,7 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
             "Patients": fmt.counted(some["n_patients"].iloc[0]),
             "Macro AUROC": read.mean(group, "auroc", f"macro, {kind} {value}", some),
             INTERVAL_OF: read.interval_of(group),
-            "Note": "; ".join(filter(None, [fmt.listed(own[own != ""]), "" if narrow else NO_CLAIM])),
+            "Note": "; ".join(filter(None, [without, "" if narrow else NO_CLAIM])),
             COLUMN: of_group(read, *group),
         }
 
