@@ -23,7 +23,7 @@ from cxrbench.paper.fmt import Columns, Values, ends
 from cxrbench.paper.latex import HEAD, breakable, escape, listing
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
-from cxrbench.study.cells import Cell
+from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.study.readers import Row, Text, one_of, read_rows
@@ -133,11 +133,12 @@ def _cost(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
 
 def _packed(cell: Cell, read: Results) -> str:
     """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
-    recorded = EvidenceStore(read.recorded).records()
-    records = [record for other, record in recorded.items() if other.dataset == cell.dataset]
-    if not records or cell.dataset not in read.study.datasets:
+    store = EvidenceStore(read.recorded)
+    alike = (other for other in find_cells(read.recorded) if other.dataset == cell.dataset)
+    record = next(filter(None, map(store.record, alike)), None)
+    if record is None or cell.dataset not in read.study.datasets:
         return "not measured"
-    identity, pixels = records[0].dataset, read.study.dataset(cell.dataset).pixels
+    identity, pixels = record.dataset, read.study.dataset(cell.dataset).pixels
     return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
 
 

@@ -6,7 +6,6 @@ import ctypes
 import os
 import platform as python_platform
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import psutil
 
 from cxrbench.platforms import installed
 from cxrbench.study.cores import cores
+from cxrbench.study.files import git
 from cxrbench.study.platform_names import ACCELERATED
 
 if TYPE_CHECKING:
@@ -117,12 +117,13 @@ def commit() -> tuple[str, bool]:
     """
     if given := os.environ.get("CXRBENCH_COMMIT"):
         return given.removesuffix("-dirty"), given.endswith("-dirty")
-    try:
-        head = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no")
-        return head, bool(changed or _git("ls-files", "--others", "--exclude-standard"))
-    except (OSError, subprocess.CalledProcessError):
+    asked = ("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")
+    package = Path(__file__).parents[1]  # the checkout of the package, not the caller's
+    head, changed = (git(package, *words) for words in asked)
+    untracked = git(package, "ls-files", "--others", "--exclude-standard")
+    if head is None or changed is None or untracked is None:
         return "unknown", True
+    return head.strip(), bool(changed or untracked)
 
 
 def now() -> str:
@@ -145,8 +146,3 @@ def measured_now(platform: Platform | None = None) -> dict[str, Any]:
         "dirty": dirty,
         "versions": {name: installed(name) for name in ("torch", "timm")},
     }
-
-
-def _git(*words: str) -> str:
-    command = ("git", "-C", str(Path(__file__).parents[1]), *words)  # the package's, not the caller's
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
