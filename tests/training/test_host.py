@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conftest import clone_of_the_tree
+from cxrbench.training.host import cpu_name
 
 
 def printed(*words: object, **how: object) -> str:
@@ -28,3 +31,19 @@ def test_the_commit_is_the_codes_and_a_module_that_git_does_not_know_makes_it_di
     for path, dirty in (("README.md", False), ("notes.txt", False), ("src/cxrbench/platforms/mine.py", True)):
         (clone / path).touch()
         assert printed(*ask, cwd=elsewhere, env=environment) == f"{head} {dirty}"
+
+
+@pytest.mark.parametrize(
+    ("model_name", "name"),
+    [
+        ("AMD EPYC", "AMD EPYC family 26 model 2"),
+        ("Intel(R) Xeon(R) Processor", "Intel(R) Xeon(R) Processor family 26 model 2"),
+        ("AMD EPYC 9R14", "AMD EPYC 9R14"),
+    ],
+)
+def test_a_processor_without_a_number_has_its_family_and_model(
+    tmp_path: Path, model_name: str, name: str
+) -> None:
+    cpu = f"processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: {model_name}\nstepping\t: 1\n\n"
+    (tmp_path / "cpuinfo").write_text(cpu * 2)
+    assert cpu_name(tmp_path / "cpuinfo") == name

@@ -27,11 +27,17 @@ if TYPE_CHECKING:
 _DMI = Path("/sys/devices/virtual/dmi/id")
 
 
-def cpu_name() -> str:
-    """Return the processor's own name, such as 'AMD EPYC 9R14'."""
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's own name, such as 'AMD EPYC 9R14'.
+
+    A hypervisor may hide its number ('AMD EPYC'): family and model then tell generations apart, which differ
+    in speed by a factor of two.
+    """
     with suppress(OSError):
-        if found := re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.M):
-            return found[1].strip()
+        facts = dict(re.findall(r"^([a-z ]+?)\s*: *(.*?) *$", cpuinfo.read_text("utf-8"), re.M))
+        if name := facts.get("model name"):
+            hidden = not re.search(r"\d", name) and {"cpu family", "model"} <= facts.keys()
+            return f"{name} family {facts['cpu family']} model {facts['model']}" if hidden else name
     return python_platform.processor() or python_platform.machine()
 
 
