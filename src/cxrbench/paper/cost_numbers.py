@@ -37,7 +37,6 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/target": number(read.cost["target_auroc"].max(), "g", _EMPHASISED),
         "cost/ratio rows": str(len(read.csv("ratios"))),
         "cost/ratio sources": escape(sentences["ratio_sources"], 2000),
-        "price/rows": str(len(prices)),
         "price/date": prices["as_of"].dropna().max(),
         "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
         **_reservation_values(prices),
@@ -76,7 +75,6 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
         "cost/comparisons always": str((~never["any"]).sum()),
         "cost/comparisons never": str(never["all"].sum()),
         "cost/comparisons depend": str((never["any"] & ~never["all"]).sum()),
-        "cost/case prices": str(len(published)),
         "cost/pays at": escape("; ".join(paid) or _NONE),
         "cost/tuning runs": span(tuning.min(), tuning.max(), "{:,.0f}", _NONE),
     }
