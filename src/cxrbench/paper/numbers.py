@@ -134,7 +134,7 @@ def _picked_numbers(read: Results) -> Values:
     values: Values = {}
     pixels = [read.study.dataset(name).pixels for name, *_ in read.scored() if not name.startswith(PHANTOM)]
     picks = {
-        "best": (read.best(real=True), len(read.scored(main=True))),
+        "best": (read.best(), len(read.scored(main=True))),
         "largest": (read.largest(), pixels.count(max(pixels, default=0))),
     }
     for pick, (group, networks) in picks.items():
@@ -160,7 +160,7 @@ def _picked_numbers(read: Results) -> Values:
 def _f1_numbers(read: Results) -> Values:
     """Return the findings behind the F1 of the best network, and its definition nearest to the preprint's
     value: ``f1/...``."""
-    best = read.best(real=True)
+    best = read.best()
     if best is None:
         return {}
     notes = listed(read.of(best, "f1_macro", "macro")["note"])
