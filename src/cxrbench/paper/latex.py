@@ -129,9 +129,9 @@ def placed(item: Item, table: pd.DataFrame, sides: str) -> str:
     return HEAD + "\n".join([r"\landscapepage{", *lines, "}"] if landscape else lines) + "\n"
 
 
-def listing(table: pd.DataFrame, sides: str) -> str:
+def listing(table: pd.DataFrame) -> str:
     """Return a table of LaTeX texts without a caption, over as many pages as it takes."""
-    preamble, _ = _laid_out(table, sides, _PAGES[:1])
+    preamble, _ = _laid_out(table, "l" * len(table.columns), _PAGES[:1])
     head = rf"\toprule {' & '.join(table)} \\ \midrule \endhead"
     lines = [rf"\begin{{longtable*}}{{{preamble}}}", head, *_rows(table), r"\bottomrule", r"\end{longtable*}"]
     return HEAD + "\n".join(lines) + "\n"

@@ -56,7 +56,7 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     }
     table = pd.DataFrame(fmt.rows(claims, columns), columns=list(columns))
     texts = table.map(lambda text: escape(text, longest=400))
-    write_text(out / "ledger.tex", listing(texts, "l" * len(columns)))
+    write_text(out / "ledger.tex", listing(texts))
 
 
 def claimed(row: Any) -> str:
