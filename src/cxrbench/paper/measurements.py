@@ -204,17 +204,11 @@ def audit_table(read: Results) -> Iterable[Row]:
 
 
 @fmt.table("llrrrr")
-def rules_on_reports(read: Results) -> Iterable[Row]:
+def rules_on_reports(read: Results) -> Iterator[Row]:
     """How often each rule was flagged beside what others report of the network."""
-    columns: Columns = {
-        "Rule": "{rule}",
-        "Predicts": "{predicts}",
-        "Flagged, failed": "{flagged_failed}",
-        "Flagged, compiled": "{flagged_compiled}",
-        "Not flagged, failed": "{not_flagged_failed}",
-        "Not flagged, compiled": "{not_flagged_compiled}",
-    }
-    return fmt.rows(pd.DataFrame(confusion(report.outcome for report in _scored(read))), columns)
+    for row in confusion(report.outcome for report in _scored(read)):
+        heads = [fmt.words(name.replace("flagged_", "flagged, ")).capitalize() for name in row]
+        yield dict(zip(heads, map(str, row.values()), strict=True))
 
 
 def _scored(read: Results) -> list[Scored]:

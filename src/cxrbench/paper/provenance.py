@@ -159,9 +159,8 @@ def reports(read: Results) -> Table:
 
 def _compiled(row: Any) -> str:
     """Return what was compiled for what, as far as a report says."""
-    forms = {"target": "{}", "pixels": "{} px", "batch": "batch {}", "precision": "{}", "version": "{}"}
-    values = {name: getattr(row, name) for name in forms}
-    return ", ".join(form.format(values[name]) for name, form in forms.items() if pd.notna(values[name]))
+    forms = ("{target}", "{pixels} px", "batch {batch}", "{precision}", "{version}")
+    return ", ".join(filter(None, fmt.row(row, {form: form for form in forms}).values()))
 
 
 @fmt.table("lllllllll")
@@ -172,9 +171,7 @@ def cells_by_status(read: Results) -> Iterator[Row]:
         run = (some if group[3] != NOT_RUN else some[:0]).astype({"ended": "string", "commit": "string"})
         yield {
             COLUMN: known.get(some["cell"].iloc[0], "none"),
-            "Dataset": group[0],
-            "Architecture": group[1],
-            "Platform": group[2],
+            **dict(zip(("Dataset", "Architecture", "Platform"), group[:3], strict=True)),
             "Seeds": _in_a_row(some["seed"]),
             "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
             "Run on": listed(run["ended"].str[:10]),
