@@ -50,13 +50,9 @@ def _reservation_values(prices: pd.DataFrame) -> dict[str, str]:
     """Return ``cost/<basis> pays``: per cent of the hours from which each reservation in the table pays."""
     table = reservations(prices.fillna(dict.fromkeys(("as_of", "until", "assumed"), "")))
     percent = (100 * table["utilisation"]).map("{:.1f}".format)
-    return {
-        "cost/reserved instance": escape(listed(table["instance"]) or _NONE),
-        **{
-            f"cost/{basis} pays": ", ".join(percent[table["basis"] == basis]) or _NONE
-            for basis in ("reserved_1y", "reserved_3y")
-        },
-    }
+    bases = ("reserved_1y", "reserved_3y")
+    pays = {f"cost/{basis} pays": ", ".join(percent[table["basis"] == basis]) or _NONE for basis in bases}
+    return {"cost/reserved instance": escape(listed(table["instance"]) or _NONE), **pays}
 
 
 def _case_values(cases: pd.DataFrame) -> dict[str, str]:

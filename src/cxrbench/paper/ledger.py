@@ -77,5 +77,4 @@ def computed(row: Any) -> str:
 
 
 def _range(low: Any, high: Any, yes_no: bool) -> str:
-    missing = low == "" or pd.isna(low)
-    return "" if missing else show((float(low), float(high)), yes_no, digits=4)
+    return "" if low == "" else show((float(low), float(high)), yes_no, digits=4)

@@ -81,9 +81,8 @@ def _throughput_values(read: Results) -> Values:
     for platform in ("cpu", "cuda"):
         some = rows[rows["platform"] == platform].drop(columns="platform")
         values[f"throughput/{platform}/rows"] = str(len(some))
-        values |= {
-            f"throughput/{platform}/{name}": fmt.range_of(some[name], "{:.2f}", missing) for name in some
-        }
+        for name in some:
+            values[f"throughput/{platform}/{name}"] = fmt.range_of(some[name], "{:.2f}", missing)
     return values
 
 

@@ -11,7 +11,6 @@ from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
@@ -78,8 +77,7 @@ def _dataset_numbers(read: Results) -> Values:
         some |= {"learning rate": f"{recipe.learning_rate:g}", "recipe": recipe.hash()}
         some |= {"pixels": str(read.study.dataset(dataset).pixels)}
         if identity := read.identity(dataset):
-            for split in SPLITS:
-                some[f"{split}/images"] = f"{identity.images[split]:,}"
+            some |= {f"{split}/images": f"{count:,}" for split, count in identity.images.items()}
             some["images"] = f"{sum(identity.images.values()):,}"
             some["patients"] = counted(sum(identity.patients.values()))
             unknown += [] if any(identity.patients.values()) else [dataset]

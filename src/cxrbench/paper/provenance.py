@@ -77,9 +77,8 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
     if name == "cells":
         groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
         links = (", ".join(map(_record_link, some.itertuples())) for some in groups)
-        table["Seeds"] = [
-            link if r"\href" in link else text for link, text in zip(links, table["Seeds"], strict=True)
-        ]
+        pairs = zip(links, table["Seeds"], strict=True)
+        table["Seeds"] = [link if r"\href" in link else text for link, text in pairs]
     return table
 
 
