@@ -150,16 +150,12 @@ def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
     table = read_reported()
     table["images_per_second"] = [fmt.number(speed, ".10g", "") for speed in table["images_per_second"]]
-    table["compiled"] = [_compiled(row) for row in table.itertuples()]
+    stated = ("{target}", "{pixels} px", "batch {batch}", "{precision}", "{version}")
+    texts = (fmt.row(row, {form: form for form in stated}).values() for row in table.itertuples())
+    table["compiled"] = [", ".join(filter(None, some)) for some in texts]
     shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
     table = table[[*shown, "words"]]
     return table.rename(columns=lambda name: fmt.words(name).capitalize()), "llllrlll"
-
-
-def _compiled(row: Any) -> str:
-    """Return what was compiled for what, as far as a report says."""
-    forms = ("{target}", "{pixels} px", "batch {batch}", "{precision}", "{version}")
-    return ", ".join(filter(None, fmt.row(row, {form: form for form in forms}).values()))
 
 
 @fmt.table("lllllllll")
