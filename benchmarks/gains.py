@@ -11,7 +11,6 @@ from timm.optim import param_groups_weight_decay
 
 from benchmarks import train
 from cxrbench import platforms
-from cxrbench.evidence.tolerances import KEPT_ABOVE
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
@@ -48,7 +47,6 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
                 "images_per_second": statistics.median(blocks[way]),
                 "gain": gain,
                 "spread": train.quartile_spread(gains),
-                "above_threshold": gain > KEPT_ABOVE,
                 **host.measured_now(platform),
             }
         )
