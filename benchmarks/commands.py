@@ -97,9 +97,8 @@ def bench_gains(
 
     must_run_here(platform)
     kept = read_rows(out)
-    known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     timed = _steps_on(platform)
-    for name, precision in product(architectures or train.NETWORKS, known):
+    for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed)
         kept = merged(kept, gains.measure_gains(setting, say), "gains")
         write_json(out, kept)
