@@ -75,11 +75,8 @@ def bench_train(
             row = train.measure(setting, folder, say)
             kept = merged(kept, [row], "train")
             write_json(out, kept)
-            print(
-                _SPEED.format(
-                    half=row["spread"] / 2, kernels="the fastest" if fastest else "repeatable", **row
-                )
-            )
+            kernels = "the fastest" if fastest else "repeatable"
+            print(_SPEED.format(half=row["spread"] / 2, kernels=kernels, **row))
 
 
 @app.command("gains")

@@ -221,14 +221,8 @@ def _results(
     """Return all tensors that live on after a step, in a fixed order."""
     moments = [value for state in optimizer.state.values() for value in state.values()]
     gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
-    tensors = [
-        loss,
-        *network.parameters(),
-        *network.buffers(),
-        *gradients,
-        *moments,
-        *averaged.state.values(),
-    ]
+    tensors = [loss, *network.parameters(), *network.buffers(), *gradients, *moments]
+    tensors += averaged.state.values()
     return [tensor.detach() for tensor in tensors if tensor.device == loss.device]
 
 
