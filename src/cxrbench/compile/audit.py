@@ -63,13 +63,8 @@ def survey(
     for key in wanted:
         if problem := known[key]["step"].problem:
             say(f"{key[0]}: {problem}")
-    return pd.DataFrame(
-        [
-            row(name, setting, known[name, setting][part], libraries)
-            for name, setting in wanted
-            for part in AUDITED_PARTS
-        ]
-    )
+    graphs = product(wanted, AUDITED_PARTS)
+    return pd.DataFrame([row(*key, known[key][part], libraries) for key, part in graphs])
 
 
 def versions() -> dict[str, str]:
