@@ -72,9 +72,7 @@ def _lungs(content: bytes) -> Lungs | None:
 
     middle = (columns0.stop - 1 + columns1.start) / 2
     axes = (top, _ABOVE, 2 * _ABOVE + height / unit), (middle, _LEFT, 2 * _LEFT)
-    places = (
-        origin + unit * (np.arange(round(extent / _STEP)) * _STEP - before) for origin, before, extent in axes
-    )
+    places = (zero + unit * (np.arange(round(span / _STEP)) * _STEP - before) for zero, before, span in axes)
     grid = np.ix_(*(place.round().astype(int) + _PAD for place in places))
     inside = [np.pad(side, _PAD)[grid] for side in sides]
     both = inside[0] | inside[1]
