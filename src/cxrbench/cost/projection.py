@@ -112,14 +112,14 @@ def device_called(accelerator: str) -> Device:
     NotProjected for an unknown one, and for one that AWS documents for inference.
     """
     if (device := DEVICES.get(accelerator)) is None:
-        raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.py)")
+        raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.toml)")
     if device.training == "inference":
         raise NotProjected(f"AWS documents {accelerator} for inference, trn1 and trn2 for training")
     return device
 
 
 def _peak(device: Device, precision: str) -> float:
-    if (peak := device.peak(precision)) is None:
+    if (peak := {"fp32": device.tflops_fp32, "bf16": device.tflops}.get(precision)) is None:
         raise NotProjected(f"no documented {precision} peak of {device.name}")
     return peak
 
@@ -346,7 +346,10 @@ def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterato
 
 def _measured_device(name: str, tflops: float, family: str) -> Device:
     """Return a device whose peak is ``tflops`` in every precision."""
-    return Device(name, family, tflops, tflops, None, "measured", _MEASURED, _MEASURED)
+    return Device(
+        name=name, family=family, tflops=tflops, tflops_fp32=tflops, evidence="measured",
+        source=_MEASURED, source_fp32=_MEASURED,
+    )  # fmt: skip
 
 
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
