@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,11 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
+def ran(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program; what it printed is text. ``how``: options of :func:`subprocess.run`."""
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, **how)
+
+
 def clone_of_the_tree(folder: Path) -> Path:
     """What a clone would hold, uncommitted changes included, put into ``folder``."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    listed = ran("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT, check=True)
     for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,13 +136,8 @@ def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
 
     def make(folder: Path) -> None:
-        done = subprocess.run(
-            ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-            cwd=clone_of_the_tree(folder),
-            env=os.environ | ELSEWHERE,
-            capture_output=True,
-            text=True,
-        )
+        words = ("snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]")
+        done = ran(*words, cwd=clone_of_the_tree(folder), env=os.environ | ELSEWHERE)
         assert done.returncode == 0, done.stderr[-3000:]
 
     return once(tmp_path_factory, "evidence", make)
@@ -155,8 +154,7 @@ def text_of(pdf: Path, *options: str) -> str:
     """The text of a PDF, or a skip where nothing here can read it."""
     if shutil.which("pdftotext") is None:
         pytest.skip("pdftotext is not installed (Debian: poppler-utils)")
-    words = ["pdftotext", *options, str(pdf), "-"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return ran("pdftotext", *options, pdf, "-", check=True).stdout
 
 
 def blocks_of(page: str, heading: str, language: str) -> list[str]:
@@ -173,9 +171,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     def mount(options: str) -> Path:
         again = "remount," if folder.is_mount() else ""
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder], capture_output=True, text=True
-        )
+        done = ran("mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder)
         if done.returncode:
             pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
         return folder

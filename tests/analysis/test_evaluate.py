@@ -1,4 +1,3 @@
-import subprocess
 import sys
 
 import numpy as np
@@ -7,6 +6,7 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from columns import LABELS, SCORES
+from conftest import ran
 from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
@@ -189,9 +189,7 @@ def test_calibrated_scores_are_no_worse_than_chance_and_shifted_ones_are():
 
 def test_import_is_light():
     code = "import sys, cxrbench.analysis.evaluate, cxrbench.analysis.parity; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = ran(sys.executable, "-c", code, check=True).stdout.split()
     assert not {"numba", "sklearn", "torch", "scipy.stats"} & set(loaded)
 
 

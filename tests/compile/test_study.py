@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuronx_cc
-from conftest import ROOT, must_work
+from conftest import ROOT, must_work, ran
 from cxrbench.compile import capture
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
@@ -121,8 +120,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
 
 def words_of(line: str) -> list[str]:
     """A command of the documentation as the shell divides it."""
-    done = subprocess.run(["sh", "-c", f"printf '%s\n' {line}"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.split()
+    return ran("sh", "-c", f"printf '%s\n' {line}", cwd=ROOT).stdout.split()
 
 
 def test_the_documented_commands_run(compile_here, tmp_path):

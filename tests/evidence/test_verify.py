@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from columns import LABELS, SCORES
-from conftest import ROOT, must_fail, must_work
+from conftest import ROOT, must_fail, must_work, ran
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import read_sums, sums_of, write_sums
 from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
@@ -124,9 +123,8 @@ def repository(folder: Path) -> str:
     """Make a git repository of ``folder`` with all its files committed; return the commit."""
     git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x", "--date", "2026-01-01T00:00:00Z"]):
-        subprocess.run([*git, *words], check=True, env={"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"})
-    done = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+        ran(*git, *words, check=True, env={"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"})
+    return ran(*git, "rev-parse", "HEAD", check=True).stdout.strip()
 
 
 def test_git_is_named_as_the_remedy_where_it_has_a_copy(recorded: Path) -> None:
@@ -499,8 +497,7 @@ def key(tmp_path: Path) -> Path:
     """An ssh key without a passphrase."""
     if not shutil.which("ssh-keygen"):
         pytest.skip("ssh-keygen is not installed here")
-    made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(tmp_path / "key")]
-    subprocess.run(made, check=True)
+    ran("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", tmp_path / "key", check=True)
     return tmp_path / "key"
 
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, ran
 from cxrbench.cli.words import CANNOT_RUN
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.evidence.predictions import read_predictions
@@ -118,10 +118,7 @@ def trn1(neuron_machine: Path, tools, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.fault("a trn1 is taken away while a cell trains", "exit code 75; the same command goes on")
 def test_the_day_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> None:
     def run(words: str, ends_with: int = 0, **environment: str) -> str:
-        environment = os.environ | environment
-        done = subprocess.run(
-            ["bash", "-ec", words], cwd=trn1, env=environment, capture_output=True, text=True
-        )
+        done = ran("bash", "-ec", words, cwd=trn1, env=os.environ | environment)
         assert done.returncode == ends_with, done.stdout + done.stderr
         return done.stdout + done.stderr
 

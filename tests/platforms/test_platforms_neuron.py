@@ -1,7 +1,6 @@
 """The Neuron adapters as far as they run without Neuron: on torch_xla's CPU device and in eager PyTorch."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -9,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
+from conftest import ran
 from cxrbench import platforms
 from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
@@ -27,9 +27,7 @@ def recipe() -> Recipe:
 
 def output(code: str, **environment: str) -> str:
     """What a Python process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-c", code, env=os.environ | environment)
     return done.stdout + done.stderr
 
 

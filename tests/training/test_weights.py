@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save, save_file
 
-from conftest import ROOT, SIZES, TINY, change_record, must_fail, must_work
+from conftest import ROOT, SIZES, TINY, change_record, must_fail, must_work, ran
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.checks import record_problems
 from cxrbench.evidence.predictions import read_predictions
@@ -176,8 +175,7 @@ torch.save(network.state_dict(), sys.argv[1])
 def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(
     drawn: Path, hub: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth"]
-    done = subprocess.run(command, env=os.environ | hub, capture_output=True, text=True)
+    done = ran(sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth", env=os.environ | hub)
     assert done.returncode == 0, done.stderr
     used = json.loads(done.stdout)
     assert (used["source"], used["sha256"]) == (f"{TINY}.r160_in1k", sha256_file(drawn))
