@@ -56,6 +56,14 @@ def network_of(predictions: pd.DataFrame, seed: int, noise: float = 0.3, shift: 
     return other
 
 
+def sampled(truth: np.ndarray, scores: np.ndarray, clusters: np.ndarray) -> Sample:
+    """A sample of one finding: ``truth``, ``scores`` and ``clusters`` (any numbers), each (n,)."""
+    truth, scores = np.asarray(truth, bool)[:, None], np.asarray(scores, float)[:, None]
+    codes, numbered = np.unique(clusters, return_inverse=True)
+    images, unknown = np.arange(len(truth)), np.zeros_like(truth)
+    return Sample(images, truth, scores, numbered.astype(np.int32), len(codes), True, FINDINGS[:1], unknown)
+
+
 def draw_sample(
     rng: np.random.Generator, patients: int, prevalence: float, networks: list[float], own: float = 0.3
 ) -> list[Sample]:
@@ -63,23 +71,11 @@ def draw_sample(
 
     ``own`` is the share of a network's score that it does not share with the others.
     """
-    clusters = np.repeat(np.arange(patients), np.minimum(rng.geometric(0.25, patients), 40)).astype(np.int32)
+    clusters = np.repeat(np.arange(patients), np.minimum(rng.geometric(0.25, patients), 40))
 
     def clustered() -> np.ndarray:
         return 0.77 * rng.normal(size=patients)[clusters] + 0.64 * rng.normal(size=len(clusters))
 
     truth, common = clustered() > norm.isf(prevalence), clustered()
-    images = np.arange(len(clusters))
-    return [
-        Sample(
-            images,
-            truth[:, None],
-            (skill * truth + np.sqrt(1 - own) * common + np.sqrt(own) * clustered())[:, None],
-            clusters,
-            patients,
-            True,
-            FINDINGS[:1],
-            np.zeros_like(truth[:, None]),
-        )
-        for skill in networks
-    ]
+    mixed = (skill * truth + np.sqrt(1 - own) * common + np.sqrt(own) * clustered() for skill in networks)
+    return [sampled(truth, scores, clusters) for scores in mixed]
