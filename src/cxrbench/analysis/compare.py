@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
+from tabulate import tabulate
 
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
@@ -120,9 +121,7 @@ def readable(found: Comparison) -> str:
         numbers = (line.yours, line.recorded, line.tolerance)
         shown = ("-" if x is None or np.isnan(x) else f"{x:.{digits}f}" for x in numbers)
         rows.append((line.name, *shown, judged, line.origin))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    texts = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(text.rstrip() for text in texts)
+    return tabulate(rows, tablefmt="plain", disable_numparse=True)
 
 
 def _changes(mine: Record, theirs: Record) -> list[str]:
