@@ -12,18 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from filelock import FileLock
-from tarballs import member, names, png, source, study, tar, write_tar
+from tarballs import member, names, source, study, tar, write_tar
 
 from conftest import ROOT, must_fail, must_work, ran
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.errors import UserError
+from own_images import encoded
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1,500 small images in three tarballs and, the last tenth, loose."""
     folder, rng = tmp_path_factory.mktemp("many"), np.random.default_rng(0)
-    images = [(name, png(rng.integers(0, 256, (24, 24), dtype=np.uint8))) for name in names(1500)]
+    images = [(name, encoded(rng.integers(0, 256, (24, 24), dtype=np.uint8))) for name in names(1500)]
     for k in range(3):
         some = [member(f"images/{name}", data) for name, data in images[450 * k : 450 * (k + 1)]]
         write_tar(folder / f"images_{k:03}.tar.gz", tar(some))
