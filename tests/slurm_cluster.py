@@ -52,17 +52,13 @@ class Cluster:
             if path.exists() and MARK not in path.read_text():
                 self.before[name] = path.read_bytes()
         self.folder.chmod(0o755)
-        key = self.folder / "munge.key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
+        places = {"socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "munged.seed"}
+        places |= {"key-file": "munge.key", "log-file": "munged.log"}
+        files = {name: self.folder / file for name, file in places.items()}
+        files["key-file"].write_bytes(os.urandom(128))
+        files["key-file"].chmod(0o600)
         for name, text in self._configuration().items():
             (ETC / name).write_text(f"{MARK}\n{text}")
-        files = {
-            "key-file": key,
-            "socket": self.folder / "munge.socket",
-            "pid-file": self.folder / "munged.pid",
-        }
-        files |= {"seed-file": self.folder / "munged.seed", "log-file": self.folder / "munged.log"}
         # --force: the folder may lie below one that others can write to, such as /tmp.
         self._run("munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in files.items()))
         until(lambda: files["socket"].exists(), 30, "munged has no socket")
@@ -117,12 +113,9 @@ class Cluster:
 
     def _run(self, name: str, *words: str, program: str | None = None) -> None:
         with open(self.folder / f"{name}.out", "ab") as out:
-            self.daemons[name] = subprocess.Popen(
-                [shutil.which(program or name) or name, *words],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            command = [shutil.which(program or name) or name, *words]
+            self.daemons[name] = subprocess.Popen(command, **streams)
 
     def _configuration(self) -> dict[str, str]:
         host = socket.gethostname().partition(".")[0]

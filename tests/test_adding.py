@@ -22,10 +22,7 @@ def added_to(config: Any, more: Any) -> Any:
     """What the page means by adding: entries to the end of lists, keys to mappings."""
     if isinstance(config, list):
         return config + more
-    return {
-        **config,
-        **{key: added_to(config[key], more[key]) if key in config else more[key] for key in more},
-    }
+    return config | {key: added_to(config[key], more[key]) if key in config else more[key] for key in more}
 
 
 def add_everything(folder: Path) -> None:
@@ -61,9 +58,8 @@ def test_what_the_page_adds_is_nowhere_yet() -> None:
 
 
 def test_each_entry_names_the_class_of_its_platform() -> None:
-    assert {entry.module for entry in ENTRIES.values()} <= {
-        path.stem for path in (ROOT / "src/cxrbench/platforms").glob("*.py")
-    }
+    modules = {path.stem for path in (ROOT / "src/cxrbench/platforms").glob("*.py")}
+    assert {entry.module for entry in ENTRIES.values()} <= modules
     code = """if True:
         import importlib
         from cxrbench.study.platform_names import ENTRIES

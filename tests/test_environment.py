@@ -38,10 +38,8 @@ def test_conda_installs_the_lock_with_its_hashes() -> None:
 def test_neurons_packages_have_one_index_and_everything_is_pinned(name: str) -> None:
     own, rest = (read_requirements(f"{name}{suffix}.txt") for suffix in ("", "-pypi"))
     assert re.fullmatch(r"--index-url https://pip[.]repos[.]neuron[.]amazonaws[.]com", own.pop(0))
-    assert (
-        len(own) == {"neuron": 4, "torchneuron": 3}[name]
-        and {line.partition("==")[0] for line in own} <= NEURONS
-    )
+    assert len(own) == {"neuron": 4, "torchneuron": 3}[name]
+    assert {line.partition("==")[0] for line in own} <= NEURONS
     assert rest.pop() == "-r training.txt"
     for line in [*own, *rest, *read_requirements("training.txt")]:
         assert PIN.match(line) and (not line.endswith("*") or line == "torch-neuronx==2.14.3.0.*"), line

@@ -26,9 +26,8 @@ def shown_on_a_terminal(command: list[str], cwd: Path, **changes: str) -> str:
     environment = kept | {"PYTHONPATH": f"{cwd}/src", "TERM": "xterm-256color", "COLUMNS": "100"} | changes
     parent, child = pty.openpty()
     termios.tcsetwinsize(child, (24, int(environment["COLUMNS"])))
-    process = subprocess.Popen(
-        command, stdin=child, stdout=child, stderr=child, cwd=cwd, env=environment, close_fds=True
-    )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), child)
+    process = subprocess.Popen(command, cwd=cwd, env=environment, close_fds=True, **streams)
     os.close(child)
     shown = b""
     try:
@@ -156,9 +155,8 @@ def test_progress_in_a_log_is_lines() -> None:
     cell = "nih128-64px/convnext_pico/cpu/seed0"
     assert phase == f"{cell}: train"
     assert first == f"{cell}: epoch 1/5, 154 images/s, step 10/700, loss 0.1234"
-    assert re.fullmatch(
-        rf"{cell}: epoch 1/5, \d:\d\d:\d\d left, 154 images/s, step 70/700, loss 0.1234", last
-    )
+    left = r"\d:\d\d:\d\d left"
+    assert re.fullmatch(rf"{cell}: epoch 1/5, {left}, 154 images/s, step 70/700, loss 0.1234", last)
 
 
 def must_say(message: str, *parts: str) -> None:

@@ -163,9 +163,8 @@ def test_layernorm_is_counted_where_torch_xla_writes_it_as_batch_norm_training(p
 
 
 def test_the_backward_of_max_pooling_is_counted_in_the_step_alone(platform) -> None:
-    pooled = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(8 * 15 * 15, 14)
-    )
+    head = nn.Flatten(), nn.Linear(8 * 15 * 15, 14)
+    pooled = nn.Sequential(nn.Conv2d(1, 8, 3), nn.MaxPool2d(3, 2, 1), *head)
     forward, step, rules = failures(pooled, 2, platform)
     assert (forward.select_and_scatters, step.select_and_scatters, step.bad_reduce_windows) == (0, 1, 0)
     assert rules == set() and flagged(step, Setting(32, 2, "bf16"))[1] == "R2 R5 R13"

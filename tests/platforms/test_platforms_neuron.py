@@ -83,9 +83,8 @@ def test_a_trn2_cell_trains_through_torch_compile(neuron_machine: Path, make_job
     reference = run(make_job("cpu"), tmp_path / "cpu")
     record = run(make_job("trn2", platform="torchneuron"), tmp_path / "out")
     assert record.status == "ok", record.failure
-    assert record.platform["compiler"] == (
-        "torch.compile(backend='aot_eager', dynamic=False, fullgraph=True)"
-    )
+    how = "torch.compile(backend='aot_eager', dynamic=False, fullgraph=True)"
+    assert record.platform["compiler"] == how
     assert record.platform["compiler_flags"] is None  # TorchNeuron documents none
     assert record.platform["fallback_operators"] == ["aten::sort"]  # as the library says
     assert [graph["neff_seconds"] for graph in record.platform["compiled_graphs"]] == [0.25, 0.25]

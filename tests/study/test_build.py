@@ -233,9 +233,8 @@ def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -
     done = built(clone, *words)
     steps = ["Tabulating splits and label noise", f"Checking the evidence of {name}", f"Scoring {name}"]
     assert sorted(re.findall(r"^\[\d/3\] (.+)$", done.stderr, flags=re.M)) == sorted(steps)
-    assert not re.search(r"jobid|steps|Job stats|Select jobs|Execute|^rule ", done.stderr, flags=re.M), (
-        done.stderr
-    )
+    noise = r"jobid|steps|Job stats|Select jobs|Execute|^rule "
+    assert not re.search(noise, done.stderr, flags=re.M), done.stderr
     planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "evaluate")
     assert re.search(r"^(local)?rule evaluate:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
 

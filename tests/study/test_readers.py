@@ -159,7 +159,7 @@ def bomb(levels: int) -> str:
 )
 def test_what_would_never_end_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(UserError, match=rf"a\.yaml.*({message.removeprefix('|')})"):
+    with pytest.raises(UserError, match=rf"a\.yaml.*({message})"):
         Document(tmp_path / "a.yaml")
 
 
