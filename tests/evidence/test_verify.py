@@ -390,11 +390,7 @@ FOUND = [
     ("a negative time", changed("timing.setup_seconds", -1.0), "timing.setup_seconds is -1.0"),
     ("no time", changed("timing.setup_seconds", float("nan")), "NaN is not a number"),
     ("too little training", changed("timing.train_seconds", 9.0), "the epochs of history took"),
-    (
-        "another recipe",
-        changed("recipe.epochs", 40),
-        "recipe_hash is 62c78c5409725e3a, that of its recipe is",
-    ),
+    ("another recipe", changed("recipe.epochs", 40), "recipe_hash is 62c78c5409725e3a, that of its recipe"),
     ("an impossible recipe", changed("recipe.batch", -1), "recipe.batch: Input should be greater than 0"),
     (
         "an epoch taken out",

@@ -57,11 +57,7 @@ PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "smoke-fp32"}
         ("cells/0/architectures", ["timm/a"], "'timm/a' does not have the form of a name"),
         ("cells/0/platforms", ["gpu"], "cells.0.platforms.0: unknown value 'gpu'; did you mean 'cpu'"),
         ("cells/0/seed", [1], "unknown key 'cells.0.seed'; did you mean 'seeds'"),
-        (
-            "cells/0/dataset",
-            "nih128-64px-tf32",
-            "cells.0: the recipe of nih128-64px-tf32 is in tf32, which cpu",
-        ),
+        ("cells/0/dataset", "nih128-64px-tf32", "cells.0: the recipe of nih128-64px-tf32 is in tf32, which"),
         ("compilation/blocks/0/pixel", [64], "key 'compilation.blocks.0.pixel'; did you mean 'pixels'"),
         ("compilation/compiler", "latest", "'latest' does not have the form of a version"),
         ("pathvars/recorded", "x", "pathvars.recorded: unknown value 'recorded'; use one of 'results'"),

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,12 @@ class Code:
 
 
 UNREADABLE = "damaged, or no weights that can be read without running code"
+OTHERS = f"not weights of {TINY} .*; name those of this network"
+
+
+def tensors(changed: Callable[[dict], dict]) -> Callable[[Path, dict], None]:
+    """What writes these tensors of the network."""
+    return lambda path, state: save_file(changed(state), path)
 
 
 @pytest.mark.fault("weights that are damaged, code or another network's", "a refusal before any step")
@@ -118,25 +125,10 @@ UNREADABLE = "damaged, or no weights that can be read without running code"
         (lambda path, state: path.write_bytes(save(state)[:5000]), "pth", UNREADABLE),
         (lambda path, state: path.write_bytes(pickle.dumps(Code())), "pth", UNREADABLE),
         (lambda path, state: torch.save([1, 2], path), "pth", UNREADABLE),
-        (
-            lambda path, state: torch.save({"state_dict": {"epoch": 3}}, path),
-            "pth",
-            "other things than tensors",
-        ),
-        (
-            lambda path, state: save_file(timm.create_model("test_vit").state_dict(), path),
-            *("safetensors", f"not weights of {TINY} .*; name those of this network"),
-        ),
-        (
-            lambda path, state: save_file(state | {STEM: state[STEM][:4].contiguous()}, path),
-            *("safetensors", f"not weights of {TINY} "),
-        ),
-        (  # a layer less
-            lambda path, state: save_file(
-                {k: v for k, v in state.items() if not k.startswith("layer4")}, path
-            ),
-            *("safetensors", f"not weights of {TINY} "),
-        ),
+        (lambda path, state: torch.save({"state_dict": {"n": 3}}, path), "pth", "other things than tensors"),
+        (tensors(lambda _: timm.create_model("test_vit").state_dict()), "safetensors", OTHERS),
+        (tensors(lambda state: state | {STEM: state[STEM][:4].contiguous()}), "safetensors", OTHERS),
+        (tensors(lambda state: {k: v for k, v in state.items() if "layer4" not in k}), "safetensors", OTHERS),
     ],
 )
 def test_wrong_weights_are_one_sentence(made, suffix, expected, drawn, tmp_path, capsys) -> None:
