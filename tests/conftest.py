@@ -1,6 +1,5 @@
 """What several tests share: a small packed phantom dataset, a fast recipe, the command line."""
 
-import http.server
 import json
 import os
 import re
@@ -10,7 +9,9 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,21 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+GONE = object()
+
+
+def put_at(where: str, given: Any, whole: Any) -> Any:
+    """Put a value at ``where`` (``cells/0/seeds``) into nested dictionaries and lists; GONE takes it out."""
+    *path, last = [int(key) if key.isdigit() else key for key in where.split("/")]
+    inner = whole
+    for key in path:
+        inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
+    inner[last] = given
+    if given is GONE:
+        del inner[last]
+    return whole
+
+
 def change_record(folder: Path, **values: object) -> None:
     """Put ``values`` into the record in ``folder``, into its parts where they are dictionaries."""
     record = json.loads((folder / "record.json").read_text())
@@ -220,11 +236,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on this machine that answers with ``handler`` and logs nothing."""
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.fixture
 def hub(drawn: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment in which timm downloads the drawn weights as the tiny network's, from a server here."""
 
-    class Hub(http.server.BaseHTTPRequestHandler):
+    class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = drawn.read_bytes()
             there = self.path == f"/timm/{TINY}.r160_in1k/resolve/main/model.safetensors"
@@ -238,14 +264,8 @@ def hub(drawn: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
 
         do_HEAD = do_GET
 
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.server_port}"
+    with serving(Hub) as endpoint:
         yield {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hub"), "NO_PROXY": "127.0.0.1"}
-        server.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, SIZES, TINY, must_fail, must_work, ran
+from conftest import GONE, ROOT, SIZES, TINY, must_fail, must_work, put_at, ran
 from cxrbench.cloud import submit
 from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
 from cxrbench.evidence.store import check_evidence
@@ -70,25 +70,18 @@ def test_a_second_try_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (["RoleArn"], "training", "RoleArn: 'training' does not match"),
-        (["ResourceConfig", "InstanceType"], "ml.trn1.4xlarge", "did you mean 'ml.trn1.2xlarge'"),
-        (["ResourceConfig", "InstanceCount"], "one", "InstanceCount"),
-        (["OutputDataConfig", "S3OutputPath"], "file:///results", "does not match"),
-        (["StoppingCondition", "MaxRuntimeInSeconds"], 0, "MaxRuntimeInSeconds"),
-        (["HyperParameters", "cell"], "x" * 3000, "3000 characters, 2500 are allowed"),
-        (["Distribution"], {}, "Distribution"),
-        (["RoleArn"], None, "RoleArn"),
+        ("RoleArn", "training", "RoleArn: 'training' does not match"),
+        ("ResourceConfig/InstanceType", "ml.trn1.4xlarge", "did you mean 'ml.trn1.2xlarge'"),
+        ("ResourceConfig/InstanceCount", "one", "InstanceCount"),
+        ("OutputDataConfig/S3OutputPath", "file:///results", "does not match"),
+        ("StoppingCondition/MaxRuntimeInSeconds", 0, "MaxRuntimeInSeconds"),
+        ("HyperParameters/cell", "x" * 3000, "3000 characters, 2500 are allowed"),
+        ("Distribution", {}, "Distribution"),
+        ("RoleArn", GONE, "RoleArn"),
     ],
 )
-def test_what_the_service_would_refuse_is_refused_here(where: list[str], value: Any, message: str) -> None:
-    request = training_job(ORDERS["ml.trn1.2xlarge"])
-    part = request
-    for key in where[:-1]:
-        part = part[key]
-    if value is None:
-        del part[where[-1]]
-    else:
-        part[where[-1]] = value
+def test_what_the_service_would_refuse_is_refused_here(where: str, value: Any, message: str) -> None:
+    request = put_at(where, value, training_job(ORDERS["ml.trn1.2xlarge"]))
     with pytest.raises(UserError, match=re.escape(message)) as error:
         check(request)
     assert "\n" not in str(error.value)
