@@ -7,7 +7,6 @@ what was there before is put back.
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -73,7 +72,8 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """What a power failure does: the node's daemon and its jobs' processes are gone, without a word."""
-        ids = {job["JobId"] for job in self.jobs() if job.get("NodeList") == node and is_active(job)}
+        here = [job for job in self.jobs() if job.get("NodeList") == node]
+        ids = {job["JobId"] for job in here if job["JobState"] in ("RUNNING", "COMPLETING", "CONFIGURING")}
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -85,8 +85,10 @@ class Cluster:
     def stop(self) -> None:
         """Stop everything that was started and put back the configuration that was found."""
         subprocess.run(["scancel", "--full", "--user", "root"], capture_output=True)
-        for job in self.jobs():
-            _kill_all({job["JobId"]})
+        ids = {job["JobId"] for job in self.jobs()}
+        for process in psutil.process_iter():
+            if process.pid != os.getpid() and _belongs_to(process, ids):
+                process.kill()
         for name in (*NODES, "slurmctld", "munged"):
             if daemon := self.daemons.pop(name, None):
                 daemon.terminate()
@@ -158,11 +160,6 @@ PartitionName=trn1 Nodes={",".join(NODES)} MaxTime=INFINITE State=DOWN
         return {"slurm.conf": slurm, "gres.conf": gres, "cgroup.conf": "CgroupAutomount=no\n"}
 
 
-def is_active(job: dict[str, str]) -> bool:
-    """Whether a job has processes."""
-    return job["JobState"] in ("RUNNING", "COMPLETING", "CONFIGURING")
-
-
 def until(done: Callable[[], bool], seconds: float, otherwise: str) -> None:
     """Look ten times a second until ``done``; AssertionError after ``seconds``."""
     deadline = time.monotonic() + seconds
@@ -180,16 +177,8 @@ def _belongs_to(process: psutil.Process, jobs: set[str]) -> bool:
         return False
 
 
-def _kill_all(jobs: set[str]) -> None:
-    for process in psutil.process_iter():
-        if process.pid != os.getpid() and _belongs_to(process, jobs):
-            process.send_signal(signal.SIGKILL)
-
-
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()

@@ -204,18 +204,15 @@ def other_bytes(evidence: Path) -> str:
     return "predictions.parquet differs from SHA256SUMS"
 
 
-def older_schema(evidence: Path) -> str:
-    change_record(evidence, schema_version=0)
-    write_sums(evidence.parents[3])
-    return f"make the record again: cxrbench train {CELL} && cxrbench record {CELL}"
-
-
 def test_recorded_evidence_that_is_not_fit_is_refused_by_name_and_the_rest_goes_on(
     built: Path, tmp_path: Path
 ) -> None:
-    why = older_schema(recorded_here(built, tmp_path))
+    evidence = recorded_here(built, tmp_path)
+    change_record(evidence, schema_version=0)
+    write_sums(evidence.parents[3])
     done = graph(tmp_path, "results/tables/cells.csv", "--config", "run=[]")
-    must_be_refused(done.stderr, tmp_path, why)
+    again = f"make the record again: cxrbench train {CELL} && cxrbench record {CELL}"
+    must_be_refused(done.stderr, tmp_path, again)
 
 
 def must_be_refused(said: str, folder: Path, why: str) -> None:

@@ -27,18 +27,14 @@ def draw_predictions(
         own = [0.7 * rng.normal(size=(count, shape[1]))[patient] + 0.7 * rng.normal(size=shape) for _ in "ab"]
         labels = own[0] > np.sqrt(0.98) * norm.isf(prevalence)
         scores = 1 / (1 + np.exp(2 - skill * labels - own[1]))
-        names = [f"{first + p:08d}_{k:03d}.png" for p, k in zip(patient, _running(size), strict=True)]
+        number = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)  # 0, 1, ... of each patient
+        names = [f"{first + p:08d}_{k:03d}.png" for p, k in zip(patient, number, strict=True)]
         part = pd.DataFrame({"image": names, "patient": first + patient, "split": split})
         part[LABELS] = labels.astype("uint8")
         part[SCORES] = scores.astype("float32")
         parts.append(part)
         first += count
     return pd.concat(parts, ignore_index=True)
-
-
-def _running(sizes: np.ndarray) -> np.ndarray:
-    """0..size-1 for each size, joined."""
-    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def estimated(cells: dict) -> dict[Cell, CellEstimate]:
