@@ -29,9 +29,8 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     study = read_study(study_path)
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     ok = cells[cells["status"] == "ok"]
-    predictions = {
-        Cell.parse(cell): read_predictions(results / "cells" / cell / PREDICTIONS) for cell in ok["cell"]
-    }
+    adopted = results / "cells"
+    predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
     estimates = {cell: estimate_cell(table) for cell, table in predictions.items()}
     of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
