@@ -11,6 +11,7 @@ from timm.optim import param_groups_weight_decay
 
 from benchmarks import train
 from cxrbench import platforms
+from cxrbench.evidence.tolerances import KEPT_ABOVE
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
@@ -41,7 +42,8 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
         gain = statistics.median(gains)
         row: dict[str, Any] = vars(setting) | {"way": way, "added_to": before}
         row |= {"images_per_second": statistics.median(blocks[way]), "gain": gain}
-        rows.append(row | {"spread": train.quartile_spread(gains), **host.measured_now(platform)})
+        judged = {"spread": train.quartile_spread(gains), "above_threshold": gain > KEPT_ABOVE}
+        rows.append(row | judged | host.measured_now(platform))
         report(f"{setting.architecture}: {way} {gain:+.1%} over {before}")
     return rows
 

@@ -187,18 +187,31 @@ def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, S
 def _ours(setting: Setting, folder: Path) -> Made:
     """This project's loop, with its input."""
     platform, trained = _trained(setting, folder, setting.fastest)
-    batches = trained.all_batches()
+    batches, joules = trained.all_batches(), list[float | None]()
     with FlopCounterMode(display=False) as counter:  # the first step: a recorded one dispatches no operator
         trained.take(batches)
 
+    timed = contender(lambda: trained.take(batches), setting, platform.synchronise)
+
+    def block() -> float:
+        before, _ = platform.energy_joules()
+        speed = timed()
+        after, _ = platform.energy_joules()
+        joules.append(None if before is None or after is None else after - before)
+        return speed
+
     def facts() -> dict[str, Any]:
+        images = len(joules) * (setting.steps + 1) * setting.batch  # with the untimed step of a block
+        read = [value for value in joules if value is not None]
         return {
             **host.measured_now(platform),
             "model_flops_per_image": counter.get_total_flops() / setting.batch,
             "peak_memory_mib": platform.peak_memory_mib(),
+            "joules_per_image": sum(read) / images if read else None,
+            "joules_reason": platform.energy_joules()[1],
         }
 
-    return Made(contender(lambda: trained.take(batches), setting, platform.synchronise), facts)
+    return Made(block, facts)
 
 
 def _limit(setting: Setting, folder: Path) -> Made:
