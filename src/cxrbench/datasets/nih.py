@@ -36,6 +36,7 @@ class Images(Files):
         return chain([first], images)
 
     def decode(self, found: Found) -> Decoded:
+        """Return one of NIH's images."""
         if found.name not in self._known:
             raise UserError(
                 f"{found.where}: image {printable(found.name)} is not in NIH's label table; "

@@ -102,6 +102,8 @@ def _find(split: str, folder: Path | None) -> Path:
 
 
 class _Placed(Row):
+    """A line of a split file."""
+
     KEY: ClassVar = ("image",)
     image: Text
     split: Annotated[str, one_of(SPLITS)]

@@ -81,6 +81,7 @@ class Images(Files):
         return decode(found, self.config.pixels, ("PNG", "JPEG"), colour=False)
 
     def index(self, names: list[str]) -> pd.DataFrame:
+        """Return the rows of the table for ``names``, in that order."""
         return self._table.set_index("image").loc[names].reset_index()
 
     def describe(self) -> dict[str, object]:

@@ -58,6 +58,7 @@ class Job(BaseModel):
 
     @property
     def cell(self) -> Cell:
+        """The cell that this job trains."""
         return Cell(self.dataset, self.architecture, self.platform, self.seed)
 
     @contextmanager

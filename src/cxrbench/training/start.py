@@ -81,6 +81,7 @@ class Start:
 
     @property
     def ending(self) -> Ending:
+        """How it ended."""
         if self.returncode == 0:
             return Ending.FINISHED
         if self.stop_requests:
