@@ -64,7 +64,8 @@ def survey(
         if problem := known[key]["step"].problem:
             say(f"{key[0]}: {problem}")
     graphs = product(wanted, AUDITED_PARTS)
-    return pd.DataFrame([row(*key, known[key][part], libraries) for key, part in graphs])
+    rows = [row(name, of, known[name, of][part], libraries) for (name, of), part in graphs]
+    return pd.DataFrame(rows)
 
 
 def versions() -> dict[str, str]:
