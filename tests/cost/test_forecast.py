@@ -45,6 +45,13 @@ def test_a_seed_more_takes_what_the_recorded_seeds_took():
     assert row["usd_low"] == pytest.approx(row["hours_low"] * 0.10264)
 
 
+def test_every_processor_of_the_recorded_seeds_is_named():
+    key = "nih128-32px", "convnext_pico", "cpu"
+    (three,), (one,) = (rows(changed(cells=[block(*key, *seeds)])).values() for seeds in ((0, 1, 2), (2,)))
+    assert three["rests_on"] == "3 recorded seeds, AMD EPYC and Intel Xeon"
+    assert one["rests_on"] == "1 recorded seed, AMD EPYC"
+
+
 def test_a_longer_recipe_is_projected_on_the_same_processor_in_proportion():
     def hours(epochs: int) -> float:
         recipes = {name: recipe.model_dump(mode="json") for name, recipe in STUDY.recipes.items()}

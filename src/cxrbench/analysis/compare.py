@@ -2,7 +2,7 @@
 
 The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
 over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
-seed the half-width of its patient-clustered interval stands in. No tolerance depends on the fresh run.
+seed 1.96 patient-clustered standard errors stand in. No tolerance depends on the fresh run.
 """
 
 from dataclasses import dataclass, field, replace
@@ -190,7 +190,7 @@ def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
             lines.append(_judged(name, *pair, _of_two([values[name] for values in seeds]), origin))
         else:
             error = float(theirs.estimate.error[theirs.keys.index(key)])
-            origin = "one recorded seed: patient-clustered interval"
+            origin = "one recorded seed: 1.96 clustered standard errors"
             lines.append(_judged(name, *pair, _Z * error, origin))
     return lines
 

@@ -23,6 +23,7 @@ from cxrbench.cost.projection import (
 )
 from cxrbench.datasets.packed import MANIFEST, data_present, read_packed
 from cxrbench.datasets.registry import read_files
+from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
@@ -107,11 +108,12 @@ class _Outlook:
     def _measured(self, records: list[Record]) -> dict[str, Any]:
         """Return the hours of a cell by the recorded seeds: the shortest and the longest."""
         costs = cost_of(hours_of((record, "recorded") for record in records), self.prices, self.study.prices)
+        seeds = f"{len(records)} recorded seed{'s' * (len(records) > 1)}"
         return {
             "hours_low": costs["hours_total"].min(),
             "hours_high": costs["hours_total"].max(),
             **costs[["usd_per_hour", *KEY, "as_of", "kind"]].iloc[0],
-            "rests_on": f"{len(records)} recorded seeds, {costs['processor'].iloc[0]}",
+            "rests_on": f"{seeds}, {processors_in_words(costs['processor'])}",
         }
 
     def _projected(self, cell: Cell) -> dict[str, Any]:
