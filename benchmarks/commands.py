@@ -75,11 +75,8 @@ def bench_train(
             row = train.measure(setting, folder, say)
             kept = merged(kept, [row], "train")
             write_json(out, kept)
-            print(
-                _SPEED.format(
-                    half=row["spread"] / 2, kernels="the fastest" if fastest else "repeatable", **row
-                )
-            )
+            kernels = "the fastest" if fastest else "repeatable"
+            print(_SPEED.format(half=row["spread"] / 2, kernels=kernels, **row))
 
 
 @app.command("gains")
@@ -97,9 +94,8 @@ def bench_gains(
 
     must_run_here(platform)
     kept = read_rows(out)
-    known = ENTRIES[platform].precisions if platform in ENTRIES else ("fp32",)
     timed = _steps_on(platform)
-    for name, precision in product(architectures or train.NETWORKS, known):
+    for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed)
         kept = merged(kept, gains.measure_gains(setting, say), "gains")
         write_json(out, kept)

@@ -40,18 +40,10 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
     for before, way in itertools.pairwise(ways):
         gains = [ratio - 1 for ratio in train.paired_ratios(blocks, way, before)]
         gain = statistics.median(gains)
-        rows.append(
-            vars(setting)
-            | {
-                "way": way,
-                "added_to": before,
-                "images_per_second": statistics.median(blocks[way]),
-                "gain": gain,
-                "spread": train.quartile_spread(gains),
-                "above_threshold": gain > KEPT_ABOVE,
-                **host.measured_now(platform),
-            }
-        )
+        row: dict[str, Any] = vars(setting) | {"way": way, "added_to": before}
+        row |= {"images_per_second": statistics.median(blocks[way]), "gain": gain}
+        judged = {"spread": train.quartile_spread(gains), "above_threshold": gain > KEPT_ABOVE}
+        rows.append(row | judged | host.measured_now(platform))
         report(f"{setting.architecture}: {way} {gain:+.1%} over {before}")
     return rows
 

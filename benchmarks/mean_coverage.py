@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -28,8 +29,9 @@ from benchmarks.coverage import (
     skill_noise,
     skill_of,
 )
+from cxrbench.analysis.auroc import Estimate
 from cxrbench.analysis.components import over_seeds
-from cxrbench.analysis.estimates import CellEstimate, bounds, estimate
+from cxrbench.analysis.estimates import bounds, estimate
 from cxrbench.analysis.simulated import FIXED, MEAN, MEANS, METRICS, ONE
 from cxrbench.analysis.thresholds import MIN_PATIENTS
 from cxrbench.study.cores import cores
@@ -82,29 +84,24 @@ def _study(number: int) -> _Study:
         cuts.append((logit(chosen) - logit(prevalence) + skill**2 / 2) / skill)
         skills.append(skill)
     test, scope = cells[0].sample, cells[0].scope
-    fixed = [_with_fixed(each) for each in cells]
-    ends = {ONE: _of_network(cells[0]), ONE + FIXED: _of_network(fixed[0])}
-    ends |= {MEAN: _of_mean(cells), MEAN + FIXED: _of_mean(fixed)}
+    keys = cells[0].keys
+    ends = _intervals(keys, [cell.estimate for cell in cells], test.n_clusters)
     samples = np.array([samples_f1(*each) for each in zip(skills, cuts, strict=True)])
     patients = test.positive_clusters(test.labels)
     averaged = scope.averaged(scope.counted)
-    return _Study(cells[0].keys, ends, np.array(skills), np.array(cuts), samples, averaged, patients)
+    return _Study(keys, ends, np.array(skills), np.array(cuts), samples, averaged, patients)
 
 
-def _with_fixed(cell: CellEstimate) -> CellEstimate:
-    """Return the same with thresholds that do not vary: nothing below the test patients' rows."""
-    kept = cell.estimate.influence[: cell.sample.n_clusters]
-    return replace(cell, estimate=replace(cell.estimate, influence=kept))
-
-
-def _of_network(cell: CellEstimate) -> Ends:
-    single = cell.estimate
-    return bounds(cell.keys, single.value, single.error, single.degrees)
-
-
-def _of_mean(cells: list[CellEstimate]) -> Ends:
-    mean = over_seeds([each.estimate for each in cells])
-    return bounds(cells[0].keys, mean.value, mean.error, mean.freedom)
+def _intervals(keys: tuple[tuple[str, str], ...], networks: list[Estimate], patients: int) -> dict[str, Ends]:
+    """Return intervals of the first network and of the mean, each also for thresholds that do not vary."""
+    # Nothing below the rows of the test patients: no other validation patients.
+    fixed = [replace(each, influence=each.influence[:patients]) for each in networks]
+    ends = {}
+    for thresholds, some in (("", networks), (FIXED, fixed)):
+        one, mean = some[0], over_seeds(some)
+        ends[ONE + thresholds] = bounds(keys, one.value, one.error, one.degrees)
+        ends[MEAN + thresholds] = bounds(keys, mean.value, mean.error, mean.freedom)
+    return ends
 
 
 @cache
@@ -221,7 +218,7 @@ def _rows(found: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterator[
     keys = found[0].keys
     names = [label for label, metric in keys if metric == "average_precision"][:-1]
     patients, tuned = np.array([each.patients for each in found]), _tuned(found)
-    for what, (label, metric) in ((what, key) for what in found[0].ends for key in METRICS):
+    for what, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), METRICS):
         f1 = metric.startswith("f1")
         if what in (ONE + FIXED, MEAN + FIXED) and not f1:
             continue

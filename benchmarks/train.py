@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -96,14 +96,14 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
     with ExitStack() as running:
 
         def start(make: Callable[..., Made], *arguments: Any) -> InProcess:
-            return running.enter_context(InProcess(make, setting, folder, *arguments))
+            return running.enter_context(closing(InProcess(make, setting, folder, *arguments)))
 
         # timm's users choose workers by trying, and so does this: once, before the paired blocks.
         counts = sorted({2, 4, *(count for count in (cores() // 2, cores()) if count > 4)})
         tried = {workers: start(_timm_best, workers) for workers in counts}
         best = max(tried, key=lambda workers: tried[workers]())
         for workers in tried.keys() - {best}:
-            tried.pop(workers).stop()
+            tried.pop(workers).close()
         ours = start(_ours)
         contenders = {"ours": ours, "timm": start(_timm), "timm_best": tried[best], "limit": start(_limit)}
         blocks = paired_blocks(contenders, setting.blocks, report)
@@ -144,19 +144,13 @@ class InProcess:
         self._process.start()
         theirs.close()
 
-    def __enter__(self) -> InProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
     def __call__(self) -> float:
         return float(self._ask("block"))
 
     def facts(self) -> dict[str, Any]:
         return dict(self._ask("facts"))
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the process, with the workers of its loader."""
         self._ours.close()  # it ends when nobody can ask
         self._process.join(_PATIENCE)
@@ -182,13 +176,9 @@ def _serve(theirs: Connection, make: Callable[..., Made], arguments: tuple[Any, 
             theirs.send(getattr(made, theirs.recv())())
 
 
-def _loaded(setting: Setting) -> Platform:
-    return platforms.load(setting.platform, setting.threads, setting.precision)
-
-
 def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, Steps]:
     recipe = Recipe(epochs=999, batch=setting.batch, precision=setting.precision, threads=setting.threads)
-    platform = _loaded(setting)
+    platform = platforms.load(setting.platform, setting.threads, setting.precision)
     if fastest:
         platform.allow_fastest_kernels()
     return platform, Steps(setting.architecture, platform, recipe, read_packed(folder))

@@ -1,6 +1,5 @@
 """What several tests share: a small packed phantom dataset, a fast recipe, the command line."""
 
-import http.server
 import json
 import os
 import re
@@ -10,8 +9,11 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,11 +90,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
+def ran(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program; what it printed is text. ``how``: options of :func:`subprocess.run`."""
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, **how)
+
+
 def clone_of_the_tree(folder: Path) -> Path:
     """What a clone would hold, uncommitted changes included, put into ``folder``."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    listed = ran("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT, check=True)
     for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,13 +137,8 @@ def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
 
     def make(folder: Path) -> None:
-        done = subprocess.run(
-            ["snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]"],
-            cwd=clone_of_the_tree(folder),
-            env=os.environ | ELSEWHERE,
-            capture_output=True,
-            text=True,
-        )
+        words = ("snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]")
+        done = ran(*words, cwd=clone_of_the_tree(folder), env=os.environ | ELSEWHERE)
         assert done.returncode == 0, done.stderr[-3000:]
 
     return once(tmp_path_factory, "evidence", make)
@@ -155,8 +155,7 @@ def text_of(pdf: Path, *options: str) -> str:
     """The text of a PDF, or a skip where nothing here can read it."""
     if shutil.which("pdftotext") is None:
         pytest.skip("pdftotext is not installed (Debian: poppler-utils)")
-    words = ["pdftotext", *options, str(pdf), "-"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return ran("pdftotext", *options, pdf, "-", check=True).stdout
 
 
 def blocks_of(page: str, heading: str, language: str) -> list[str]:
@@ -173,9 +172,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     def mount(options: str) -> Path:
         again = "remount," if folder.is_mount() else ""
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder], capture_output=True, text=True
-        )
+        done = ran("mount", "-t", "tmpfs", "-o", again + options, "tmpfs", folder)
         if done.returncode:
             pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
         return folder
@@ -183,6 +180,21 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     if folder.is_mount():
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+GONE = object()
+
+
+def put_at(where: str, given: Any, whole: Any) -> Any:
+    """Put a value at ``where`` (``cells/0/seeds``) into nested dictionaries and lists; GONE takes it out."""
+    *path, last = [int(key) if key.isdigit() else key for key in where.split("/")]
+    inner = whole
+    for key in path:
+        inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
+    inner[last] = given
+    if given is GONE:
+        del inner[last]
+    return whole
 
 
 def change_record(folder: Path, **values: object) -> None:
@@ -224,11 +236,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on this machine that answers with ``handler`` and logs nothing."""
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.fixture
 def hub(drawn: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment in which timm downloads the drawn weights as the tiny network's, from a server here."""
 
-    class Hub(http.server.BaseHTTPRequestHandler):
+    class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = drawn.read_bytes()
             there = self.path == f"/timm/{TINY}.r160_in1k/resolve/main/model.safetensors"
@@ -242,14 +264,8 @@ def hub(drawn: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
 
         do_HEAD = do_GET
 
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.server_port}"
+    with serving(Hub) as endpoint:
         yield {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hub"), "NO_PROXY": "127.0.0.1"}
-        server.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,7 @@ LIBRARIES = {
         *("cxrbench.datasets.packed", "cxrbench.evidence.verify", "cxrbench.paper.figures"),
         *("pyarrow.parquet", "scipy.stats", "typer.rich_utils"),
     ),
-    "snakemake": (
-        "snakemake.cli",
-        "snakemake.api",
-        "pandas",
-        "psutil",
-    ),  # a clone has its own code
+    "snakemake": ("snakemake.cli", "snakemake.api", "pandas", "psutil"),  # a clone has its own code
 }
 
 

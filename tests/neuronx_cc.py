@@ -64,11 +64,8 @@ def main(words: list[str]) -> int:
     if words == ["--version"]:
         if mode == "mute":
             time.sleep(3600)
-        print(
-            "no words"
-            if mode == "nameless"
-            else f"NeuronX Compiler version {VERSION}\n\nPython version 3.12.3"
-        )
+        named = f"NeuronX Compiler version {VERSION}\n\nPython version 3.12.3"
+        print("no words" if mode == "nameless" else named)
         return 0
     command, file, *options = words
     named = dict(zip(options[::2], options[1::2], strict=False))

@@ -27,7 +27,7 @@ def drawn(images: int = 60, findings: list[str] = ODD, seed: int = 0) -> pd.Data
     return table
 
 
-def picture(row: int, pixels: int = 40) -> np.ndarray:
+def picture(row: int, pixels: int = 70) -> np.ndarray:
     """A grey picture that depends on its row alone."""
     return np.random.default_rng(row).integers(0, 256, (pixels, pixels), dtype=np.uint8)
 

@@ -7,7 +7,6 @@ what was there before is put back.
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -52,17 +51,13 @@ class Cluster:
             if path.exists() and MARK not in path.read_text():
                 self.before[name] = path.read_bytes()
         self.folder.chmod(0o755)
-        key = self.folder / "munge.key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
+        places = {"socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "munged.seed"}
+        places |= {"key-file": "munge.key", "log-file": "munged.log"}
+        files = {name: self.folder / file for name, file in places.items()}
+        files["key-file"].write_bytes(os.urandom(128))
+        files["key-file"].chmod(0o600)
         for name, text in self._configuration().items():
             (ETC / name).write_text(f"{MARK}\n{text}")
-        files = {
-            "key-file": key,
-            "socket": self.folder / "munge.socket",
-            "pid-file": self.folder / "munged.pid",
-        }
-        files |= {"seed-file": self.folder / "munged.seed", "log-file": self.folder / "munged.log"}
         # --force: the folder may lie below one that others can write to, such as /tmp.
         self._run("munged", "--foreground", "--force", *(f"--{name}={path}" for name, path in files.items()))
         until(lambda: files["socket"].exists(), 30, "munged has no socket")
@@ -77,7 +72,8 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """What a power failure does: the node's daemon and its jobs' processes are gone, without a word."""
-        ids = {job["JobId"] for job in self.jobs() if job.get("NodeList") == node and is_active(job)}
+        here = [job for job in self.jobs() if job.get("NodeList") == node]
+        ids = {job["JobId"] for job in here if job["JobState"] in ("RUNNING", "COMPLETING", "CONFIGURING")}
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -89,8 +85,10 @@ class Cluster:
     def stop(self) -> None:
         """Stop everything that was started and put back the configuration that was found."""
         subprocess.run(["scancel", "--full", "--user", "root"], capture_output=True)
-        for job in self.jobs():
-            _kill_all({job["JobId"]})
+        ids = {job["JobId"] for job in self.jobs()}
+        for process in psutil.process_iter():
+            if process.pid != os.getpid() and _belongs_to(process, ids):
+                process.kill()
         for name in (*NODES, "slurmctld", "munged"):
             if daemon := self.daemons.pop(name, None):
                 daemon.terminate()
@@ -117,12 +115,9 @@ class Cluster:
 
     def _run(self, name: str, *words: str, program: str | None = None) -> None:
         with open(self.folder / f"{name}.out", "ab") as out:
-            self.daemons[name] = subprocess.Popen(
-                [shutil.which(program or name) or name, *words],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            command = [shutil.which(program or name) or name, *words]
+            self.daemons[name] = subprocess.Popen(command, **streams)
 
     def _configuration(self) -> dict[str, str]:
         host = socket.gethostname().partition(".")[0]
@@ -165,11 +160,6 @@ PartitionName=trn1 Nodes={",".join(NODES)} MaxTime=INFINITE State=DOWN
         return {"slurm.conf": slurm, "gres.conf": gres, "cgroup.conf": "CgroupAutomount=no\n"}
 
 
-def is_active(job: dict[str, str]) -> bool:
-    """Whether a job has processes."""
-    return job["JobState"] in ("RUNNING", "COMPLETING", "CONFIGURING")
-
-
 def until(done: Callable[[], bool], seconds: float, otherwise: str) -> None:
     """Look ten times a second until ``done``; AssertionError after ``seconds``."""
     deadline = time.monotonic() + seconds
@@ -187,16 +177,8 @@ def _belongs_to(process: psutil.Process, jobs: set[str]) -> bool:
         return False
 
 
-def _kill_all(jobs: set[str]) -> None:
-    for process in psutil.process_iter():
-        if process.pid != os.getpid() and _belongs_to(process, jobs):
-            process.send_signal(signal.SIGKILL)
-
-
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()

@@ -1,6 +1,5 @@
 """docs/adding.md, done to the letter in a copy: what was added is in tables, figures and paper."""
 
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT, blocks_of, keep_recorded, text_of
+from conftest import ROOT, blocks_of, keep_recorded, ran, text_of
 from cxrbench.study.platform_names import ENTRIES
 from test_graph import copy_of_the_repository, graph
 
@@ -23,10 +22,7 @@ def added_to(config: Any, more: Any) -> Any:
     """What the page means by adding: entries to the end of lists, keys to mappings."""
     if isinstance(config, list):
         return config + more
-    return {
-        **config,
-        **{key: added_to(config[key], more[key]) if key in config else more[key] for key in more},
-    }
+    return config | {key: added_to(config[key], more[key]) if key in config else more[key] for key in more}
 
 
 def add_everything(folder: Path) -> None:
@@ -57,14 +53,13 @@ NEW = ("resnet34", "g6.2xlarge", "nih-128px", "cpu_channels_last", "slowest_cell
 def test_what_the_page_adds_is_nowhere_yet() -> None:
     for name in NEW:
         places = ["paper", "data", "config", "src", "README.md", ":!src/cxrbench/training/architectures.txt"]
-        found = subprocess.run(["git", "grep", "-lF", name, "--", *places], cwd=ROOT, capture_output=True)
-        assert found.returncode == 1, f"{name} is in {found.stdout.decode()}: finding it proves nothing"
+        found = ran("git", "grep", "-lF", name, "--", *places, cwd=ROOT)
+        assert found.returncode == 1, f"{name} is in {found.stdout}: finding it proves nothing"
 
 
 def test_each_entry_names_the_class_of_its_platform() -> None:
-    assert {entry.module for entry in ENTRIES.values()} <= {
-        path.stem for path in (ROOT / "src/cxrbench/platforms").glob("*.py")
-    }
+    modules = {path.stem for path in (ROOT / "src/cxrbench/platforms").glob("*.py")}
+    assert {entry.module for entry in ENTRIES.values()} <= modules
     code = """if True:
         import importlib
         from cxrbench.study.platform_names import ENTRIES
@@ -72,7 +67,8 @@ def test_each_entry_names_the_class_of_its_platform() -> None:
             module = importlib.import_module(f"cxrbench.platforms.{entry.module}")
             assert getattr(module, entry.cls).name == name, name
     """  # in a process of its own: Neuron's modules set the environment when they are imported
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    done = ran(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -4,24 +4,22 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
 
-from conftest import ROOT
+from conftest import ROOT, ran
 
 PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==([^\s;\\]+)(?:\s*;\s*([^\\]*))?", flags=re.M)
-
-
 NEURONS = {"torch-neuronx", "neuronx-cc", "libneuronxla", "nki"}
 
 
 def pins(name: str) -> dict[str, str]:
-    """Pins of a lock for Python 3.11 on Linux."""
+    """Pins of a file of requirements for Python 3.11 on Linux."""
     found = {}
     for package, version, marker in PIN.findall((ROOT / "requirements" / name).read_text()):
         if not re.search(r">= '3\.12'|win32|AMD64|WIN32", marker):
@@ -40,10 +38,8 @@ def test_conda_installs_the_lock_with_its_hashes() -> None:
 def test_neurons_packages_have_one_index_and_everything_is_pinned(name: str) -> None:
     own, rest = (read_requirements(f"{name}{suffix}.txt") for suffix in ("", "-pypi"))
     assert re.fullmatch(r"--index-url https://pip[.]repos[.]neuron[.]amazonaws[.]com", own.pop(0))
-    assert (
-        len(own) == {"neuron": 4, "torchneuron": 3}[name]
-        and {line.partition("==")[0] for line in own} <= NEURONS
-    )
+    assert len(own) == {"neuron": 4, "torchneuron": 3}[name]
+    assert {line.partition("==")[0] for line in own} <= NEURONS
     assert rest.pop() == "-r training.txt"
     for line in [*own, *rest, *read_requirements("training.txt")]:
         assert PIN.match(line) and (not line.endswith("*") or line == "torch-neuronx==2.14.3.0.*"), line
@@ -64,6 +60,12 @@ def test_the_small_lock_has_the_same_versions_and_no_torch() -> None:
     assert not [name for name in paper if name.startswith("nvidia-")]
 
 
+def test_what_trains_on_neuron_is_pinned_as_on_the_other_platforms() -> None:
+    locked = pins("base.lock")
+    for pinned in map(pins, ("neuron-pypi.txt", "training.txt")):
+        assert len(pinned) >= 3 and pinned.items() <= locked.items()
+
+
 def other_python(path: Path, version: str) -> Path:
     """A Python that says it is of another ``version``."""
     code = f"import sys; sys.version_info = ({version}, 0, 'final', 0); exec(sys.argv.pop(1))"
@@ -73,16 +75,20 @@ def other_python(path: Path, version: str) -> Path:
     return path
 
 
-def test_another_python_than_the_locks_is_one_sentence(tmp_path: Path) -> None:
-    def setup(python: Path | str, venv: Path) -> subprocess.CompletedProcess[str]:
-        words = ["sh", "requirements/setup.sh", python, venv, "requirements/base.lock", venv / "stamp"]
-        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+def setup(
+    venv: Path, python: Path | str = sys.executable, lock: str = "requirements/base.lock", **how: object
+) -> CompletedProcess[str]:
+    """Run the script behind `make setup`, as ``how`` says."""
+    words = (ROOT / "requirements/setup.sh", python, venv, lock, venv / "stamp")
+    return ran("sh", *words, **{"cwd": ROOT} | how)
 
+
+def test_another_python_than_the_locks_is_one_sentence(tmp_path: Path) -> None:
     for version, said in (("3, 10", "is not Python 3.11 or newer"), ("3, 12", "is locked for Python 3.11")):
-        done = setup(other_python(tmp_path / "python", version), tmp_path / "venv")
+        done = setup(tmp_path / "venv", other_python(tmp_path / "python", version))
         assert done.returncode == 1 and said in done.stderr and "PYTHON=python3.11" in done.stderr
     other_python(tmp_path / "old/bin/python", "3, 12")
-    done = setup(sys.executable, tmp_path / "old")
+    done = setup(tmp_path / "old")
     assert done.returncode == 1 and "has another Python than 3.11" in done.stderr
     assert not (tmp_path / "old/stamp").exists() and not (tmp_path / "venv").exists()
 
@@ -130,18 +136,16 @@ def test_setup_shows_how_far_it_is_and_says_when_there_is_no_network(tmp_path: P
     lock += wheel(tmp_path, "first") + wheel(tmp_path, "second")
     (checkout / "some.lock").write_text(lock)
 
-    def setup(**options: str) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        words = ["sh", ROOT / "requirements/setup.sh", sys.executable, venv, "some.lock", venv / "stamp"]
-        options = {"PIP_CONFIG_FILE": os.devnull, **options}
-        return subprocess.run(words, cwd=checkout, env=clean | options, capture_output=True, text=True)
-
-    done = setup(PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    clean["PIP_CONFIG_FILE"] = os.devnull
+    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1"}
+    done = setup(venv, lock="some.lock", cwd=checkout, env=clean | offline)
     assert done.returncode == 1 and not (venv / "stamp").exists()
     assert done.stderr.splitlines()[1:] == [
         "setup: no network: pip cannot reach the package index; run this again when it can"
     ]
-    done = setup(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    done = setup(venv, lock="some.lock", cwd=checkout, env=clean | found)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[1:] == [
         "setup: downloading 3 of 3 packages",
@@ -153,8 +157,7 @@ def test_setup_shows_how_far_it_is_and_says_when_there_is_no_network(tmp_path: P
 @pytest.mark.fault("the environment's place cannot be written", "one message that names another way")
 def test_an_environment_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    words = ["sh", "requirements/setup.sh", sys.executable, tmp_path / "file/venv", "requirements/base.lock"]
-    done = subprocess.run([*words, tmp_path / "stamp"], cwd=ROOT, capture_output=True, text=True)
+    done = setup(tmp_path / "file/venv")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert "may not be written; name another place: make VENV=/path setup" in done.stderr
 
@@ -163,8 +166,7 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> N
 def test_no_latex_is_one_message(tmp_path: Path) -> None:
     for name in ("cat", "dirname"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
-    words = ["/bin/sh", ROOT / "requirements/latex.sh"]
-    done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    done = ran("/bin/sh", ROOT / "requirements/latex.sh", env={"PATH": str(tmp_path)})
     assert done.returncode == 1 and done.stderr.startswith("LaTeX (latexmk, pdflatex) is not installed")
     assert "sudo apt-get install latexmk" in done.stderr
 
@@ -180,12 +182,7 @@ def test_every_pin_has_a_hash(name: str) -> None:
 def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
     pattern = r"index[-]url|find[-]links|files[.]pythonhosted|/roo[t]/|/hom[e]/[a-z]+/"  # not itself
     own = [f":!requirements/{name}.txt" for name in ("neuron", "torchneuron")]  # on an index of their own
-    found = subprocess.run(
-        ["git", "grep", "-nIE", pattern, "--", ".", *own, ":!tests/test_environment.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    found = ran("git", "grep", "-nIE", pattern, "--", ".", *own, ":!tests/test_environment.py", cwd=ROOT)
     assert (found.returncode, found.stdout) == (1, ""), found.stderr  # 1: searched, and nothing found
 
 
@@ -198,11 +195,6 @@ def test_one_bad_repository_does_not_keep_system_packages_away(
     for name, body in tools.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(
-        ["/bin/sh", ROOT / f"requirements/{script}.sh"],
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    done = ran("/bin/sh", ROOT / f"requirements/{script}.sh", env={"PATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert package in (tmp_path / "asked").read_text()

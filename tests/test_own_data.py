@@ -15,7 +15,7 @@ import yaml
 from conftest import ROOT, TINY, blocks_of, must_work
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.files import sha256_file
-from own_images import ODD, dicom, encoded, picture
+from own_images import ODD, dicom, encoded, picture, written
 from own_images import drawn as drawn_table
 
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
@@ -35,11 +35,7 @@ def images_and_labels(folder: Path) -> None:
     """Write a table of drawn images, a seventh of the labels of a finding empty, and the images."""
     table = drawn_table(160).astype(dict.fromkeys(ODD, "Int64"))
     table.loc[::7, ODD[1]] = pd.NA
-    for row, name in enumerate(table["image"]):
-        path = folder / "images" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(picture(row, 64)))
-    table.to_csv(folder / "labels.csv", index=False)
+    written(folder, table)
 
 
 def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
@@ -109,7 +105,7 @@ def test_chexperts_layout(tmp_path: Path) -> None:
         path = f"CheXpert-v1.0-small/train/patient{k // 2:05}/study1/view{k % 2 + 1}_{view.lower()}.jpg"
         rows.append([path, "Male", 60, view, side, *RNG.choice(["1.0", "0.0", "-1.0", ""], 3)])
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(encoded(picture(k, 70), "JPEG"))
+        (tmp_path / path).write_bytes(encoded(picture(k), "JPEG"))
     columns = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *findings]
     release = pd.DataFrame(rows, columns=columns)
     release.to_csv(tmp_path / "CheXpert-v1.0-small/train.csv", index=False)
@@ -128,7 +124,7 @@ def test_vindrs_layout(tmp_path: Path) -> None:
     for k, (name, part) in enumerate(places):
         path = tmp_path / "vindr-cxr" / part / f"{name}.dicom"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(dicom(picture(k, 70), WindowCenter=128, WindowWidth=256))
+        path.write_bytes(dicom(picture(k), WindowCenter=128, WindowWidth=256))
         for reader in ("R1", "R2", "R3") if part == "train" else ("",):
             labels = (RNG.random(3) < 0.5).astype(int).tolist()
             rows[part].append([name, *([reader] if reader else []), *labels])

@@ -4,22 +4,15 @@ import locale
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import ELSEWHERE, clone_of_the_tree
+from conftest import ELSEWHERE, clone_of_the_tree, ran
+from study.test_build import made
 
-MADE = (
-    *(
-        "paper/paper.pdf",
-        "paper/generated/*",
-        "figures/*.pdf",
-        "results/tables/*",
-        "results/metrics/**/*.csv",
-    ),
+ALSO_MADE = (
     *("results/cells/**/*.*", "results/summary.txt", "results/report.html", "results/study.json"),
     *("README.md", "ARTIFACT.md", "docs/auroc_per_label.png"),
 )
@@ -51,29 +44,16 @@ def finished(clone: Path, umask: int, cores: int, **environment: str) -> dict[st
     """Every file that a build from recorded evidence makes in ``clone``, in an environment of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
     environment = kept | {"PYTHONPATH": str(clone / "src"), "HOME": str(clone.parent)} | environment
-    python = [sys.executable, "-m"]
+    evidence = ("--cores", cores, "--workflow-profile", "none", "--config", "run=[]")
     for words in (
-        [
-            "snakemake",
-            "all",
-            "page",
-            "--cores",
-            str(cores),
-            "--workflow-profile",
-            "none",
-            "--config",
-            "run=[]",
-        ],
-        ["cxrbench", "report", "readme"],
-        ["cxrbench", "report", "artifact"],
+        ("snakemake", "all", "page", *evidence),
+        ("cxrbench", "report", "readme"),
+        ("cxrbench", "report", "artifact"),
     ):
-        done = subprocess.run(
-            [*python, *words], cwd=clone, env=environment, umask=umask, capture_output=True, text=True
-        )
+        done = ran(sys.executable, "-m", *words, cwd=clone, env=environment, umask=umask)
         assert done.returncode == 0, done.stderr[-3000:]
     check_log((clone / "paper/paper.log").read_text())
-    files = {path for pattern in MADE for path in clone.glob(pattern) if path.is_file()}
-    return {str(path.relative_to(clone)): path.read_bytes() for path in sorted(files)}
+    return made(clone, *ALSO_MADE)
 
 
 @pytest.mark.slow

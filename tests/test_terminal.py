@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, cxrbench, must_fail, must_work
+from conftest import ROOT, cxrbench, must_fail, must_work, ran
 from cxrbench.cli.words import in_columns
 
 ESCAPE = "\x1b"
@@ -26,9 +26,8 @@ def shown_on_a_terminal(command: list[str], cwd: Path, **changes: str) -> str:
     environment = kept | {"PYTHONPATH": f"{cwd}/src", "TERM": "xterm-256color", "COLUMNS": "100"} | changes
     parent, child = pty.openpty()
     termios.tcsetwinsize(child, (24, int(environment["COLUMNS"])))
-    process = subprocess.Popen(
-        command, stdin=child, stdout=child, stderr=child, cwd=cwd, env=environment, close_fds=True
-    )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), child)
+    process = subprocess.Popen(command, cwd=cwd, env=environment, close_fds=True, **streams)
     os.close(child)
     shown = b""
     try:
@@ -150,15 +149,14 @@ def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
 
 def test_progress_in_a_log_is_lines() -> None:
     code = "import cxrbench.training.start\ncxrbench.training.start._LINE_SECONDS = 0" + PROGRESS
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = ran(sys.executable, "-c", code)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     phase, first, _, last = done.stderr.splitlines()
     cell = "nih128-64px/convnext_pico/cpu/seed0"
     assert phase == f"{cell}: train"
     assert first == f"{cell}: epoch 1/5, 154 images/s, step 10/700, loss 0.1234"
-    assert re.fullmatch(
-        rf"{cell}: epoch 1/5, \d:\d\d:\d\d left, 154 images/s, step 70/700, loss 0.1234", last
-    )
+    left = r"\d:\d\d:\d\d left"
+    assert re.fullmatch(rf"{cell}: epoch 1/5, {left}, 154 images/s, step 70/700, loss 0.1234", last)
 
 
 def must_say(message: str, *parts: str) -> None:
@@ -193,8 +191,8 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def called(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-c", code, "cost", "reserve", "--prices", ROOT / "data/prices.csv"]
-        return subprocess.run(words, cwd=folder, env=environment | changes, capture_output=True, text=True)
+        words = ("cost", "reserve", "--prices", ROOT / "data/prices.csv")
+        return ran(sys.executable, "-c", code, *words, cwd=folder, env=environment | changes)
 
     refused = called(tmp_path / "data")
     assert refused.returncode == 1 and "Traceback" not in refused.stderr

@@ -27,18 +27,14 @@ def draw_predictions(
         own = [0.7 * rng.normal(size=(count, shape[1]))[patient] + 0.7 * rng.normal(size=shape) for _ in "ab"]
         labels = own[0] > np.sqrt(0.98) * norm.isf(prevalence)
         scores = 1 / (1 + np.exp(2 - skill * labels - own[1]))
-        names = [f"{first + p:08d}_{k:03d}.png" for p, k in zip(patient, _running(size), strict=True)]
+        number = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)  # 0, 1, ... of each patient
+        names = [f"{first + p:08d}_{k:03d}.png" for p, k in zip(patient, number, strict=True)]
         part = pd.DataFrame({"image": names, "patient": first + patient, "split": split})
         part[LABELS] = labels.astype("uint8")
         part[SCORES] = scores.astype("float32")
         parts.append(part)
         first += count
     return pd.concat(parts, ignore_index=True)
-
-
-def _running(sizes: np.ndarray) -> np.ndarray:
-    """0..size-1 for each size, joined."""
-    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def estimated(cells: dict) -> dict[Cell, CellEstimate]:
@@ -56,6 +52,14 @@ def network_of(predictions: pd.DataFrame, seed: int, noise: float = 0.3, shift: 
     return other
 
 
+def sampled(truth: np.ndarray, scores: np.ndarray, clusters: np.ndarray) -> Sample:
+    """A sample of one finding: ``truth``, ``scores`` and ``clusters`` (any numbers), each (n,)."""
+    truth, scores = np.asarray(truth, bool)[:, None], np.asarray(scores, float)[:, None]
+    codes, numbered = np.unique(clusters, return_inverse=True)
+    images, unknown = np.arange(len(truth)), np.zeros_like(truth)
+    return Sample(images, truth, scores, numbered.astype(np.int32), len(codes), True, FINDINGS[:1], unknown)
+
+
 def draw_sample(
     rng: np.random.Generator, patients: int, prevalence: float, networks: list[float], own: float = 0.3
 ) -> list[Sample]:
@@ -63,23 +67,11 @@ def draw_sample(
 
     ``own`` is the share of a network's score that it does not share with the others.
     """
-    clusters = np.repeat(np.arange(patients), np.minimum(rng.geometric(0.25, patients), 40)).astype(np.int32)
+    clusters = np.repeat(np.arange(patients), np.minimum(rng.geometric(0.25, patients), 40))
 
     def clustered() -> np.ndarray:
         return 0.77 * rng.normal(size=patients)[clusters] + 0.64 * rng.normal(size=len(clusters))
 
     truth, common = clustered() > norm.isf(prevalence), clustered()
-    images = np.arange(len(clusters))
-    return [
-        Sample(
-            images,
-            truth[:, None],
-            (skill * truth + np.sqrt(1 - own) * common + np.sqrt(own) * clustered())[:, None],
-            clusters,
-            patients,
-            True,
-            FINDINGS[:1],
-            np.zeros_like(truth[:, None]),
-        )
-        for skill in networks
-    ]
+    mixed = (skill * truth + np.sqrt(1 - own) * common + np.sqrt(own) * clustered() for skill in networks)
+    return [sampled(truth, scores, clusters) for scores in mixed]

@@ -7,15 +7,14 @@ from scipy.stats import beta
 from cxrbench.analysis.calibration import reliability
 from cxrbench.analysis.sample import Sample
 
+from .synthetic import sampled
+
 
 def drawn(rng: np.random.Generator, patients: int, copies: int = 1, off: float = 1.0) -> Sample:
     """Calibrated scores of one finding (``off`` times too low), each patient's image ``copies`` times."""
     true = rng.beta(1, 9, patients)
     labels = rng.random(patients) < true
-    clusters = np.repeat(np.arange(patients, dtype=np.int32), copies)
-    names = np.array([f"{number:06d}" for number in range(len(clusters))])
-    column = [values.repeat(copies)[:, None] for values in (labels, true / off)]
-    return Sample(names, *column, clusters, patients, True, ("Mass",), np.zeros_like(column[0]))
+    return sampled(*(each.repeat(copies) for each in (labels, true / off, np.arange(patients))))
 
 
 def test_bins_hold_equally_many_images_and_their_own_means() -> None:

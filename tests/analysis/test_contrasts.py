@@ -14,10 +14,8 @@ IMAGES = draw_predictions(3, {"val": 300, "test": 300}, np.linspace(0.08, 0.3, 1
 
 
 def study_of(datasets: dict, seeds: int = 3):
-    blocks = [
-        {"dataset": name, "architectures": ["resnet18"], "platforms": ["cpu"], "seeds": list(range(seeds))}
-        for name in datasets
-    ]
+    each = {"architectures": ["resnet18"], "platforms": ["cpu"], "seeds": list(range(seeds))}
+    blocks = [{"dataset": name, **each} for name in datasets]
     return parse_study(STUDY | {"datasets": datasets, "cells": blocks, "run": []})
 
 

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 
 import numpy as np
@@ -7,6 +6,7 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from columns import LABELS, SCORES
+from conftest import ran
 from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
@@ -102,6 +102,7 @@ def test_rows_in_another_order_give_the_same_bytes(common, evaluation):
     pd.testing.assert_frame_equal(mixed.table, evaluation.table, check_exact=True)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_label_with_one_class_is_undefined_and_named(common):
     changed = common.copy()
     changed.loc[changed["split"] == "test", "label_Mass"] = 0
@@ -129,6 +130,7 @@ def test_untuned_label_has_no_f1_and_leaves_the_means(predictions):
     assert rows.loc[("macro", "auroc"), "note"] == ""
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_single_positive_patient_has_a_value_but_no_interval(common):
     changed = common.copy()
     test = changed["split"] == "test"
@@ -158,9 +160,8 @@ def test_without_patients_intervals_are_image_level_and_say_so(common, evaluatio
     alone = evaluate(common.drop(columns="patient"), replicates=50)
     assert "ignore clustering" in alone.notes[0]
     assert alone.table["n_patients"].isna().all()
-    assert set(alone.table["ci_method"]) == {
-        *("delong-image", "influence-image", "influence-image-refit", "none")
-    }
+    methods = {"delong-image", "influence-image", "influence-image-refit", "none"}
+    assert set(alone.table["ci_method"]) == methods
     for column in ("value", "ci_low"):
         rows = evaluation.table[evaluation.table["ci_method"] == "delong-image"].reset_index(drop=True)
         ours = alone.table[alone.table["metric"] == "auroc"].head(15)
@@ -178,9 +179,8 @@ def test_calibrated_scores_are_no_worse_than_chance_and_shifted_ones_are():
     chances = rng.beta(1, 4, (len(table), 14))
     table[SCORES], table[LABELS] = chances, (rng.random(chances.shape) < chances).astype("uint8")
     good = evaluate(table, replicates=100).table
-    assert value(good, "macro", "calibration_error") == pytest.approx(
-        value(good, "macro", "calibration_error_by_chance"), rel=0.15
-    )
+    chance = value(good, "macro", "calibration_error_by_chance")
+    assert value(good, "macro", "calibration_error") == pytest.approx(chance, rel=0.15)
     table[SCORES] = 0.1 + 0.9 * chances
     bad = evaluate(table, replicates=100).table
     assert value(bad, "macro", "calibration_error") > 3 * value(bad, "macro", "calibration_error_by_chance")
@@ -189,9 +189,7 @@ def test_calibrated_scores_are_no_worse_than_chance_and_shifted_ones_are():
 
 def test_import_is_light():
     code = "import sys, cxrbench.analysis.evaluate, cxrbench.analysis.parity; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = ran(sys.executable, "-c", code, check=True).stdout.split()
     assert not {"numba", "sklearn", "torch", "scipy.stats"} & set(loaded)
 
 

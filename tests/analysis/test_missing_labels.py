@@ -17,7 +17,7 @@ from cxrbench.analysis.sample import sample_of, validation_of
 from cxrbench.analysis.thresholds import choose_thresholds
 from cxrbench.evidence.predictions import predictions_table, read_predictions, write_predictions
 
-from .synthetic import draw_predictions, estimated
+from .synthetic import draw_predictions
 
 MASKED = [LABELS[k] for k in (0, 2, 5)]
 OF_IMAGES = ("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL)
@@ -94,7 +94,6 @@ def test_no_image_with_all_labels_leaves_out_what_is_said_of_images(complete) ->
 def test_other_missing_labels_are_other_images_for_a_comparison(complete, table) -> None:
     assert estimate_cell(table).same_images(estimate_cell(table))
     assert not estimate_cell(table).same_images(estimate_cell(complete.assign(**{LABELS[0]: 0.0})))
-    assert estimated({"d/n/cpu/seed0": table})
 
 
 def test_missing_labels_survive_the_file(table, tmp_path: Path) -> None:

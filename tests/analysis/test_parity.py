@@ -72,9 +72,8 @@ def test_shared_seeds_are_compared_one_by_one_and_others_left_out(images):
     more = some | {"phantom/net/cuda/seed7": network_of(images, 99, 3.0)}
     row = pick(compared(more), "cpu", "cuda")
     assert (row["seeds_a"], row["seeds_b"]) == ("0,1,2", "0,1,2")
-    assert [row[name] for name in ("mean_b", "difference", "ci_low")] == [
-        whole[name] for name in ("mean_b", "difference", "ci_low")
-    ]
+    same = ("mean_b", "difference", "ci_low")
+    assert [row[name] for name in same] == [whole[name] for name in same]
     renamed = {name.replace("cuda/seed", "cuda/seed1"): one for name, one in some.items()}
     apart = pick(compared(renamed), "cpu", "cuda")
     assert apart["seeds_b"] == "10,11,12" and apart["difference"] == pytest.approx(whole["difference"])

@@ -115,12 +115,10 @@ def test_the_preprints_difference_is_that_of_its_claim() -> None:
 
 def test_every_definition_of_f1_is_sized_with_thresholds_anew_and_fixed(from_evidence: Path) -> None:
     spread = pd.read_csv(from_evidence / "results/tables/spread.csv")
-    anew, fixed = (
-        patients_by_definition(spread, "nih128-64px", "convnext_pico", given) for given in (False, True)
-    )
-    assert (
-        set(anew.index) == {name for name in spread["metric"] if name.startswith("f1_")} == set(fixed.index)
-    )
+    group = ("nih128-64px", "convnext_pico")
+    definitions = {name for name in spread["metric"] if name.startswith("f1_")}
+    anew, fixed = (patients_by_definition(spread, *group, given) for given in (False, True))
+    assert set(anew.index) == definitions == set(fixed.index)
     assert (fixed < anew).all() and fixed.min() < 10_000 < 1_000_000 < anew.max()
 
 
@@ -136,9 +134,8 @@ def test_the_command_and_the_table_of_the_paper_say_the_same(from_evidence: Path
 def test_the_study_plans_the_seeds_that_a_verdict_needs(from_evidence: Path) -> None:
     study = read_study(ROOT / "config/config.yaml")
     needed = planned_seeds(pd.read_csv(from_evidence / "results/tables/power.csv"), "nih128-64px")
-    planned = Counter(
-        (cell.architecture, cell.platform) for cell in study.all_cells() if cell.dataset == "nih128-64px"
-    )
+    cells = [cell for cell in study.all_cells() if cell.dataset == "nih128-64px"]
+    planned = Counter((cell.architecture, cell.platform) for cell in cells)
     for network, seeds in needed.items():
         for platform in ("cuda", "neuron"):
             assert planned[network, platform] >= seeds, f"{network}: plan {seeds} seeds on {platform}"

@@ -20,9 +20,8 @@ def nih(predictions):
 def test_groups_are_those_of_the_table(predictions, nih):
     table = subgroups(predictions, nih)
     assert list(table.columns) == COLUMNS
-    assert set(zip(table["group"], table["value_of_group"], strict=True)) == {
-        *(("sex", "F"), ("sex", "M"), ("view", "AP"), ("view", "PA"))
-    }
+    groups = {("sex", "F"), ("sex", "M"), ("view", "AP"), ("view", "PA")}
+    assert set(zip(table["group"], table["value_of_group"], strict=True)) == groups
     women = predictions.merge(nih, on="image").query("split == 'test' and sex == 'F'")
     row = table.query("value_of_group == 'F' and label == 'Mass'").iloc[0]
     assert row["value"] == pytest.approx(roc_auc_score(women["label_Mass"], women["score_Mass"]))

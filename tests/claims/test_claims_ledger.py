@@ -67,16 +67,12 @@ def verdict(write, prices):
 # ------------------------------------------------------------------ verdicts
 
 
-P4D = {
-    "price": {"instance": "p4d.24xlarge", "region": "us-east-1", "basis": "on_demand"},
-    "as_of": "2025-04-28",
-}
+PRICE = {"instance": "p4d.24xlarge", "region": "us-east-1", "basis": "on_demand"}
+P4D = {"price": PRICE, "as_of": "2025-04-28"}
 TRN2 = {"price": {"instance": "trn2.48xlarge", "region": "us-east-2", "basis": "on_demand"}}
 TRN2_THERE = "trn2.48xlarge in us-east-2 with basis 'on_demand'"
-UNPRICED, WRONG_IF = (
-    {"inputs": {"p": TRN2}, "computation": "p"},
-    "if both, inconsistent: a + b = 4; stated: 5",
-)
+UNPRICED = {"inputs": {"p": TRN2}, "computation": "p"}
+WRONG_IF = "if both, inconsistent: a + b = 4; stated: 5"
 OUTSIDE = {"inputs": {"a": 2, "b": {"value": 2, "from": "a table"}}}
 COMPARED = {"inputs": {"a": {"value": 4, "from": "a table"}}, "computation": "a"}
 RANGE = {"inputs": {"a": [2, 4], "b": 2}}
@@ -298,7 +294,7 @@ def test_result_tables_are_found_where_they_lie(tmp_path, context, verdict):
 # ------------------------------------------------------------------ bad input
 
 
-PRICE, OF_CPU = P4D["price"], {"metric": METRIC_OF_CPU}
+OF_CPU = {"metric": METRIC_OF_CPU}
 OF_A_CLAIM = [
     ({"computation": "a + wrong"}, "claim T1: computation 'a + wrong': unknown name 'wrong'", "wrong"),
     ({"computation": "a.b"}, "Attribute is not allowed", "a.b"),
@@ -447,9 +443,7 @@ def test_the_preprints_cost_ratio_is_that_of_usable_models_on_its_instances(pric
     ],
 )
 def test_a_cell_that_crashed_shows_neither_that_it_compiles_nor_that_it_does_not(prices, statuses, verdict):
-    rows = [
-        {"cell": str(seed), "status": status, "origin": "recorded"} for seed, status in enumerate(statuses)
-    ]
+    rows = [{"cell": str(seed), "status": each, "origin": "recorded"} for seed, each in enumerate(statuses)]
     rows.append(rows[0] | {"origin": "fresh"})  # a second run of a cell does not count it twice
     assert checked(prices, rows).loc["P10", "verdict"] == verdict
 
@@ -471,9 +465,8 @@ def test_above_chance_is_judged_by_the_lowest_end_of_the_intervals(prices):
 
 def test_a_newer_price_warns_with_both_values_and_stops_nothing(tmp_path):
     newer, out = tmp_path / "prices.csv", tmp_path / "claims.csv"
-    old = next(
-        line for line in PRICES.read_text().splitlines(True) if "p4d.24xlarge,us-east-1,on_demand,21" in line
-    )
+    lines = PRICES.read_text().splitlines(True)
+    old = next(line for line in lines if "p4d.24xlarge,us-east-1,on_demand,21" in line)
     row = old.replace("21.957642", "18").replace("2025-08-04", "2026-10-01")
     newer.write_text(PRICES.read_text() + row)
     words = ("claims", "--file", CLAIMS, "--tables", tmp_path, "--out", out)
@@ -490,9 +483,8 @@ def test_our_claims_alone_are_shown_by_their_ids(tmp_path):
     words = ("claims", "--file", CLAIMS, "--prices", PRICES, "--tables", tmp_path)
     shown = must_work(*words, "--source", "ours").stdout.splitlines()
     assert max(map(len, shown)) <= 100
-    assert [line.split()[0] for line in shown if line[0] != " "] == [
-        claim.id for claim in read_claims(CLAIMS).ours
-    ]
+    ours = [claim.id for claim in read_claims(CLAIMS).ours]
+    assert [line.split()[0] for line in shown if line[0] != " "] == ours
     rows = json.loads(must_work(*words, "--json").stdout)
     assert len(rows) > 70 and all(row["verdict"] for row in rows)
     assert "did you mean 'ours'?" in must_fail(*words, "--source", "our")

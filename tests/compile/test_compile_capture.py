@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from timm.models.convnext import ConvNeXtBlock
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from conftest import QUICK_XLA, ROOT
+from conftest import QUICK_XLA, ROOT, ran
 from cxrbench.compile.capture import NotCaptured, audit_network, capture
 from cxrbench.compile.rules import Facts, Setting, flagged
 from cxrbench.study.config import Recipe
@@ -100,8 +99,8 @@ def hand() -> nn.Sequential:
 def test_what_is_audited_is_what_is_trained(architecture, precision, off, packed) -> None:
     """The trainer's second step, compiled and run with streamed images, has the same graph."""
     environment = os.environ | {"XLA_DISABLE_FUNCTIONALIZATION": off, "XLA_FLAGS": QUICK_XLA}
-    command = [sys.executable, ROOT / "tests/compile/trained_graph.py", packed, architecture, precision]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    words = (ROOT / "tests/compile/trained_graph.py", packed, architecture, precision)
+    done = ran(sys.executable, *words, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     trained, counted = json.loads(done.stdout.splitlines()[-1])
     assert counted == trained and trained["instructions"] > 1000
@@ -164,9 +163,8 @@ def test_layernorm_is_counted_where_torch_xla_writes_it_as_batch_norm_training(p
 
 
 def test_the_backward_of_max_pooling_is_counted_in_the_step_alone(platform) -> None:
-    pooled = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(8 * 15 * 15, 14)
-    )
+    head = nn.Flatten(), nn.Linear(8 * 15 * 15, 14)
+    pooled = nn.Sequential(nn.Conv2d(1, 8, 3), nn.MaxPool2d(3, 2, 1), *head)
     forward, step, rules = failures(pooled, 2, platform)
     assert (forward.select_and_scatters, step.select_and_scatters, step.bad_reduce_windows) == (0, 1, 0)
     assert rules == set() and flagged(step, Setting(32, 2, "bf16"))[1] == "R2 R5 R13"

@@ -53,11 +53,8 @@ def test_a_dots_work_is_what_its_shapes_say(shape, tiled, platform, hlo) -> None
 def test_a_depthwise_layer_has_a_batch_grouped_weight_gradient(platform, hlo) -> None:
     layer = nn.Conv2d(8, 8, 7, padding=3, groups=8, bias=False)
     found = {conv.role: conv for conv in backward_of(layer, (2, 8, 16, 16), platform, hlo).convolutions}
-    assert {role: (conv.feature_groups, conv.batch_groups) for role, conv in found.items()} == {
-        "forward": (8, 1),
-        "input gradient": (8, 1),
-        "weight gradient": (1, 8),
-    }
+    groups = {role: (conv.feature_groups, conv.batch_groups) for role, conv in found.items()}
+    assert groups == {"forward": (8, 1), "input gradient": (8, 1), "weight gradient": (1, 8)}
     assert found["forward"].kernel == found["input gradient"].kernel == (7, 7)
     # A column per group: contraction over 49 taps, or over all pixels of the batch.
     assert found["forward"].product == Product(8, 1, 49, 2 * 16 * 16)
@@ -99,9 +96,8 @@ def test_bytes_and_shapes_of_tuples_are_read(platform, hlo) -> None:
 
 def test_operands_without_their_types_are_read_alike(platform, hlo) -> None:
     """XLA prints operands with or without types, by version and option."""
-    layer = platform.network(
-        nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))
-    )
+    layers = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2)
+    layer = platform.network(nn.Sequential(*layers))
     text = hlo([layer(platform.to_device(torch.zeros(2, 1, 8, 8)))])
     short = re.sub(r"(?<=[(,] )?\b[a-z]+\d*\[[\d,]*\](\{[\d,]*\})? (?=%)", "", text)
     assert short != text

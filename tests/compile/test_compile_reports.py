@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_work
@@ -38,6 +38,7 @@ def test_a_confusion_is_as_counted_by_hand() -> None:
     assert {row["rule"]: row["predicts"] for row in rows}["R13"] == "wrong results"
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(ENDS)), st.randoms())
 def test_every_outcome_is_counted_once_in_any_order(ends, random) -> None:
     rows, shuffled = confusion(outcomes(ends)), [*ends]

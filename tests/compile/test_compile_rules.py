@@ -88,7 +88,9 @@ def test_memory_counts_weights_gradients_moments_and_activations() -> None:
     assert facts.step_gib(8) == 1 + 1
     assert facts.largest_batch(16) == 15 * 8
     assert facts.largest_batch(0.5) == 0
-    assert "1.1 of 16 GiB at batch 1; largest batch 120" in [v["found"] for v in verdicts(facts, SETTING)]
+    found = " ".join(verdict["found"] for verdict in verdicts(facts, SETTING))
+    assert f"1.1 of {rules.CORE_GIB:.0f} GiB at batch 1; largest batch 120" in found
+    assert f"% of {rules.INSTRUCTION_CAP:,}" in found
 
 
 def test_of_a_network_that_was_not_captured_only_fallbacks_are_known() -> None:

@@ -44,10 +44,8 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
     done = compile_here(*NETWORKS, "--record", "--json")
     assert done.returncode == 0, done.stderr
     rows = {(row["network"], row["part"]): row for row in json.loads(done.stdout)}
-    assert {name for name, row in rows.items() if row["status"] != "ok"} == {
-        ("test_convnext", "backward"),
-        ("test_convnext", "step"),
-    }
+    failed = {name for name, row in rows.items() if row["status"] != "ok"}
+    assert failed == {("test_convnext", "backward"), ("test_convnext", "step")}
     assert rows["test_convnext", "step"]["code"] == "NCC_ITEN404"
     assert all("that the graph loads" in row["not_shown"] for row in rows.values())
     assert "not shown by a compilation: that the graph loads" in done.stderr
@@ -203,11 +201,8 @@ def test_a_container_gets_the_graph_the_limit_and_no_network_and_is_removed(in_c
     assert row["status"] == "ok" and row["peak_memory_mib"] is None, done.stderr
     looked, asked, call, inspected, removed = (tmp_path / "calls").read_text().splitlines()
     assert looked == "image inspect i:1" and "--rm" in asked and "--rm" not in call
-    assert (
-        "--network=none --shm-size=8g" in call
-        and "--memory=4g --memory-swap=4g" in call
-        and "--target trn1" in call
-    )
+    for part in ("--network=none --shm-size=8g", "--memory=4g --memory-swap=4g", "--target trn1"):
+        assert part in call
     assert inspected.split()[-1] == removed.split()[-1] and removed.startswith("rm --force cxrbench-")
 
 
@@ -239,11 +234,7 @@ def test_how_a_container_ended_is_asked_of_its_engine(in_container):
     for words, ending, message in (
         ((), {"mode": "killed", "starved": True}, "killed by the kernel's OOM killer"),
         (("--memory-gib", 8), {"mode": "killed"}, "killed by SIGKILL"),
-        (
-            ("--memory-gib", 8),
-            {"refused": "no space in /var"},
-            "docker could not run the image (docker: Error",
-        ),
+        (("--memory-gib", 8), {"refused": "no space in /var"}, "docker could not run the image (docker: "),
     ):
         done = in_container(*words, **ending)
         assert json.loads(done.stdout) == [] and message in done.stderr, done.stderr

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuronx_cc
-from conftest import ROOT, must_work
+from conftest import ROOT, must_work, ran
 from cxrbench.compile import capture
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
@@ -111,9 +110,8 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
 
     study_file(tmp_path, compiler="1.2.3")
     other = compile_here(*NETWORKS, "--planned", "--study", config)
-    assert (
-        other.returncode == 0 and f"neuronx-cc {neuronx_cc.VERSION} is not the study's 1.2.3" in other.stderr
-    )
+    assert other.returncode == 0
+    assert f"neuronx-cc {neuronx_cc.VERSION} is not the study's 1.2.3" in other.stderr
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
     assert set(compilation.compiled(read)[0]["64 px"]) == {NOT_RUN, ""}
     assert marks(read) == {NOT_RUN: 2}
@@ -121,8 +119,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
 
 def words_of(line: str) -> list[str]:
     """A command of the documentation as the shell divides it."""
-    done = subprocess.run(["sh", "-c", f"printf '%s\n' {line}"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.split()
+    return ran("sh", "-c", f"printf '%s\n' {line}", cwd=ROOT).stdout.split()
 
 
 def test_the_documented_commands_run(compile_here, tmp_path):
@@ -177,10 +174,7 @@ def test_a_killed_trace_is_a_message_about_its_own_network(tmp_path, monkeypatch
     assert Counter(graph.network for graph in written.values()) == {"test_convnext": 3, "test_vit": 3}
     killed, *traced = messages
     assert killed.startswith(f"{dying_trace.DIES}: the process that traced it was killed")
-    assert [message.split()[:2] for message in traced] == [
-        ["traced", "test_convnext"],
-        ["traced", "test_vit"],
-    ]
+    assert [" ".join(text.split()[:2]) for text in traced] == ["traced test_convnext", "traced test_vit"]
 
 
 @pytest.mark.fault("a graph above protobuf's two gigabytes", "a message; no file")
@@ -212,9 +206,8 @@ def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_p
     rules = compilation.rules_on_outcomes(read)[0].set_index("Rule").drop(columns="Predicts").astype(int)
     assert (rules.sum(axis=1) == 5).all()
     assert list(rules.loc["R12"]) == [2, 1, 1, 1] and list(rules.loc["R11"]) == [1, 1, 2, 1]
-    assert list(rules.columns) == [
-        *("Flagged failed", "Flagged compiled", "Not flagged failed", "Not flagged compiled")
-    ]
+    heads = ["Flagged failed", "Flagged compiled", "Not flagged failed", "Not flagged compiled"]
+    assert list(rules.columns) == heads
 
 
 def test_a_limit_of_ours_is_no_failure_in_the_table(tmp_path):
@@ -259,12 +252,8 @@ def record_of(
     graph: tuple, ending: tuple, code: str, number: int = 0, log: Path | None = None, **changed: object
 ) -> CompileRecord:
     status, stopped = ending
-    traced = TracedGraph(
-        **dict(zip(KEY, graph, strict=True)),
-        sha256=f"{number:064}",
-        instructions=1,
-        versions={"torch": "2.9"},
-    )
+    named = dict(zip(KEY, graph, strict=True))
+    traced = TracedGraph(**named, sha256=f"{number:064}", instructions=1, versions={"torch": "2.9"})
     failure = Failure(kind="", fingerprint=code, returncode=70, signal=None, last_lines=[])
     values = {
         "graph": traced,

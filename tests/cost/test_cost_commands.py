@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, cxrbench
+from conftest import ROOT, cxrbench, must_work
 
 PRICES = ROOT / "data/prices.csv"
 CELL = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0"  # priced as an instance without a spot price
@@ -15,15 +15,12 @@ FIVE = ["--spend", 100_000, "--porting", 20_000, "--horizon", 12, "--capacity", 
 
 
 def rows(*words: object) -> list[dict[str, object]]:
-    done = cxrbench("cost", *words, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(must_work("cost", *words, "--json").stdout)
 
 
 def unwrapped(*words: object) -> str:
     """What a command prints, in at most 100 columns, as one line."""
-    done = cxrbench(*words)
-    assert done.returncode == 0, done.stderr
+    done = must_work(*words)
     assert max(map(len, done.stdout.splitlines())) <= 100
     assert not re.search(r"\b(nan|inf|None)\b|<NA>", done.stdout), done.stdout
     return " ".join(done.stdout.split())

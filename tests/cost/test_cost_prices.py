@@ -1,6 +1,5 @@
 """The price table: what it holds, which row is chosen, and what it refuses."""
 
-import subprocess
 import sys
 
 import pandas as pd
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import ran
 from cxrbench.cost.prices import BASES, COLUMNS, REGIONS, NoPrice, newest, price, read_prices, regions
 from cxrbench.study.errors import UserError
 
@@ -154,5 +154,4 @@ def test_pricing_needs_neither_torch_nor_what_is_slow_to_import():
         "import sys, cxrbench.cost.write, cxrbench.cost.refresh, cxrbench.claims.ledger;"
         "print([m for m in ('torch', 'scipy', 'matplotlib', 'boto3') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert ran(sys.executable, "-c", code, check=True).stdout.strip() == "[]"

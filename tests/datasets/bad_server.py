@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 import threading
@@ -11,6 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 Fault = Callable[["Handler", bytes, int], None]
@@ -136,13 +136,10 @@ def server() -> Iterator[BadServer]:
 
 def write_registry(path: Path, server: BadServer, **changes: str) -> Path:
     """Write a registry of dataset ``d`` with every file of ``server``; ``changes`` replace columns."""
-    common = {"dataset": "d", "mirrors": "", "licence": "CC0", "citation": "nobody"}
-    with open(path, "w", newline="") as file:
-        columns = ["dataset", "file", "url", "mirrors", "bytes", "hash", "licence", "citation"]
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for name, data in server.files.items():
-            place = {"file": name, "url": f"{server.url}/first/{name}"}
-            sums = {"bytes": len(data), "hash": f"md5:{hashlib.md5(data).hexdigest()}"}
-            writer.writerow(common | place | sums | changes)
+    rows = []
+    for name, data in server.files.items():
+        place = {"dataset": "d", "file": name, "url": f"{server.url}/first/{name}", "mirrors": ""}
+        sums = {"bytes": len(data), "hash": f"md5:{hashlib.md5(data).hexdigest()}"}
+        rows.append(place | sums | {"licence": "CC0", "citation": "nobody"} | changes)
+    pd.DataFrame(rows).to_csv(path, index=False)
     return path

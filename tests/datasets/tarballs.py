@@ -7,18 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from PIL import Image
 
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.study.config import NihSource
+from own_images import encoded
 
 Member = tuple[tarfile.TarInfo, bytes]
-
-
-def png(pixels: np.ndarray) -> bytes:
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG", compress_level=1)
-    return data.getvalue()
 
 
 def names(count: int) -> list[str]:
@@ -62,4 +56,4 @@ def study(folder: Path, images: Path) -> Path:
 
 
 GOOD = "00000001_000.png"
-IMAGE = png(np.full((24, 24), 7, dtype=np.uint8))
+IMAGE = encoded(np.full((24, 24), 7, dtype=np.uint8))

@@ -17,13 +17,12 @@ from own_images import dicom, drawn, picture, written
 
 Make = Callable[[], bytes]
 RAMP = np.linspace(0, 4095, 32 * 32).astype(np.uint16).reshape(32, 32)
+SIGNED = (RAMP.astype(np.int32) - 2048).astype(np.int16)
+COLOUR = np.zeros((32, 32, 3), np.uint8)
 
 
 def shown(data: bytes, pixels: int = 32) -> np.ndarray:
     return decode_dicom(Found("a", "here.dcm", data), pixels)[0].astype(float)
-
-
-COLOUR = np.zeros((32, 32, 3), np.uint8)
 
 
 def lut(first: int, values: np.ndarray) -> object:
@@ -39,9 +38,6 @@ def lut(first: int, values: np.ndarray) -> object:
 def windowed(values: np.ndarray, centre: float, width: float) -> np.ndarray:
     """DICOM PS3.3 C.11.2.1.2.1, written out."""
     return np.clip((values - (centre - 0.5)) / (width - 1) + 0.5, 0, 1) * 255
-
-
-SIGNED = (RAMP.astype(np.int32) - 2048).astype(np.int16)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +66,8 @@ def test_stored_values_are_shown_through_the_files_own_window(make: Make, expect
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: dicom(RAMP, PixelData=None),
-            "here.dcm: an empty DICOM file, without an image; remove",
-        ),
-        (
-            lambda: dicom(np.zeros((32, 32, 3), np.uint8), PhotometricInterpretation="RGB"),
-            "a picture in RGB, not",
-        ),
+        (lambda: dicom(RAMP, PixelData=None), "here.dcm: an empty DICOM file, without an image; remove"),
+        (lambda: dicom(COLOUR, PhotometricInterpretation="RGB"), "a picture in RGB, not"),
         (lambda: dicom(RAMP, NumberOfFrames=4), "4 frames instead of one radiograph"),
         (lambda: dicom(RAMP[:8, :8]), "8 x 8 px, less than the 32 px asked for"),
         (lambda: dicom(RAMP.astype(np.uint32)), "more than 16 bits a pixel"),
@@ -122,8 +112,7 @@ def test_a_table_may_name_dicom_files_with_and_without_a_suffix(tmp_path: Path) 
     assert packed.manifest["source_modes"] == {"MONOCHROME2 8 bit": 60}
     grey = tmp_path / "grey"
     pack("own", written(grey, drawn()), grey)
+    direct = read_packed(grey / "own")
     by_name = dict(zip(packed.index["image"].str.partition(".")[0], packed.images, strict=True))
-    for name, pixels in zip(
-        *(lambda p: (p.index["image"], p.images))(read_packed(grey / "own")), strict=True
-    ):
+    for name, pixels in zip(direct.index["image"], direct.images, strict=True):
         np.testing.assert_array_equal(by_name[name.removesuffix(".png")], pixels)

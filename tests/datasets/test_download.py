@@ -21,7 +21,7 @@ from bad_server import (
     write_registry,
 )
 
-from conftest import ROOT, cxrbench, must_fail, must_work
+from conftest import ROOT, cxrbench, must_fail, must_work, ran
 from cxrbench.datasets.download import Options, download
 from cxrbench.datasets.registry import RemoteFile, inspect, part_of, read_files
 from cxrbench.study.errors import UserError
@@ -255,8 +255,7 @@ def test_two_processes_do_not_fetch_a_file_twice(server, words, data, raw) -> No
 @pytest.mark.fault("the disk fills up during a download", "a message; what came is kept")
 def test_a_disk_that_fills_up_keeps_what_came_and_says_so(words, data, raw) -> None:
     """A limit on file size stands in for a quota: the kernel refuses the write all the same."""
-    limited = ["prlimit", "--fsize=1000000", *COMMAND, *words]
-    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True)
+    done = ran("prlimit", "--fsize=1000000", *COMMAND, *words, cwd=ROOT)
     assert done.returncode == 1 and "the disk is full; the 1,000,000 bytes fetched are kept" in done.stderr
     assert "Traceback" not in done.stderr and not (raw / NAME).exists()
     must_work(*words)

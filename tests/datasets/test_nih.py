@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tarballs import GOOD, member, names, png, source, tar, write_tar
+from tarballs import GOOD, member, names, source, tar, write_tar
 
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.errors import UserError
+from own_images import encoded
 
 RECORDED = "a7584e3f228e06ff85c318a2734ddd7a78d7de22c0f96a39b763d4085d5c2449"  # of nih128-64px's evidence
 
@@ -21,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
     folder.mkdir()
     for name in names(400):
-        (folder / name).write_bytes(png(rng.integers(0, 256, (48, 48), dtype=np.uint8)))
+        (folder / name).write_bytes(encoded(rng.integers(0, 256, (48, 48), dtype=np.uint8)))
     return folder
 
 
@@ -55,7 +56,7 @@ def test_a_tarball_or_a_link_gives_the_same_bytes_as_a_folder(folder: Path, tmp_
 
 def test_resizing_is_antialiased(folder: Path, tmp_path: Path) -> None:
     checkers = (np.indices((256, 256)).sum(axis=0) % 2 * 255).astype(np.uint8)
-    (folder / GOOD).write_bytes(png(checkers))
+    (folder / GOOD).write_bytes(encoded(checkers))
     image = packed_from(folder, tmp_path).images[0].astype(float)
     assert np.abs(image - 127.5).max() < 4, "a fine pattern must become grey, not a coarse pattern"
 

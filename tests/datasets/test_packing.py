@@ -12,18 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from filelock import FileLock
-from tarballs import member, names, png, source, study, tar, write_tar
+from tarballs import member, names, source, study, tar, write_tar
 
-from conftest import ROOT, must_fail, must_work
+from conftest import ROOT, must_fail, must_work, ran
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.errors import UserError
+from own_images import encoded
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1,500 small images in three tarballs and, the last tenth, loose."""
     folder, rng = tmp_path_factory.mktemp("many"), np.random.default_rng(0)
-    images = [(name, png(rng.integers(0, 256, (24, 24), dtype=np.uint8))) for name in names(1500)]
+    images = [(name, encoded(rng.integers(0, 256, (24, 24), dtype=np.uint8))) for name in names(1500)]
     for k in range(3):
         some = [member(f"images/{name}", data) for name, data in images[450 * k : 450 * (k + 1)]]
         write_tar(folder / f"images_{k:03}.tar.gz", tar(some))
@@ -87,8 +88,7 @@ def test_a_damaged_tarball_is_named_and_packing_succeeds_once_it_is_whole(many, 
 @pytest.mark.fault("the disk is full while packing", "a message; nothing is left, the next run succeeds")
 def test_a_full_disk_is_one_message_and_no_dataset(words: list[str], tmp_path: Path) -> None:
     """A limit on file size stands in for a quota: the kernel refuses the write all the same."""
-    limited = ["prlimit", "--fsize=100000", sys.executable, "-m", "cxrbench", *words]
-    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True)
+    done = ran("prlimit", "--fsize=100000", sys.executable, "-m", "cxrbench", *words, cwd=ROOT)
     assert done.returncode == 1 and "d: the disk is full; free some space" in done.stderr
     assert "Traceback" not in done.stderr and list((tmp_path / "packed").iterdir()) == []
     must_work(*words)
@@ -124,8 +124,7 @@ def test_the_manifest_has_the_hash_of_each_part(packed: Path, tmp_path: Path) ->
     index = pd.read_parquet(packed / "index.parquet")
     for part, expected in read_packed(packed).manifest["split_parts_sha256"].items():
         (tmp_path / "part.txt").write_text("\n".join(index.loc[index["split"] == part, "image"]) + "\n")
-        pipe = f"LC_ALL=C sort {tmp_path}/part.txt | sha256sum"
-        shown = subprocess.run(pipe, shell=True, capture_output=True, text=True, check=True).stdout
+        shown = ran("sh", "-c", f"LC_ALL=C sort {tmp_path}/part.txt | sha256sum", check=True).stdout
         assert shown.split()[0] == expected
 
 
@@ -152,16 +151,12 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 def test_memory_stays_flat(nih128: Path, tmp_path: Path) -> None:
     """VmHWM and not ru_maxrss: that of a new process begins with what its parent had."""
-    words = [sys.executable, "-c", PEAK, str(nih128), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = ran(sys.executable, "-c", PEAK, nih128, tmp_path, check=True)
     assert int(done.stdout) / 1024 < 500  # MiB, for ten thousand radiographs
 
 
 @pytest.mark.slow
 def test_a_process_that_ends_after_reading_keeps_its_exit_code(packed: Path) -> None:
     read = f"from cxrbench.datasets.packed import read_packed; read_packed({str(packed)!r})"
-    ended = {
-        subprocess.run([sys.executable, "-c", f"import sys; {read}; sys.exit(78)"]).returncode
-        for _ in range(24)
-    }
+    ended = {ran(sys.executable, "-c", f"import sys; {read}; sys.exit(78)").returncode for _ in range(24)}
     assert ended == {78}  # Arrow's threads aborted one in eight when pandas had handed them an open file

@@ -7,13 +7,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from conftest import SIZES
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.phantom import choose_rows, draw
 from cxrbench.datasets.pictures import contact_sheet
 from cxrbench.study.errors import UserError
-
-SIZES = {"train": 900, "val": 500, "test": 520}
 
 
 @pytest.fixture(scope="module")

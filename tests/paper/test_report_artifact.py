@@ -86,7 +86,7 @@ def test_a_recorded_cell_gives_result_tolerance_hours_and_money(read: Results) -
     hours = sum(record[f"{part}_seconds"] for part in ("setup", "compile", "train", "evaluate")) / 3600
     ours, absent = (experiment(name, read) for name in ("E5", "E6"))
     assert re.search(r"macro AUROC 0\.\d{3} ± 0\.\d{3}", ours["Expected"])
-    assert "one recorded seed: patient-clustered interval" in ours["Expected"]
+    assert "one recorded seed: 1.96 clustered standard errors" in ours["Expected"]
     assert ours["Compute"].startswith(f"{hours:.2f} h on 2 cores")
     assert re.match(r"0\.\d{3} USD \(proxy, c7a\.large on_demand, \d{4}-\d\d-\d\d\)", ours["Money"])
     assert absent["Compute"] == absent["Money"] == "not run" and "no result yet" in absent["Expected"]

@@ -11,7 +11,7 @@ from conftest import ROOT
 from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items
 from cxrbench.paper.conclusions import conclusions
-from cxrbench.paper.latex import as_text
+from cxrbench.paper.latex import as_text, read_macros
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 
@@ -140,8 +140,8 @@ def test_a_conclusion_with_an_unknown_value_is_left_out(read: Results) -> None:
 
 
 def test_the_documents_quote_what_the_paper_computes_of_power(from_evidence: Path) -> None:
-    macros = (from_evidence / "paper/generated/macros.tex").read_text()
+    values = read_macros(from_evidence / "paper/generated/macros.tex")
     text = " ".join((ROOT / "docs/statistics.md").read_text().split())
     for name in ("patients", "patients of one seed", "seeds"):
-        (value,) = re.findall(rf"cxr@power/preprint/{name}\\endcsname\{{(.*)\}}", macros)
+        value = values[f"power/preprint/{name}"]
         assert value in text, f"{name}: the paper has {value}"

@@ -174,9 +174,8 @@ def test_conclusions_come_first_and_link_to_what_shows_them(built: Path, page: s
     assert len(found) > 4 and all(one.text in before for one in found)
     links = [one.get("href") for one in read.all("a")]
     for one in found:
-        assert {*(f"#claim_{name}" for name in one.claims), *(f"#table_{name}" for name in one.tables)} <= {
-            *links
-        }
+        shown = *(f"#claim_{name}" for name in one.claims), *(f"#table_{name}" for name in one.tables)
+        assert set(shown) <= set(links)
     assert len(page.encode()) < 3_000_000
 
 
@@ -370,15 +369,13 @@ def test_a_verdicts_tile_shows_its_claims_only(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
     verdicts = pd.read_csv("hostile/tables/claims.csv", keep_default_na=False)["verdict"]
-    tiles = {
-        one.text.split("\n")[0]: one for one in opened.find_elements("css selector", "#claims .counts button")
-    }
+    buttons = opened.find_elements("css selector", "#claims .counts button")
+    tiles = {one.text.split("\n")[0]: one for one in buttons}
     assert [*tiles] == ["all", *(name for name in VERDICTS if name in set(verdicts))]
 
     def shown() -> list[str]:
-        assert [name for name, one in tiles.items() if one.get_attribute("aria-pressed") == "true"] == [
-            pressed
-        ]
+        down = [name for name, one in tiles.items() if one.get_attribute("aria-pressed") == "true"]
+        assert down == [pressed]
         rows = opened.find_elements("css selector", "#ledger tbody tr:not([hidden]) .badge")
         return [one.text for one in rows]
 

@@ -1,11 +1,11 @@
 """The CUDA platform as far as a machine without a GPU can show it; what needs a GPU is skipped without."""
 
-import subprocess
 import sys
 
 import pytest
 import torch
 
+from conftest import ran
 from cxrbench import platforms
 from cxrbench.study.errors import UserError
 
@@ -23,7 +23,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on 
     ],
 )
 def test_why_no_gpu_can_be_used_is_said(before: str, message: str) -> None:
-    done = subprocess.run([sys.executable, "-c", before + _LOAD], capture_output=True, text=True, check=False)
+    done = ran(sys.executable, "-c", before + _LOAD)
     assert "UserError: platform cuda cannot run here: " in done.stderr and message in done.stderr
 
 

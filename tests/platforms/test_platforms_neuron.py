@@ -1,7 +1,6 @@
 """The Neuron adapters as far as they run without Neuron: on torch_xla's CPU device and in eager PyTorch."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -9,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
+from conftest import ran
 from cxrbench import platforms
 from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
@@ -27,9 +27,7 @@ def recipe() -> Recipe:
 
 def output(code: str, **environment: str) -> str:
     """What a Python process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True
-    )
+    done = ran(sys.executable, "-c", code, env=os.environ | environment)
     return done.stdout + done.stderr
 
 
@@ -85,9 +83,8 @@ def test_a_trn2_cell_trains_through_torch_compile(neuron_machine: Path, make_job
     reference = run(make_job("cpu"), tmp_path / "cpu")
     record = run(make_job("trn2", platform="torchneuron"), tmp_path / "out")
     assert record.status == "ok", record.failure
-    assert record.platform["compiler"] == (
-        "torch.compile(backend='aot_eager', dynamic=False, fullgraph=True)"
-    )
+    how = "torch.compile(backend='aot_eager', dynamic=False, fullgraph=True)"
+    assert record.platform["compiler"] == how
     assert record.platform["compiler_flags"] is None  # TorchNeuron documents none
     assert record.platform["fallback_operators"] == ["aten::sort"]  # as the library says
     assert [graph["neff_seconds"] for graph in record.platform["compiled_graphs"]] == [0.25, 0.25]

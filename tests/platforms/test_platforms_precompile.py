@@ -1,13 +1,12 @@
 """Parallel pre-compilation: the step says what came of it (test_neuron_day.py: of every graph of a run)."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import must_fail
+from conftest import must_fail, ran
 from cxrbench import platforms
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
@@ -83,7 +82,7 @@ def test_the_error_of_a_trial_is_told_through_torchrun(
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", ONE_FAILS))
     job = make_job(architecture="broken_net", micro_batch=micro_batch, limits=Limits(processes=2))
     trial = job.model_copy(update={"work": job.work / "as it is tried"})
-    done = subprocess.run(trainer_command(trial, TRIAL), capture_output=True, text=True)
+    done = ran(*trainer_command(trial, TRIAL))
     assert done.returncode == code
     machine(f"INFO: trial....{done.stdout}{done.stderr}{FAILED}", code=1)
     with pytest.raises(UserError, match=message):

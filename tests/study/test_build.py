@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import forked
-from conftest import ROOT, clone_of_the_tree, keep_recorded, scores
+from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, scores
 from cxrbench.training.runner import run
 from spy import put_before
 from test_graph import CELL, OVERLAY, jobs
@@ -26,11 +26,8 @@ from test_terminal import shown_on_a_terminal
 GRAPH = (sys.executable, "-m", "snakemake")
 EVIDENCE = ("--config", "run=[]")
 MADE = (
-    "paper/paper.pdf",
-    "paper/generated/*",
-    "figures/*.pdf",
-    "results/tables/*",
-    "results/metrics/**/*.csv",
+    *("paper/paper.pdf", "paper/generated/*", "figures/*.pdf"),
+    *("results/tables/*", "results/metrics/**/*.csv"),
 )
 
 
@@ -43,9 +40,9 @@ def built(
     return done
 
 
-def made(folder: Path) -> dict[str, bytes]:
-    """What a reader of the paper gets from ``folder``."""
-    files = {path for pattern in MADE for path in folder.glob(pattern) if path.is_file()}
+def made(folder: Path, *also: str) -> dict[str, bytes]:
+    """What a reader of the paper gets from ``folder``, and the files of the patterns ``also``."""
+    files = {path for pattern in (*MADE, *also) for path in folder.glob(pattern) if path.is_file()}
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
 
 
@@ -236,9 +233,8 @@ def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -
     done = built(clone, *words)
     steps = ["Tabulating splits and label noise", f"Checking the evidence of {name}", f"Scoring {name}"]
     assert sorted(re.findall(r"^\[\d/3\] (.+)$", done.stderr, flags=re.M)) == sorted(steps)
-    assert not re.search(r"jobid|steps|Job stats|Select jobs|Execute|^rule ", done.stderr, flags=re.M), (
-        done.stderr
-    )
+    noise = r"jobid|steps|Job stats|Select jobs|Execute|^rule "
+    assert not re.search(noise, done.stderr, flags=re.M), done.stderr
     planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "evaluate")
     assert re.search(r"^(local)?rule evaluate:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
 
@@ -250,13 +246,10 @@ def test_no_slurm_is_one_message(tmp_path: Path) -> None:
     for name in ("bash", "cat", "env", "git", "sh", "which"):
         (tools / name).symlink_to(str(shutil.which(name)))
     words = (*GRAPH, "results/tables/splits.csv", "--workflow-profile", "workflow/profiles/slurm")
-    done = subprocess.run(
-        words, cwd=clone, capture_output=True, text=True, env=os.environ | {"PATH": str(tools)}
-    )
+    done = ran(*words, cwd=clone, env=os.environ | {"PATH": str(tools)})
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "cxrbench: Slurm is not on this machine" in done.stderr and not list(
-        clone.glob("results/tables/*")
-    )
+    assert "cxrbench: Slurm is not on this machine" in done.stderr
+    assert not list(clone.glob("results/tables/*"))
 
 
 @pytest.mark.fault("the folder of a build is read-only", "one message that names it")
@@ -281,8 +274,7 @@ def test_make_runs_nothing_that_a_name_contains(name: str, tmp_path: Path) -> No
         (venv / ".cxrbench-full").touch()
     target = "test" if name == "TESTERS" else "cell"
     for text in INJECTED:
-        words = ["make", target, f"VENV={venv}", f"{name}={text}"]
-        done = subprocess.run(words, cwd=clone, capture_output=True, text=True)
+        done = ran("make", target, f"VENV={venv}", f"{name}={text}", cwd=clone)
         assert done.returncode != 0
         assert not (clone / "F").exists(), done.stdout + done.stderr
 
@@ -296,5 +288,5 @@ def test_make_runs_nothing_that_a_name_contains(name: str, tmp_path: Path) -> No
     ],
 )
 def test_make_refuses_what_it_cannot_work_with(given: str, message: str) -> None:
-    done = subprocess.run(["make", "help", given], cwd=ROOT, capture_output=True, text=True)
+    done = ran("make", "help", given, cwd=ROOT)
     assert done.returncode == 2 and message in done.stderr

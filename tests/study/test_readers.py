@@ -89,15 +89,9 @@ def test_any_bytes_in_a_file_are_read_or_named(name: str, changes, tmp_path_fact
     [
         (lambda b: b + b"\xff", r":\d+:1: byte 0xff is not UTF-8"),
         (lambda b: b + b"a\0b", r":\d+:2: control character '\\x00'; remove it"),
-        (
-            lambda b: b + b"a,b,c,d,e,f,g,h,i,j,k,l,m,n",
-            r":\d+: column \d+: 14 cells where the header has \d+",
-        ),
+        (lambda b: b + b"a,b,c,d,e,f,g,h,i,j,k,l,m,n", r":\d+: column \d+: 14 cells where the header has"),
         (lambda b: b + b'"a', r":\d+: column 1: not CSV \(unexpected end of data\)"),
-        (
-            lambda b: b + b.splitlines(keepends=True)[1],
-            r": column \w+: second row for .*\(first in line 2\)",
-        ),
+        (lambda b: b + b.splitlines(True)[1], r": column \w+: second row for .*\(first in line 2\)"),
         (lambda b: b"x" + b, r":1: column 1: unknown column 'x\w+'; did you mean '\w+'\?"),
         (lambda b: b[b.index(b",") + 1 :], r":1: column \w+ is missing; the header is"),
         (lambda b: b[: b.index(b",") + 1] + b, r":1: column \d: (unknown|'\w+' occurs twice)"),
@@ -159,7 +153,7 @@ def bomb(levels: int) -> str:
 )
 def test_what_would_never_end_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(UserError, match=rf"a\.yaml.*({message.removeprefix('|')})"):
+    with pytest.raises(UserError, match=rf"a\.yaml.*({message})"):
         Document(tmp_path / "a.yaml")
 
 

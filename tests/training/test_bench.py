@@ -95,10 +95,8 @@ def test_rows_of_other_settings_are_kept_and_those_of_the_same_replaced(measure,
     assert sorted(found) == [(64, 64, 4), (64, 128, 3), (64, 224, 5), (256, 64, 2)]
     gains = read_measurements(recorded, "gains")
     assert len(gains) == 2 * 2 * 2 and not gains.duplicated().any()  # ways, batches, precisions
-    assert read_measurements(recorded, "steps").groupby("precision").size().to_dict() == {
-        "bf16": 2,
-        "fp32": 3,
-    }
+    steps = read_measurements(recorded, "steps").groupby("precision").size()
+    assert steps.to_dict() == {"bf16": 2, "fp32": 3}
 
 
 def test_rows_of_another_machine_are_recorded_under_its_name(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 import csv
 import signal
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import psutil
 import pytest
 
+from conftest import serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
@@ -191,13 +191,8 @@ def metadata_server():
             self.send_response(200 if self.headers["X-aws-ec2-metadata-token"] == "token" else 401)
             self.end_headers()
 
-        def log_message(self, *words: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", asked
-    server.shutdown()
+    with serving(Handler) as address:
+        yield address, asked
 
 
 def test_a_spot_notice_stops_where_it_is_asked_for(metadata_server, make_job, tmp_path, monkeypatch) -> None:

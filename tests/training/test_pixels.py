@@ -1,14 +1,13 @@
 """What a network sees and drops is decided by the seed: on every platform, and when resumed."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from conftest import QUICK_XLA, pack_phantoms
+from conftest import QUICK_XLA, pack_phantoms, ran
 from cxrbench.study.config import Augmentation, Limits, Recipe
 
 SCRIPT = Path(__file__).parent / "own_process.py"
@@ -22,9 +21,8 @@ def run(what: str, job, folder: Path) -> list[dict[str, np.ndarray]]:
     (folder / "job.json").write_text(job.model_dump_json())
     count = job.limits.processes
     many = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
-    command = [sys.executable, *many, str(SCRIPT), what, str(folder / "job.json"), str(folder)]
-    environment = os.environ | {"XLA_FLAGS": QUICK_XLA}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    words = (*many, SCRIPT, what, folder / "job.json", folder)
+    done = ran(sys.executable, *words, env=os.environ | {"XLA_FLAGS": QUICK_XLA})
     assert done.returncode == 0, done.stderr
     return [dict(np.load(folder / f"{rank}.npz")) for rank in range(count)]
 

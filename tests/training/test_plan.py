@@ -112,9 +112,8 @@ def test_with_a_cluster_its_nodes_platforms_count_and_not_this_machines(tmp_path
 
 
 def test_the_overlay_of_the_slurm_profile_makes_a_valid_study_with_a_cluster() -> None:
-    config, overlay = (
-        yaml.safe_load((ROOT / f"config/{name}.yaml").read_text()) for name in ("config", "slurm")
-    )
+    texts = ((ROOT / f"config/{name}.yaml").read_text() for name in ("config", "slurm"))
+    config, overlay = map(yaml.safe_load, texts)
     study = parse_study({**config, **overlay})
     assert study.cluster is not None and set(study.cluster.platforms) <= set(study.cluster.partitions)
     profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/profile.yaml").read_text())

@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 
 from columns import SCORES
-from conftest import ROOT, TINY, a_job, scores
+from conftest import ROOT, TINY, a_job, ran, scores
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell
@@ -174,9 +173,8 @@ def test_the_trainer_refuses_what_it_cannot_train(make_job, packed, tmp_path) ->
         del mistakes[0]
     for number, (changes, _) in enumerate(mistakes):
         (tmp_path / f"{number}.json").write_text(make_job(**changes).model_dump_json())
-    command = [sys.executable, "-c", REFUSED, *sorted(tmp_path.glob("*.json"))]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    events = [event for line in output.splitlines() for event in parse_events(line)[0]]
+    done = ran(sys.executable, "-c", REFUSED, *sorted(tmp_path.glob("*.json")), check=True)
+    events = [event for line in done.stdout.splitlines() for event in parse_events(line)[0]]
     refused = [event["message"] for event in events if event["event"] == "refused"]
     assert len(refused) == len(mistakes)
     for message, (_, expected) in zip(refused, mistakes, strict=True):

@@ -4,8 +4,8 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save, save_file
 
-from conftest import ROOT, SIZES, TINY, change_record, must_fail, must_work
+from conftest import ROOT, SIZES, TINY, change_record, must_fail, must_work, ran
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.checks import record_problems
 from cxrbench.evidence.predictions import read_predictions
@@ -109,6 +109,12 @@ class Code:
 
 
 UNREADABLE = "damaged, or no weights that can be read without running code"
+OTHERS = f"not weights of {TINY} .*; name those of this network"
+
+
+def tensors(changed: Callable[[dict], dict]) -> Callable[[Path, dict], None]:
+    """What writes these tensors of the network."""
+    return lambda path, state: save_file(changed(state), path)
 
 
 @pytest.mark.fault("weights that are damaged, code or another network's", "a refusal before any step")
@@ -119,25 +125,10 @@ UNREADABLE = "damaged, or no weights that can be read without running code"
         (lambda path, state: path.write_bytes(save(state)[:5000]), "pth", UNREADABLE),
         (lambda path, state: path.write_bytes(pickle.dumps(Code())), "pth", UNREADABLE),
         (lambda path, state: torch.save([1, 2], path), "pth", UNREADABLE),
-        (
-            lambda path, state: torch.save({"state_dict": {"epoch": 3}}, path),
-            "pth",
-            "other things than tensors",
-        ),
-        (
-            lambda path, state: save_file(timm.create_model("test_vit").state_dict(), path),
-            *("safetensors", f"not weights of {TINY} .*; name those of this network"),
-        ),
-        (
-            lambda path, state: save_file(state | {STEM: state[STEM][:4].contiguous()}, path),
-            *("safetensors", f"not weights of {TINY} "),
-        ),
-        (  # a layer less
-            lambda path, state: save_file(
-                {k: v for k, v in state.items() if not k.startswith("layer4")}, path
-            ),
-            *("safetensors", f"not weights of {TINY} "),
-        ),
+        (lambda path, state: torch.save({"state_dict": {"n": 3}}, path), "pth", "other things than tensors"),
+        (tensors(lambda _: timm.create_model("test_vit").state_dict()), "safetensors", OTHERS),
+        (tensors(lambda state: state | {STEM: state[STEM][:4].contiguous()}), "safetensors", OTHERS),
+        (tensors(lambda state: {k: v for k, v in state.items() if "layer4" not in k}), "safetensors", OTHERS),
     ],
 )
 def test_wrong_weights_are_one_sentence(made, suffix, expected, drawn, tmp_path, capsys) -> None:
@@ -176,8 +167,7 @@ torch.save(network.state_dict(), sys.argv[1])
 def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(
     drawn: Path, hub: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth"]
-    done = subprocess.run(command, env=os.environ | hub, capture_output=True, text=True)
+    done = ran(sys.executable, "-c", FROM_TIMM, tmp_path / "loaded.pth", env=os.environ | hub)
     assert done.returncode == 0, done.stderr
     used = json.loads(done.stdout)
     assert (used["source"], used["sha256"]) == (f"{TINY}.r160_in1k", sha256_file(drawn))
@@ -185,26 +175,25 @@ def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(
     torch.testing.assert_close(loaded[STEM], given[STEM].sum(1, keepdim=True))
 
 
-def a_study(path: Path, sha256: str) -> Any:
-    return parse_study(
-        {
-            "datasets": {"phantom-d": {"source": "phantom", "pixels": 32, "recipe": "r"}},
-            "recipes": {"r": {"epochs": 1, "batch": 64, "weights": {"file": str(path), "sha256": sha256}}},
-            "cells": [{"dataset": "phantom-d", "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}],
-            "run": ["*"],
-        }
-    )
+def a_study(recipe: dict[str, Any], *names: str, **more: Any) -> dict[str, Any]:
+    """A study of the tiny network on the first of the phantom datasets of these ``names``."""
+    dataset = {"source": "phantom", "pixels": 32, "recipe": "r", "images": SIZES}
+    cells = {"dataset": names[0], "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}
+    return {"datasets": dict.fromkeys(names, dataset), "recipes": {"r": recipe}, "cells": [cells]} | more
 
 
 @pytest.mark.fault("initial weights that are missing, or another file", "named before any cell is trained")
 def test_the_plan_looks_at_the_file_before_any_cell_trains(drawn, tmp_path) -> None:
-    cell, store = Cell("phantom-d", TINY, "cpu", 0), None
-    here = Plan(a_study(drawn, sha256_file(drawn)), store)
-    assert here.why_not_here(cell) is None
-    absent = Plan(a_study(tmp_path / "none.pth", "0" * 64), store)
-    assert "none.pth are not on this machine: put or link them there" in str(absent.why_not_here(cell))
+    def why_not(path: Path, sha256: str) -> str | None:
+        weights = {"file": str(path), "sha256": sha256}
+        study = a_study({"epochs": 1, "batch": 64, "weights": weights}, "phantom-d", run=["*"])
+        return Plan(parse_study(study), None).why_not_here(Cell("phantom-d", TINY, "cpu", 0))
+
+    assert why_not(drawn, sha256_file(drawn)) is None
+    absent = why_not(tmp_path / "none.pth", "0" * 64)
+    assert "none.pth are not on this machine: put or link them there" in str(absent)
     with pytest.raises(UserError, match=r"drawn\.safetensors: its sha256 is .*, the recipe says 0000"):
-        Plan(a_study(drawn, "0" * 64), store).why_not_here(cell)
+        why_not(drawn, "0" * 64)
     assert weights_missing("scratch") is None
 
 
@@ -221,7 +210,6 @@ def test_the_weights_of_the_study_are_those_of_its_network(photographs: Path) ->
 
 CELL = f"phantom-32px/{TINY}/cpu/seed0"
 KEPT = f"results/weights/{CELL}.safetensors"
-DATASET = {"source": "phantom", "pixels": 32, "recipe": "r", "images": SIZES}
 
 
 @pytest.fixture(scope="module")
@@ -230,12 +218,8 @@ def kept(packed: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("kept")
     (folder / "data").mkdir()
     shutil.copytree(packed, folder / "data/packed/phantom-32px")
-    study = {
-        "datasets": {name: DATASET for name in ("phantom-32px", "phantom-other")},
-        "recipes": {"r": json.loads(trained_from(drawn).model_dump_json(exclude_unset=True))},
-        "cells": [{"dataset": "phantom-32px", "architectures": [TINY], "platforms": ["cpu"], "seeds": [0]}],
-        "limits": {"keep_weights": True},
-    }
+    recipe = json.loads(trained_from(drawn).model_dump_json(exclude_unset=True))
+    study = a_study(recipe, "phantom-32px", "phantom-other", limits={"keep_weights": True})
     (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(yaml.safe_dump(study))
     must_work("train", CELL, cwd=folder)

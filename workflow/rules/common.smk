@@ -3,7 +3,6 @@
 import os
 import sys
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from shutil import which
 
@@ -113,8 +112,7 @@ def wanted_evidence(wildcards):
 
 def files(folder, *patterns):
     """The names of the files in ``folder`` that match, sorted."""
-    found = chain.from_iterable(Path(folder).glob(pattern) for pattern in patterns)
-    return sorted(str(path) for path in found if path.is_file())
+    return sorted(str(path) for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file())
 
 
 def tables(*names):

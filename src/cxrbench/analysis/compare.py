@@ -2,7 +2,7 @@
 
 The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
 over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
-seed the half-width of its patient-clustered interval stands in. No tolerance depends on the fresh run.
+seed 1.96 patient-clustered standard errors stand in. No tolerance depends on the fresh run.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
+from tabulate import tabulate
 
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
@@ -120,9 +121,7 @@ def readable(found: Comparison) -> str:
         numbers = (line.yours, line.recorded, line.tolerance)
         shown = ("-" if x is None or np.isnan(x) else f"{x:.{digits}f}" for x in numbers)
         rows.append((line.name, *shown, judged, line.origin))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    texts = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(text.rstrip() for text in texts)
+    return tabulate(rows, tablefmt="plain", disable_numparse=True)
 
 
 def _changes(mine: Record, theirs: Record) -> list[str]:
@@ -191,7 +190,7 @@ def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
             lines.append(_judged(name, *pair, _of_two([values[name] for values in seeds]), origin))
         else:
             error = float(theirs.estimate.error[theirs.keys.index(key)])
-            origin = "one recorded seed: patient-clustered interval"
+            origin = "one recorded seed: 1.96 clustered standard errors"
             lines.append(_judged(name, *pair, _Z * error, origin))
     return lines
 
@@ -205,16 +204,14 @@ def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
     if is_busy(mine) or is_busy(theirs):
         return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
     records = _seeds(Cell.parse(theirs.cell), recorded).values()
-    quiet = [
-        record.timing for record in records if _machine(record) == _machine(theirs) and not is_busy(record)
-    ]
+    alike = [record for record in records if _machine(record) == _machine(theirs)]
+    quiet = [record.timing for record in alike if not is_busy(record)]
     speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
     if len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"
         return _not_judged(_SPEED, yours, other, why)
-    return _judged(
-        _SPEED, yours, other, _of_two(speeds), f"spread of {len(speeds)} recorded seeds on this machine"
-    )
+    origin = f"spread of {len(speeds)} recorded seeds on this machine"
+    return _judged(_SPEED, yours, other, _of_two(speeds), origin)
 
 
 def _judged(name: str, yours: float, recorded: float, tolerance: float, origin: str) -> Line:

@@ -128,9 +128,8 @@ def readable(table: pd.DataFrame) -> str:
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))
     head = ["finding", "positive", "images", "AUROC (95 %)", *columns.values()]
-    parts = [
-        tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=_ALIGNED[: len(head)])
-    ]
+    aligned = _ALIGNED[: len(head)]
+    parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
     pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
     if pooled:
         parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))

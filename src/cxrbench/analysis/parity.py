@@ -78,10 +78,6 @@ class _Pair:
     def cells(self) -> list[CellEstimate]:
         return [*self.b.values(), *self.a.values()]
 
-    def estimates(self) -> tuple[dict[int, Estimate], dict[int, Estimate]]:
-        a, b = ({seed: each.estimate for seed, each in side.items()} for side in (self.a, self.b))
-        return a, b
-
 
 def parity(cells: Mapping[Cell, CellEstimate], margins: Margins) -> pd.DataFrame:
     """Return the table described above (columns ``COLUMNS``).
@@ -169,7 +165,7 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
     """Return every numeric column, each (K,); ``bare``: without those that need the spread over seeds."""
     if not pair.a:
         return {}
-    a, b = pair.estimates()
+    a, b = ({seed: each.estimate for seed, each in side.items()} for side in (pair.a, pair.b))
     first, second = list(a.values()), list(b.values())
     means = {"mean_a": mean_value(first), "mean_b": mean_value(second)}
     if bare:

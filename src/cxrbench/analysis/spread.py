@@ -63,9 +63,8 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
         variance = seed_variance(estimates)
         columns["seed_sd"] = np.sqrt(variance)
         if paired:
-            columns["seed_sd_beyond_patients"] = np.sqrt(
-                np.maximum(variance - patient_sampling_variance(estimates), 0)
-            )
+            beyond = np.maximum(variance - patient_sampling_variance(estimates), 0)
+            columns["seed_sd_beyond_patients"] = np.sqrt(beyond)
     note = _note(len(seeds), paired)
     for k, (label, metric) in enumerate(first.keys):
         why = next((each.why[k] for each in seeds.values() if each.why[k]), "")

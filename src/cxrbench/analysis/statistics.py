@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.analysis import f1_search, literature, subgroups
 from cxrbench.analysis.contrasts import contrasts
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
-from cxrbench.analysis.f1_search import COLUMNS as F1_COLUMNS
-from cxrbench.analysis.f1_search import f1_search
-from cxrbench.analysis.literature import COLUMNS as LITERATURE_COLUMNS
-from cxrbench.analysis.literature import compare_with_literature, read_baselines
 from cxrbench.analysis.parity import parity
 from cxrbench.analysis.power import power_table
 from cxrbench.analysis.spread import spread
-from cxrbench.analysis.subgroups import COLUMNS as SUBGROUP_COLUMNS
-from cxrbench.analysis.subgroups import subgroup_estimates, subgroups
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.predictions import read_predictions
@@ -34,9 +29,8 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     study = read_study(study_path)
     cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
     ok = cells[cells["status"] == "ok"]
-    predictions = {
-        Cell.parse(cell): read_predictions(results / "cells" / cell / PREDICTIONS) for cell in ok["cell"]
-    }
+    adopted = results / "cells"
+    predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
     estimates = {cell: estimate_cell(table) for cell, table in predictions.items()}
     of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
@@ -45,8 +39,8 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "contrasts": contrasts(estimates, study),
         "spread": spreads,
         "power": power_table(spreads, study.margins),
-        "f1_search": _per_cell(predictions, f1_search, F1_COLUMNS),
-        "subgroups": _per_cell(of_nih, _by_sex_and_view, SUBGROUP_COLUMNS),
+        "f1_search": _per_cell(predictions, f1_search.f1_search, f1_search.COLUMNS),
+        "subgroups": _per_cell(of_nih, _by_sex_and_view, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
     }
     for name, table in tables.items():
@@ -59,13 +53,13 @@ def _named_as_nih(study: Study, dataset: str) -> bool:
 
 
 def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:
-    return subgroups(predictions, read_nih_table())  # sex and view are in NIH's table
+    return subgroups.subgroups(predictions, read_nih_table())  # sex and view are in NIH's table
 
 
 def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
     """Yield rows of spread.csv for each subgroup, whose label names it."""
     nih = read_nih_table()
-    groups = {cell: subgroup_estimates(table, nih) for cell, table in predictions.items()}
+    groups = {cell: subgroups.subgroup_estimates(table, nih) for cell, table in predictions.items()}
     for label in dict.fromkeys(label for some in groups.values() for label in some):
         yield spread({cell: some[label] for cell, some in groups.items() if label in some})
 
@@ -106,11 +100,11 @@ def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Path) -> pd.DataFrame:
     """Return each cell on real radiographs beside what was published for the same split."""
     metrics = pd.read_csv(results / "tables/metrics.csv", dtype={"note": str})
-    published, parts = read_baselines(baselines), []
+    published, parts = literature.read_baselines(baselines), []
     for row in cells.itertuples():
         config = study.dataset(row.dataset)
         if isinstance(config, NihSource):
-            table = compare_with_literature(
+            table = literature.compare_with_literature(
                 metrics[metrics["cell"] == row.cell],
                 published,
                 split_name=config.split,
@@ -118,4 +112,4 @@ def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Pat
                 pixels=config.pixels,
             )
             parts.append(table.assign(cell=row.cell))
-    return _joined(parts, LITERATURE_COLUMNS)
+    return _joined(parts, literature.COLUMNS)

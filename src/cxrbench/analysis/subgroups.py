@@ -77,9 +77,8 @@ def _table(group: Group) -> pd.DataFrame:
     low, high = interval(both.value, both.error, both.degrees)
     narrow = (high - low) <= WIDEST  # false for an unknown interval too
     left_out = ", ".join(np.array(sample.names)[~shared]) if shared.any() else ""
-    table = pd.DataFrame(
-        {"label": [*sample.names, "macro"], "value": both.value, "ci_low": low, "ci_high": high}
-    )
+    values = {"label": [*sample.names, "macro"], "value": both.value, "ci_low": low, "ci_high": high}
+    table = pd.DataFrame(values)
     return table.assign(
         left_out=[*("" for _ in sample.names), left_out],
         note=np.where(np.isnan(both.value), "undefined: only one class", np.where(narrow, "", NO_CLAIM)),

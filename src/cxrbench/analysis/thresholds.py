@@ -135,7 +135,8 @@ class Scope:
         single = f"one class has a single {self.unit}"
         left_out = np.flatnonzero(~included).tolist()
         missing = [f"{self.names[k]} ({self.reason(k) or single})" for k in left_out]
-        return f"{included.sum()} labels, without {', '.join(missing)}" if missing else ""
+        labels = f"{included.sum()} label{'s' * (included.sum() != 1)}"
+        return f"{labels}, without {', '.join(missing)}" if missing else ""
 
 
 def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:

@@ -43,7 +43,6 @@ class Formula:
 
     def __init__(self, text: str, known: Iterable[str]) -> None:
         self.text = text
-        self.names: set[str] = set()
         self._known = set(known)
         if len(text) > LONGEST:
             raise FormulaError(f"longer than {LONGEST} characters: split the claim")
@@ -85,7 +84,6 @@ class Formula:
         if name not in self._known:
             declared = f"; declared inputs: {', '.join(sorted(self._known)) or 'none'}"
             raise FormulaError(f"unknown name '{name}'{nearest(name, self._known) or declared}", offset)
-        self.names.add(name)
         return lambda inputs: float(inputs[name])
 
     def value(self, inputs: Mapping[str, Range]) -> Range:
@@ -93,11 +91,10 @@ class Formula:
 
         Exact where the formula is monotone in each range, as sums, products and ratios are.
         """
-        used = sorted(self.names)
         values = []
-        for corner in itertools.product(*(dict.fromkeys(inputs[name]) for name in used)):
+        for corner in itertools.product(*(dict.fromkeys(ends) for ends in inputs.values())):
             try:
-                result = self._evaluate(dict(zip(used, corner, strict=True)))
+                result = self._evaluate(dict(zip(inputs, corner, strict=True)))
             except ZeroDivisionError:
                 raise FormulaError("division by zero") from None
             except (OverflowError, ValueError) as error:

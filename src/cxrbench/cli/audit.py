@@ -123,12 +123,8 @@ def _described(name: str, rule: dict[str, Any]) -> str:
     """Return what a rule says and, in brackets, where that comes from."""
     since = ", ".join(filter(None, (rule["seen_with"], rule["date"])))
     where = f"{rule['ground']}, predicts {rule['predicts']}: {rule['source']}"
-    return "\n".join(
-        [
-            wrapped(f"{name:4}{rule['says']}", " " * 4),
-            wrapped(f"    [{where}{'; ' if since else ''}{since}]", " " * 5),
-        ]
-    )
+    says = wrapped(f"{name:4}{rule['says']}", " " * 4)
+    return says + "\n" + wrapped(f"    [{where}{'; ' if since else ''}{since}]", " " * 5)
 
 
 def _show_rules(recorded: Path, as_json: bool) -> None:

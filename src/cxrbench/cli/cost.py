@@ -176,8 +176,7 @@ def cost_break_even(
     else:
         known = _priced(records, study, prices)
         table = break_even_table(*known)
-        runs = table["runs"].map(runs_in_words).where(table["runs"].notna(), "never")
-        shown = table.drop(columns=["source", "note", "saving"]).assign(runs=runs)
+        shown = table.drop(columns=["source", "note", "saving"]).assign(runs=table["runs"].map(runs_in_words))
         priced = table["saving"].notna()
         notes = [*reasons(table[~priced], "case"), *map(wrapped, supported(table, known[1], "there"))]
         _print(table, as_json, "\n".join([cost_columns(shown[priced], "case"), "", *notes]))
@@ -253,14 +252,13 @@ def cost_mine(
     training = Training(work, images * epochs, precision, instance, gpu_images_per_second)
     known, at = read_prices(prices), of.prices
     table = mine_table(training, of, known, recorded)
-    elsewhere = table[table["region"] != at.region].groupby("region")["instance"].agg(", ".join)
+    elsewhere = table[table["region"] != at.region].groupby("region")["instance"]
+    places = [f"; {region}: {', '.join(some)}" for region, some in elsewhere]
     notes = [
         f"{network}, {pixels} px, {precision}: {work.gmac:.3g} GMAC forward an image, {images:,} images x "
         f"{epochs} epochs; without evaluation and compilation.",
         *trial_sentences(table, training, at),
-        f"Prices: on demand unless named, in {at.region}"
-        + "".join(f"; {region}: {names}" for region, names in elsewhere.items())
-        + ".",
+        f"Prices: on demand unless named, in {at.region}{''.join(places)}.",
         *assumed(table["assumptions"].dropna().explode()),
         *supported(table, known),
         *(f"{text}: {', '.join(some)}." for text, some in table.groupby("why_not")["instance"]),
@@ -354,7 +352,6 @@ def cost_report(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Write all tables of the paper's section on cost."""
-
     from cxrbench.cost.write import write_cost_tables
 
     write_cost_tables(results, study, prices, recorded)

@@ -118,7 +118,7 @@ def data_pack(
     study: StudyOption = STUDY,
     out: Annotated[Path | None, typer.Option(help="manifest.json to write.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads. Their number does not change the result.")
+        int | None, typer.Option(min=1, help="Images decoded at once. It does not change the result.")
     ] = None,
 ) -> None:
     """Decode, resize and split a dataset's images into one array, in one pass."""

@@ -13,13 +13,8 @@ if TYPE_CHECKING:
     from cxrbench.paper.results import Results
 
 BuiltOption = Annotated[Path, typer.Option(help="Folder with tables/, built from recorded evidence.")]
-BaselinesOption = Annotated[Path, typer.Option(help="Published values.")]
 CsvOption = Annotated[Path, typer.Option(help="CSV to write.")]
-ExpectedOption = Annotated[Path, typer.Option(help="Reviewed outcomes.")]
-FiguresOption = Annotated[Path, typer.Option(help="Folder of the figures.")]
 GeneratedOption = Annotated[Path, typer.Option(help="Folder of the LaTeX tables and macros.")]
-PageOption = Annotated[Path, typer.Option(help="HTML page to write.")]
-PaperOption = Annotated[Path, typer.Option(help="Where the PDF is.")]
 PartsArgument = Annotated[list[Path] | None, typer.Argument(help="The CSV of each cell.")]
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="The record of each cell that has one.")]
 GENERATED, FIGURES, PDF = Path("paper/generated"), Path("figures"), Path("paper/paper.pdf")
@@ -59,7 +54,7 @@ def cells(
 def statistics(
     results: ResultsOption = RESULTS,
     study: StudyOption = STUDY,
-    baselines: BaselinesOption = Path("data/baselines.csv"),
+    baselines: Annotated[Path, typer.Option(help="Published values.")] = Path("data/baselines.csv"),
 ) -> None:
     """Write the tables of parity, spread over seeds, power, subgroups, literature and F1."""
     from cxrbench.analysis.statistics import write_statistics
@@ -83,7 +78,7 @@ def tables(
 @app.command()
 def figures(
     results: ResultsOption = RESULTS,
-    out: FiguresOption = FIGURES,
+    out: Annotated[Path, typer.Option(help="Folder of the figures.")] = FIGURES,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
@@ -133,7 +128,7 @@ def artifact(
 @app.command()
 def summary(
     results: ResultsOption = RESULTS,
-    paper: PaperOption = PDF,
+    paper: Annotated[Path, typer.Option(help="Where the PDF is.")] = PDF,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
@@ -148,9 +143,9 @@ def html(
     results: ResultsOption = RESULTS,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
-    expected: ExpectedOption = Path("data/expected_status.csv"),
+    expected: Annotated[Path, typer.Option(help="Reviewed outcomes.")] = Path("data/expected_status.csv"),
     generated: GeneratedOption = GENERATED,
-    out: PageOption = RESULTS / "report.html",
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = RESULTS / "report.html",
 ) -> None:
     """Write the report: one HTML page with claims, tables, figures and all evidence."""
     from cxrbench.paper.page import write_page

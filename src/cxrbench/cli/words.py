@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -148,24 +148,20 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print what went wrong after our name: on a terminal red and wrapped at words, plain elsewhere."""
+    """Print what went wrong after our name: on a terminal wrapped at words, the name red where the terminal
+    shows colours and its user wants them (no-color.org)."""
     text = f"cxrbench: {text}"
     if sys.stderr.isatty():
         text = "\n".join(map(wrapped, text.splitlines()))
-    say(text.replace("cxrbench:", "\x1b[1;31mcxrbench:\x1b[0m", 1) if coloured(sys.stderr) else text)
+        if os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR"):
+            text = text.replace("cxrbench:", "\x1b[1;31mcxrbench:\x1b[0m", 1)
+    say(text)
 
 
-def must_run_here(*names: str, remedy: str = "") -> None:
-    """Exit with :data:`CANNOT_RUN` and one sentence unless each of these platforms can run here."""
+def must_run_here(name: str, remedy: str = "") -> None:
+    """Exit with :data:`CANNOT_RUN` and one sentence unless the platform ``name`` can run here."""
     from cxrbench import platforms
 
-    for name in names:
-        if reason := platforms.unavailable(name):
-            complain(f"platform {name} cannot run here: {reason}{remedy}")
-            raise typer.Exit(CANNOT_RUN)
-
-
-def coloured(stream: TextIO) -> bool:
-    """Return whether ``stream`` is a terminal that shows colours and whose user wants them (no-color.org)."""
-    able = os.environ.get("TERM", "dumb") != "dumb"
-    return stream.isatty() and able and not os.environ.get("NO_COLOR")
+    if reason := platforms.unavailable(name):
+        complain(f"platform {name} cannot run here: {reason}{remedy}")
+        raise typer.Exit(CANNOT_RUN)

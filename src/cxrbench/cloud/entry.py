@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -83,16 +82,9 @@ def _compile_ahead(command: list[str], hours: float, work: Path) -> float:
             os.killpg(running.pid, signal.SIGKILL)  # with the compilers that it started
             print(f"compiling ahead took all {hours:g} h; give the job more --hours", file=sys.stderr)
             _charge(work / "precompile.json", hours * 3600)
-            _clear_locks()
+            recover = "from cxrbench import platforms; platforms.recover('neuron')"
+            subprocess.run([sys.executable, "-c", recover], check=False)  # from what was killed
     return max(hours - (time.monotonic() - started) / 3600, 1 / 60)
-
-
-def _clear_locks() -> None:
-    """Clear the locks that killed compilers leave in the compile cache."""
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
-    if tool := shutil.which("neuron_parallel_compile", path=path):
-        command = [tool, "--command", "clear-locks"]
-        subprocess.run(command, env=os.environ | {"PATH": path}, check=False)
 
 
 def _charge(path: Path, seconds: float) -> None:

@@ -63,13 +63,9 @@ def survey(
     for key in wanted:
         if problem := known[key]["step"].problem:
             say(f"{key[0]}: {problem}")
-    return pd.DataFrame(
-        [
-            row(name, setting, known[name, setting][part], libraries)
-            for name, setting in wanted
-            for part in AUDITED_PARTS
-        ]
-    )
+    graphs = product(wanted, AUDITED_PARTS)
+    rows = [row(name, of, known[name, of][part], libraries) for (name, of), part in graphs]
+    return pd.DataFrame(rows)
 
 
 def versions() -> dict[str, str]:

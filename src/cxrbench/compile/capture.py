@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ def capture(
     xla_metrics.clear_counters()
     network = platform.network(network.train())
     optimizer, averaged = _as_after_a_step(network, platform)
-    batch, packed = _batch(setting, platform, labels)
+    batch = _batch(setting, platform, labels)
     loss_sum = platform.to_device(torch.zeros(1))
     owned = [*network.parameters(), *network.buffers(), batch.images, batch.labels]
     maps: set[nn.Module] = set()
@@ -143,7 +144,7 @@ def capture(
             part,
             gmac=round(work / setting.batch / 1e9, 4),
             **_graph_counts(graph, setting),
-            **_forward_counts(forward, work, packed.images.shape),
+            **_forward_counts(forward, work, setting),
             **_layer_counts(network),
             linears_on_maps=len(maps),
             activation_mib_per_image=round(sum(kept.values()) / setting.batch / 2**20, 4),
@@ -153,25 +154,15 @@ def capture(
     }
 
 
-class _Blank:
-    """What :class:`Batches` asks of a packed dataset: a batch of black images without findings."""
-
-    def __init__(self, setting: Setting, labels: int) -> None:
-        self.images = np.zeros((setting.batch, setting.pixels, setting.pixels), np.uint8)
-        self._labels = np.zeros((setting.batch, labels), np.float32)
-
-    def labels(self) -> np.ndarray:
-        return self._labels
-
-
-def _batch(setting: Setting, platform: Platform, labels: int) -> tuple[Batch, _Blank]:
-    """Return a pending batch of training as its input path makes it, and what it is made from."""
-    packed: Any = _Blank(setting, labels)
+def _batch(setting: Setting, platform: Platform, labels: int) -> Batch:
+    """Return a pending batch of training as its input path makes it, of black images without findings."""
+    images = np.zeros((setting.batch, setting.pixels, setting.pixels), np.uint8)
+    packed: Any = SimpleNamespace(images=images, labels=lambda: np.zeros((setting.batch, labels), np.float32))
     # Mean and deviation are parameters of the graph, unlike 0 and 1.
     scratch = UsedWeights(source="scratch", sha256=None, mean=0.5, std=0.25)
     batches = Batches(packed, platform, -1, scratch)  # streamed, as on platform neuron
     drawn = draw_parameters(Augmentation(), setting.batch, seed=0, epoch=0)
-    return next(batches.over(np.arange(setting.batch), setting.batch, drawn)), packed
+    return next(batches.over(np.arange(setting.batch), setting.batch, drawn))
 
 
 def build(architecture: str, pixels: int) -> nn.Module:
@@ -230,14 +221,8 @@ def _results(
     """Return all tensors that live on after a step, in a fixed order."""
     moments = [value for state in optimizer.state.values() for value in state.values()]
     gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
-    tensors = [
-        loss,
-        *network.parameters(),
-        *network.buffers(),
-        *gradients,
-        *moments,
-        *averaged.state.values(),
-    ]
+    tensors = [loss, *network.parameters(), *network.buffers(), *gradients, *moments]
+    tensors += averaged.state.values()
     return [tensor.detach() for tensor in tensors if tensor.device == loss.device]
 
 
@@ -350,8 +335,8 @@ def _graph_counts(graph: Graph, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _forward_counts(forward: Graph, macs: int, images: tuple[int, ...]) -> dict[str, Any]:
-    """Return the counts of forward on packed ``images`` of this shape, which does so many ``macs``."""
+def _forward_counts(forward: Graph, macs: int, setting: Setting) -> dict[str, Any]:
+    """Return the counts of forward, which does so many ``macs``."""
     ahead = forward.convolutions
 
     def share(some: list[Convolution]) -> float:
@@ -361,7 +346,7 @@ def _forward_counts(forward: Graph, macs: int, images: tuple[int, ...]) -> dict[
     depthwise = [conv for conv in ahead if conv.depthwise]
     sides = sorted(max(conv.kernel) for conv in ahead)
     return {
-        "permutes": _permutes(forward, images),
+        "permutes": _permutes(forward, setting),
         "forward_convolutions": len(ahead),
         "depthwise_convolutions": len(depthwise),
         "narrow_convolutions": len(narrow),
@@ -373,8 +358,9 @@ def _forward_counts(forward: Graph, macs: int, images: tuple[int, ...]) -> dict[
     }
 
 
-def _permutes(forward: Graph, images: tuple[int, ...]) -> int:
+def _permutes(forward: Graph, setting: Setting) -> int:
     """Count the transposes of what comes from the images (feature maps, tokens); those of weights are not."""
+    images = (setting.batch, setting.pixels, setting.pixels)
     inputs = {node.name for node in forward.of("parameter") if (node.kind, node.dims) == ("u8", images)}
     from_images = forward.depending_on(inputs)
     return sum(node.name in from_images and len(node.dims) > 2 for node in forward.of("transpose"))

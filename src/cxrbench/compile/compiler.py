@@ -69,11 +69,8 @@ class Compiler:
             # Shared memory is 64 MB by default, which is reported to be too little for the compiler.
             words = (container, "run", "--network=none", "--shm-size=8g", image, COMMAND)
         if shutil.which(words[0]) is None:
-            remedy = (
-                f"install {container}"
-                if container
-                else "install it as docs/neuron.md says, or name --container"
-            )
+            here = "install it as docs/neuron.md says, or name --container"
+            remedy = f"install {container}" if container else here
             raise UserError(f"{words[0]} is not on PATH here; {remedy}")
         if container and image and (looked := _answer([container, "image", "inspect", image])).returncode:
             reason = error_line(looked.stderr.decode(errors="replace"))

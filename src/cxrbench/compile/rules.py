@@ -1,12 +1,14 @@
-"""Counts of a training step's graph, and the Neuron rules they are checked against.
+"""Counts of a training step's graph, and the Neuron rules (rules.toml) they are checked against.
 
 A flagged rule is a *prior*: the network has what the source reports trouble with. Only
 Neuron's compiler shows whether it compiles; :mod:`cxrbench.compile.reports` holds each rule against what is
 reported. No torch.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 PRIOR = (
@@ -115,17 +117,17 @@ Ground = Literal["documented", "reported", "arithmetic", "hypothesis"]
 
 
 class Rule(NamedTuple):
-    """What a source reports; ``flags`` and ``found`` are about the names of :func:`_values`."""
+    """A rule of rules.toml; ``flags`` and ``found`` are about the names of :func:`_values`."""
 
     name: str
     says: str
-    predicts: Predicts  # failure: of the compiler, or for lack of memory
+    predicts: Predicts
     ground: Ground
     source: str
-    seen_with: str  # version of SDK or compiler; empty where the source names none
-    date: str  # of the report, or when the page was last changed
-    flags: tuple[str, ...]  # the rule is flagged if any of these is not zero
-    found: str  # a format string that shows the deciding values
+    seen_with: str
+    date: str
+    flags: list[str]
+    found: str
     of: Literal["network", "setting"] = "network"
 
 
@@ -141,207 +143,10 @@ class Known(NamedTuple):
     seen_with: str
 
 
-_SDK = "aws-neuron/aws-neuron-sdk"
-_NKI = "AWS Neuron SDK docs, nki/guides/architecture/trainium_inferentia2_arch"
-_CODES = "AWS Neuron SDK docs, compiler/error-codes"
-_NOTES = "AWS Neuron SDK release notes"
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "R1",
-        "A depthwise convolution sums over its kernel's area only (49 of 128 rows for 7x7) and fills one "
-        "output column per group",
-        "speed",
-        "arithmetic",
-        f"{_NKI}: 128x128 tensor engine, tile limits",
-        "",
-        "2026-07-17",
-        ("depthwise_convolutions",),
-        "{depthwise_convolutions} of {forward_convolutions} forward convolutions, "
-        "{depthwise_mac_share:.1%} of forward MACs",
-    ),
-    Rule(
-        "R2",
-        "An ungrouped convolution with fewer than 128 input channels under-fills the partition axis",
-        "speed",
-        "arithmetic",
-        f"{_NKI}; a small CNN reached 1.2% of the bf16 peak, its precision not stated: "
-        "scttfrdmn/aws-trainium-tutorial-for-research",
-        "SDK 2.30",
-        "2026-07-17",
-        ("narrow_convolutions",),
-        "{narrow_convolutions} of {forward_convolutions} forward convolutions, "
-        "{narrow_mac_share:.1%} of forward MACs",
-    ),
-    Rule(
-        "R3",
-        "The backward of a 7x7 convolution (3 to 64 channels, stride 2, ungrouped) with the gradient of its "
-        "images ended in NCC_ITEN404; that any input gradient of a kernel of 7 or more does, depthwise ones "
-        "included, is extrapolated",
-        "failure",
-        "reported",
-        f"{_SDK} issue 1295 (trn1.32xlarge, input 256x1024, batch 1; closed)",
-        "neuronx-cc 2.23.6484.0",
-        "2026-03-15",
-        ("large_kernel_input_gradients",),
-        "largest kernel {largest_kernel}; {large_kernels} with side 7 or more, of which "
-        "{large_kernel_input_gradients} need an input gradient",
-    ),
-    Rule(
-        "R4",
-        "A convolution may not dilate input and kernel together (NCC_EVRF010), nor stride over dilated input "
-        "(NCC_EVRF011)",
-        "failure",
-        "documented",
-        f"{_CODES}/EVRF010, EVRF011",
-        "",
-        "2025-12-02",
-        ("doubly_dilated", "strided_on_dilated"),
-        "{doubly_dilated} doubly dilated, {strided_on_dilated} strided on dilated input",
-    ),
-    Rule(
-        "R5",
-        "LayerNorm, GELU and pooling run on slower engines than matrix products; most networks have some",
-        "speed",
-        "documented",
-        "AWS Neuron SDK docs, about-neuron/arch/neuron-hardware/neuron-core-v2: roles of the engines",
-        "",
-        "2025-10-17",
-        ("layernorms", "gelus", "poolings"),
-        "{layernorms} LayerNorm, {gelus} GELU, {poolings} pooling",
-    ),
-    Rule(
-        "R6",
-        "In compilers of 2023 and 2024 a program may not have more than 5,000,000 machine instructions; the "
-        "documentation of today has no number. Tiles are our lower estimate of the tensor engine's share",
-        "failure",
-        "reported",
-        f"{_CODES}/EBVF030, EXTP004, EVRF007 (no number); {_SDK} issues 801, 819, 987, 1003 (the number)",
-        "compilers of 2023-12 to 2024-10",
-        "2024-10-07",
-        ("over_cap",),
-        "{instructions:,} HLO instructions; {tiles:,} matrix tiles at batch {batch}, {share_of_cap:.0%} of "
-        f"{INSTRUCTION_CAP:,}",
-    ),
-    Rule(
-        "R7",
-        "Weights, gradients, moments and activations share 16 GiB per core",
-        "failure",
-        "documented",
-        f"{_CODES}/EOOM001, EOOM002; UNet training above 16 GB: Neuron 2.26 release notes",
-        "SDK 2.26",
-        "2025-12-02",
-        ("over_memory",),
-        f"{{step_gib:.1f}} of {CORE_GIB:.0f} GiB at batch {{batch}}; largest batch {{largest_batch}}",
-    ),
-    Rule(
-        "R8",
-        "An operator without a lowering runs on the host and cuts the graph; shapes here are fixed, so that "
-        "dynamic ones (NCC_EMOD025) are not looked for",
-        "speed",
-        "documented",
-        f"pytorch/xla v2.9.0 docs, troubleshoot; {_CODES}/EMOD025",
-        "",
-        "2026-07-15",
-        ("fallbacks",),
-        "{operators}",
-    ),
-    Rule(
-        "R10",
-        "Matrix products in fp32 run at a quarter of the bf16 rate; nothing is cast by default since 2.27",
-        "speed",
-        "documented",
-        f"{_NKI}; {_NOTES}, compiler 2.27",
-        "SDK 2.27",
-        "2025-12-19",
-        ("full_precision",),
-        "{precision}",
-        of="setting",
-    ),
-    Rule(
-        "R11",
-        "Linear layers on feature maps (B x H x W x C) instead of 1x1 convolutions: what timm changes from "
-        "ConvNeXt nano to tiny",
-        "failure",
-        "hypothesis",
-        "timm 1.0.31, models/convnext.py (conv_mlp); not documented by AWS, to be tested on trn1",
-        "",
-        "",
-        ("linears_on_maps",),
-        "{linears_on_maps} Linear layers on B x H x W x C maps; {permutes} permutes of maps in forward; in "
-        "this graph {transposes} transposes, {dots} dots and {convolutions} convolutions",
-    ),
-    Rule(
-        "R12",
-        "torch_xla writes LayerNorm as batch-norm-training with a feature for every row of the batch; for "
-        "swin-tiny at batch 2, not at 1, this ended in TEN404 'Unsupported batch-norm-training op'. That it "
-        "depends on the number of features, or fails today, is not known",
-        "failure",
-        "reported",
-        f"{_SDK} issue 1080 (inference; closed 2025-03 with a compiler flag, huggingface/optimum-neuron pull "
-        f"789); the same words of language-perceiver, resolved in SDK 2.19: {_NOTES}",
-        "SDK 2.21",
-        "2025-01-06",
-        ("layernorms_of_batch",),
-        "{layernorm_batchnorms} batch-norm-training from LayerNorm or GroupNorm at batch {batch}, of at most "
-        "{largest_layernorm:,} features",
-    ),
-    Rule(
-        "R13",
-        "select-and-scatter, the backward of max-pooling, gave incorrect results for missing boundary "
-        "conditions before SDK 2.30",
-        "wrong results",
-        "documented",
-        f"{_NOTES}, compiler 2.30",
-        "before SDK 2.30",
-        "2026-05-21",
-        ("select_and_scatters",),
-        "{select_and_scatters} select-and-scatter",
-    ),
-    Rule(
-        "R14",
-        "reduce-window may not dilate its input (NCC_EVRF017) or its window (NCC_EVRF018), and takes one "
-        "input with one initial value (NCC_EVRF019)",
-        "failure",
-        "documented",
-        f"{_CODES}/EVRF017, EVRF018, EVRF019",
-        "",
-        "2025-12-02",
-        ("bad_reduce_windows",),
-        "{bad_reduce_windows} reduce-window of such a form",
-    ),
-    Rule(
-        "R15",
-        "Random bits are drawn by the default algorithm only (NCC_EVRF006)",
-        "failure",
-        "documented",
-        f"{_CODES}/EVRF006",
-        "",
-        "2025-12-02",
-        ("special_rngs",),
-        "{special_rngs} rng-bit-generator with an algorithm of its own",
-    ),
-)
-RETIRED = {  # names are not used again
-    "R9": "batches other than 1 (issue 1080) are now part of R12, which names the instruction; multiples of "
-    "25 for a small CNN (issue 881, neuronx-cc 2.13) are thought to be fixed by AWS (2025-05-28)",
-    "R16": "a gather of the input in the graph: platform neuron streams its images, so that no audited graph "
-    "can have one",
-}
-KNOWN: tuple[Known, ...] = (
-    Known(
-        "NCC_IBIR229",
-        "no room in on-chip memory (the state buffer); reported of large feature maps, and of a whole U-Net "
-        "cast to bf16. Cases were fixed in SDK 2.29 and 2.30; no size is public at which it starts",
-        f"{_NOTES}, compiler 2.29 and 2.30; users' notes in public repositories",
-        "before SDK 2.30, and neuronx-cc 2.27",
-    ),
-    Known(
-        "NCC_ILIN902",
-        "a crash in the backward of softmax for some input shapes, which are not named; fixed in SDK 2.30",
-        f"{_NOTES}, compiler 2.30",
-        "before SDK 2.30",
-    ),
-)
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+RULES = tuple(Rule(**entry) for entry in _TABLE["rule"])
+RETIRED: dict[str, str] = _TABLE["retired"]
+KNOWN = tuple(Known(**entry) for entry in _TABLE["known"])
 
 
 def _values(facts: Facts, setting: Setting) -> dict[str, Any]:
@@ -373,7 +178,7 @@ def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
             **{name: getattr(rule, name) for name in DESCRIBED},
         }
         for rule in RULES
-        if not facts.problem or (facts.fallbacks and rule.flags == ("fallbacks",))
+        if not facts.problem or (facts.fallbacks and rule.flags == ["fallbacks"])
     ]
 
 

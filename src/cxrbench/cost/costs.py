@@ -175,8 +175,7 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     table["kind"] = np.where(proxy, "proxy", "measured")
     host = "run on " + table["host_device"] + ", priced as " + table["instance"]
     status = "ended as " + table["status"] + ": paid for, no usable model"
-    both = zip(host.where(proxy, ""), status.where(failed, ""), strict=True)
-    table["note"] = ["; ".join(filter(None, notes)) for notes in both]
+    table["note"] = (host.where(proxy, "") + "; " + status.where(failed, "")).str.strip("; ")
     table["headline"] = headline(table)
     return _charge_failures(table)[list(COST_COLUMNS)]
 

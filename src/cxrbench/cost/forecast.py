@@ -14,7 +14,6 @@ from cxrbench.cost.devices import Device
 from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.cost.projection import (
     NotProjected,
-    Speed,
     Work,
     device_called,
     dollars,
@@ -24,6 +23,7 @@ from cxrbench.cost.projection import (
 )
 from cxrbench.datasets.packed import MANIFEST, data_present, read_packed
 from cxrbench.datasets.registry import read_files
+from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
@@ -88,9 +88,7 @@ class _Outlook:
         cell, store = cells[0], self.plan.store
         recorded = [other for other in cells if store.serves(other, self.study)]
         row = {
-            "dataset": cell.dataset,
-            "architecture": cell.architecture,
-            "platform": cell.platform,
+            **vars(cell),
             "cells": len(cells),
             "recorded": len(recorded),
             "to_run": len(cells) - len(recorded),
@@ -110,11 +108,12 @@ class _Outlook:
     def _measured(self, records: list[Record]) -> dict[str, Any]:
         """Return the hours of a cell by the recorded seeds: the shortest and the longest."""
         costs = cost_of(hours_of((record, "recorded") for record in records), self.prices, self.study.prices)
+        seeds = f"{len(records)} recorded seed{'s' * (len(records) > 1)}"
         return {
             "hours_low": costs["hours_total"].min(),
             "hours_high": costs["hours_total"].max(),
             **costs[["usd_per_hour", *KEY, "as_of", "kind"]].iloc[0],
-            "rests_on": f"{len(records)} recorded seeds, {costs['processor'].iloc[0]}",
+            "rests_on": f"{seeds}, {processors_in_words(costs['processor'])}",
         }
 
     def _projected(self, cell: Cell) -> dict[str, Any]:
@@ -154,8 +153,10 @@ class _Outlook:
         if cell.platform in ACCELERATED:
             used = self.study.limits.processes * ENTRIES[cell.platform].devices_per_process
             return device_called(rate["accelerator"]), min(int(rate["cores"]), used), known
-        if found := [speed for speed in self.known if _on_processor(speed, cell, work, precision)]:
-            return found[-1].device, 1, known
+        alike = [some for some in self.known if (some.work.kind, some.precision) == (work.kind, precision)]
+        processors = [some.device for some in alike if some.device.family not in {"gpu", "neuron"}]
+        if cell.platform == "cpu" and processors:
+            return processors[-1], 1, known
         raise NotProjected(f"no speed of a {work.kind} network in {precision} is known on {cell.platform}")
 
     def _packed_gib(self, name: str) -> float:
@@ -188,12 +189,6 @@ class _Outlook:
         return facts_of(nearest.to_dict()).step_gib(share)
 
 
-def _on_processor(speed: Speed, cell: Cell, work: Work, precision: str) -> bool:
-    """Whether a speed was measured on a processor by cells of a network alike."""
-    own = cell.platform == "cpu" and speed.device.family not in {"gpu", "neuron"}
-    return own and (speed.work.kind, speed.precision) == (work.kind, precision)
-
-
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of :func:`forecast` added up per dataset and platform.
 
@@ -207,10 +202,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     )
     amounts = ["hours_least", "hours_high", "usd_least", "usd_high"]
     groups = table.groupby(["dataset", "platform"], sort=False)
-    rows = groups[["cells", "recorded", "to_run", "unknown", *amounts]].sum(min_count=1)
+    rows = groups[["cells", "to_run", "unknown", *amounts]].sum(min_count=1)
     rows = rows.join(groups[["packed_gib", "device_gib"]].max())
-    words = {
-        "instance": groups["instance"].first(),
-        "kind": groups["kind"].agg(lambda some: " and ".join(some.dropna().unique())),
-    }
-    return rows.assign(**words).reset_index()
+    kinds = groups["kind"].agg(lambda some: " and ".join(some.dropna().unique()))
+    return rows.assign(kind=kinds).reset_index()

@@ -112,7 +112,10 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     NaN where the two prices differ in region or basis.
     """
     here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
-    gpu = _gpu(training.gpu, here)
+    gpu = DEVICES.get(here["accelerator"])
+    if gpu is None or gpu.family != "gpu":
+        what = "has no GPU with documented peaks; name one that has, such as g5.xlarge"
+        raise UserError(f"--gpu: {training.gpu} {what}")
     known = known_speeds(study, recorded)
     if training.speed:
         known.append(_given(training, gpu, int(here["cores"])))
@@ -127,16 +130,6 @@ def _rates(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     rows = newest(prices, pricing.as_of)
     fits = (rows["region"] == pricing.region).astype(int) * 2 + (rows["basis"] == pricing.basis)
     return rows.assign(fits=fits).sort_values("fits", kind="stable").drop_duplicates("instance", keep="last")
-
-
-def _gpu(instance: str, rate: pd.Series) -> Device:
-    """Return the GPU of the instance to compare with."""
-    device = DEVICES.get(rate["accelerator"])
-    if device is None or device.family != "gpu":
-        raise UserError(
-            f"--gpu: {instance} has no GPU with documented peaks; name one that has, such as g5.xlarge"
-        )
-    return device
 
 
 def _given(training: Training, gpu: Device, cores: int) -> Speed:

@@ -152,6 +152,9 @@ class Numbers(NamedTuple):
     capacity: float  # share (0 to 1) of the work for which Trainium is available
 
 
+_AMOUNTS = ("spend", "porting budget", "ongoing engineering", "horizon")  # of Numbers, in messages
+
+
 class Scenario(NamedTuple):
     """A case at the thresholds of a source's decision table, and what the source says there."""
 
@@ -197,13 +200,7 @@ class Decision(NamedTuple):
 
 def decide(ratio: Ratio, given: Numbers) -> Decision:
     """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables."""
-    amounts = {
-        "spend": given.spend,
-        "porting budget": given.porting,
-        "horizon": given.months,
-        "ongoing engineering": given.ongoing,
-    }
-    for name, value in amounts.items():
+    for name, value in zip(_AMOUNTS, given[:4], strict=True):
         _amount(name, value)
     if not 0 <= given.capacity <= 1:
         raise UserError(f"capacity is {given.capacity}: it is the share of the work, between 0 and 1")
@@ -216,11 +213,10 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
     return Decision(worst, best, low, high, fast, slow, verdict)
 
 
-def reasoning(ratio: Ratio, given: Numbers, decision: Decision) -> list[str]:
+def reasoning(ratio: Ratio, given: Numbers, decided: Decision) -> list[str]:
     """Return the arithmetic of a decision, line by line, and what it assumes."""
-    of_ratio, decided = f"{ratio.low:.4g} to {ratio.high:.4g}", decision
     return [
-        f"cost ratio {of_ratio} ({ratio.kind}: {ratio.source})",
+        f"cost ratio {ratio.low:.4g} to {ratio.high:.4g} ({ratio.kind}: {ratio.source})",
         f"ongoing engineering of a second platform: {given.ongoing:,.0f} USD per month"
         + ("" if given.ongoing else ", an assumption"),
         "the port is assumed to be complete, and paid for, on the first day",

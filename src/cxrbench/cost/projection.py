@@ -6,7 +6,7 @@ at best ``share x peak`` FLOP/s; shares come from runs elsewhere with the same k
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import mean
@@ -112,14 +112,14 @@ def device_called(accelerator: str) -> Device:
     NotProjected for an unknown one, and for one that AWS documents for inference.
     """
     if (device := DEVICES.get(accelerator)) is None:
-        raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.py)")
+        raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.toml)")
     if device.training == "inference":
         raise NotProjected(f"AWS documents {accelerator} for inference, trn1 and trn2 for training")
     return device
 
 
 def _peak(device: Device, precision: str) -> float:
-    if (peak := device.peak(precision)) is None:
+    if (peak := {"fp32": device.tflops_fp32, "bf16": device.tflops}.get(precision)) is None:
         raise NotProjected(f"no documented {precision} peak of {device.name}")
     return peak
 
@@ -189,7 +189,7 @@ def hours_on(
     except NotProjected as reason:
         return hours | {"why_not": str(reason)}
     ends = {"hours_low": images / made["high"] / 3600, "hours_high": images / made["low"] / 3600}
-    return hours | ends | {name: made[name] for name in ("kind", "sources", "assumptions")}
+    return hours | made | ends
 
 
 def dollars(row: dict[str, Any], usd_per_hour: float) -> dict[str, float]:
@@ -204,7 +204,8 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
     audit, measured = read_audit(recorded), measured_speeds(study, recorded)
     known, tested, where = [*measured, *PUBLISHED], backtest(measured), study.prices
     rates = newest(prices, where.as_of, region=where.region, basis=where.basis)
-    accelerated = rates[rates["accelerator"] != ""].to_dict("records")
+    rates = rates[rates["accelerator"] != ""]
+    family = rates["accelerator"].map({name: device.family for name, device in DEVICES.items()})
     wanted = dict.fromkeys(
         (cell.architecture, study.dataset(cell.dataset).pixels, study.recipe(cell.dataset).precision)
         for cell in study.all_cells()
@@ -213,11 +214,7 @@ def projection_table(study: Study, prices: pd.DataFrame, recorded: Path) -> tupl
     for architecture, pixels, precision in wanted:
         network = {"architecture": architecture, "pixels": pixels, "precision": precision}
         offering = {entry.family for entry in ENTRIES.values() if precision in entry.precisions}
-        rated = [
-            rate
-            for rate in accelerated
-            if (known_as := DEVICES.get(rate["accelerator"])) is None or known_as.family in offering
-        ]
+        rated = rates[family.isna() | family.isin(offering)].to_dict("records")
         try:
             work = work_of(audit, architecture, pixels, precision)
             some = [_projected(work, rate, known, precision, tested) for rate in rated]
@@ -306,10 +303,9 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     for path in sorted((recorded / "bench").glob("*/train.json")):
         for row in json.loads(path.read_text(encoding="utf-8")):
             with suppress(NotProjected):
-                found += _benchmarked(row, path.parent.name, audit)
-    for (device, work, source, precision), speeds in seeds.items():
-        found.append(reached(device, 1, work, mean(speeds), source, precision))
-    return found
+                found.append(_benchmarked(row, host_in_words(path.parent.name), audit))
+    means = (reached(device, 1, work, mean(each), *how) for (device, work, *how), each in seeds.items())
+    return [*found, *means]
 
 
 def known_speeds(study: Study, recorded: Path) -> list[Speed]:
@@ -331,22 +327,24 @@ def _speed(record: Record, study: Study, audit: pd.DataFrame) -> Speed:
     return reached(device, cores, work, speed, source, precision)
 
 
-def _benchmarked(row: dict[str, Any], host: str, audit: pd.DataFrame) -> Iterator[Speed]:
-    """Yield the speed of a row of a benchmark's train.json, where it has one."""
+def _benchmarked(row: dict[str, Any], machine: str, audit: pd.DataFrame) -> Speed:
+    """Return the speed of a row of a benchmark's train.json; NotProjected where it has none."""
     peak, speed, platform = row["matmul_flops_per_second"], row["ours"], row["platform"]
-    if peak and speed:
-        device = _measured_device(
-            f"{platform} of {host_in_words(host)}", peak / 1e12, FAMILIES.get(platform, "cpu")
-        )
-        work = work_of(audit, row["architecture"], row["pixels"], row["precision"])
-        by, machine = f"benchmark of {row['architecture']}, {row['pixels']} px", host_in_words(host)
-        known = reached(device, 1, work, speed, f"{by}, on {machine}", row["precision"])
-        yield known._replace(machine=machine, measured_by=by)
+    if not (peak and speed):
+        raise NotProjected(f"{platform} of {machine} has no measured peak or speed")
+    device = _measured_device(f"{platform} of {machine}", peak / 1e12, FAMILIES.get(platform, "cpu"))
+    work = work_of(audit, row["architecture"], row["pixels"], row["precision"])
+    by = f"benchmark of {row['architecture']}, {row['pixels']} px"
+    known = reached(device, 1, work, speed, f"{by}, on {machine}", row["precision"])
+    return known._replace(machine=machine, measured_by=by)
 
 
 def _measured_device(name: str, tflops: float, family: str) -> Device:
     """Return a device whose peak is ``tflops`` in every precision."""
-    return Device(name, family, tflops, tflops, None, "measured", _MEASURED, _MEASURED)
+    return Device(
+        name=name, family=family, tflops=tflops, tflops_fp32=tflops, evidence="measured",
+        source=_MEASURED, source_fp32=_MEASURED,
+    )  # fmt: skip
 
 
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
@@ -354,9 +352,9 @@ def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str)
 
     Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
     """
-    steps = {name: of_setting(audit, Setting(pixels, AUDITED_BATCH, name)) for name in ("fp32", "bf16")}
     # The wanted precision first; a step in tf32 is the graph of fp32.
-    counted = pd.concat([steps.get(precision, steps["fp32"]), *steps.values()])
+    settings = (Setting(pixels, AUDITED_BATCH, name) for name in (precision, "fp32", "bf16"))
+    counted = pd.concat([of_setting(audit, setting) for setting in settings])
     rows = counted[counted["architecture"] == architecture].to_dict("records")
     if not rows:
         command = f"cxrbench audit NAME --pixels {pixels} --record"

@@ -123,8 +123,7 @@ def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
 
 
 def _pairs(pricing: Pricing) -> list[tuple[str, str]]:
-    own = study_pair(pricing)
-    return [*dict.fromkeys([*([own] if own else []), *_PAIRS])]
+    return [*dict.fromkeys(filter(None, [study_pair(pricing), *_PAIRS]))]
 
 
 def ratio_sources(prices: pd.DataFrame, pricing: Pricing) -> str:

@@ -114,10 +114,9 @@ def _spot_prices(instances: Iterable[str], prices: pd.DataFrame, pricing: Pricin
     """Return the spot price of each instance, NaN with the reason in ``note`` where there is none."""
     rows = []
     for instance in instances:
-        row = {"instance": instance, "as_of": "", "usd_per_hour": math.nan, "note": ""}
         try:
             found = price(prices, instance, pricing.region, "spot", pricing.as_of)
-            rows.append(row | {name: found[name] for name in ("as_of", "usd_per_hour")})
+            rows.append((instance, found["as_of"], found["usd_per_hour"], ""))
         except NoPrice as missing:
-            rows.append(row | {"note": missing.reason})
+            rows.append((instance, "", math.nan, missing.reason))
     return pd.DataFrame(rows, columns=["instance", "as_of", "usd_per_hour", "note"])

@@ -54,6 +54,6 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
 def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
     """Return all rows of the price table in ``region``, instances in order of their highest price."""
     rows = prices[prices["region"] == region]
-    cheapest = rows.groupby("instance")["usd_per_hour"].transform("max")
-    order = ["cheapest", *KEY, "as_of"]
-    return rows.assign(cheapest=cheapest).sort_values(order, kind="stable").drop(columns="cheapest")
+    highest = rows.groupby("instance")["usd_per_hour"].transform("max")
+    order = ["highest", *KEY, "as_of"]
+    return rows.assign(highest=highest).sort_values(order, kind="stable")[rows.columns]

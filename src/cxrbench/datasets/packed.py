@@ -184,17 +184,14 @@ def read_packed(folder: Path | str) -> Packed:
         # (apache/arrow issue 34314).
         with parquet.ParquetFile(folder / INDEX) as file:
             index = file.read(use_threads=False).to_pandas(use_threads=False)
+        if len(images) != len(index):
+            raise ValueError(f"{len(images)} images but {len(index)} index rows")
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename or folder / INDEX}: not packed yet; run `cxrbench data pack {folder.name}`"
         ) from None
     except (OSError, EOFError, ValueError, AttributeError) as error:
         raise UserError(f"{folder}: damaged ({error}); run `cxrbench data pack {folder.name}`") from None
-    if len(images) != len(index):
-        raise UserError(
-            f"{folder}: {len(images)} images but {len(index)} index rows; "
-            f"run `cxrbench data pack {folder.name}` again"
-        )
     return Packed(folder, manifest, images, index)
 
 

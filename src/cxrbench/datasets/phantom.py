@@ -66,12 +66,6 @@ def choose_rows(table: pd.DataFrame, images: Mapping[Any, int], seed: int) -> pd
     rarest_first = list(product(sorted(FINDINGS, key=total.__getitem__), SPLITS))
     for finding, split in rarest_first:
         chosen.add(finding, split, _FEWEST, len(table))
-    for split in SPLITS:
-        if (need := len(chosen.rows[split])) > images[split]:
-            raise UserError(
-                f"phantom images: {split} has {images[split]} images, but {_FEWEST} patients for each "
-                f"of the 14 findings take {need}; give {split} at least {need}"
-            )
     for finding, split in rarest_first:  # half of a split is left to chance
         chosen.add(finding, split, round(_RARE_SHARE * images[split]), images[split] // 2)
     for split in SPLITS:
@@ -103,6 +97,11 @@ class _Chosen:
     def fill(self, split: str, images: int) -> None:
         """Take further images of the split's patients, then random patients, up to ``images``."""
         rows = self.rows[split]
+        if (need := len(rows)) > images:
+            raise UserError(
+                f"phantom images: {split} has {images} images, but {_FEWEST} patients for each of the 14 "
+                f"findings take {need}; give {split} at least {need}"
+            )
         unused = (row for row, patient in self.patients.items() if patient not in self.used)
         for row in chain(rows.copy(), unused):
             if (patient := self.patients[row]) not in self.used:

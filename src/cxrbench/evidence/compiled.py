@@ -14,7 +14,7 @@ from cxrbench.evidence.record import Failure, Part, read_model
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file, sha256_json, written_aside
+from cxrbench.study.files import remedy, sha256_file, sha256_json, write_text, written_aside
 
 FOLDER = Path("compile")
 GraphPart = Literal["forward", "backward", "step"]  # backward: forward, loss and its gradients
@@ -53,7 +53,6 @@ class TracedGraph(Part):
 
     @property
     def name(self) -> str:
-        """Return :func:`graph_name`."""
         return graph_name(self.network, self.pixels, self.batch, self.precision, self.part)
 
 
@@ -161,6 +160,5 @@ def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, rep
             path.parent.mkdir(parents=True, exist_ok=True)
             with written_aside(path.with_suffix(".log")) as aside:
                 aside.write_bytes(log.read_bytes())
-            with written_aside(path) as aside:
-                aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            write_text(path, record.model_dump_json(indent=1) + "\n")
     return [path for path, _, _ in new]

@@ -99,7 +99,6 @@ class Timing(Part):
 
     @property
     def total_seconds(self) -> float:
-        """Return the seconds of all phases."""
         return self.setup_seconds + self.compile_seconds + self.train_seconds + self.evaluate_seconds
 
 
@@ -211,8 +210,6 @@ def _json_of(path: Path) -> Any:
 def _validated(path: Path, raw: Any, model: type[Model]) -> Model:
     try:
         return model.model_validate(raw)
-    except RecursionError:
-        raise UserError(f"{path}: not a record: it is nested too deeply; {remedy(path)}") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

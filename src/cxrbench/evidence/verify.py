@@ -17,6 +17,7 @@ import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.phantom import choose_rows
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
 from cxrbench.evidence.compiled import compile_problems
@@ -195,8 +196,6 @@ class _Rows:
 def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Series:
     """Return the part of each image by a dataset's ``config``; UserError where that cannot be known here."""
     if isinstance(config, PhantomSource):
-        from cxrbench.datasets.phantom import choose_rows  # imported late: drawing needs scipy
-
         images = {part: int(counts.get(f"images.{part}", 0)) for part in SPLITS}
         return choose_rows(read_nih_table(), images, config.seed).set_index("image")["split"]
     if isinstance(config, NihSource):

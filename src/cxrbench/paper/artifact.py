@@ -200,10 +200,10 @@ def write_artifact(read: Results, out: Path) -> None:
     narrow.insert(1, "Experiment, command and expected result", what)
     ours = claims(read).map(lambda text: escape(text, longest=400))
     for name, shown in {"claims": ours, "experiments": narrow}.items():
-        write_text(out / f"artifact_{name}.tex", listing(shown, "l" * len(shown.columns)))
+        write_text(out / f"artifact_{name}.tex", listing(shown))
     texts = found.map(lambda text: breakable(escape(text, longest=2000)))
-    printed = listing(texts, "l" * len(texts.columns))
-    write_text(out / "systems.tex", printed if len(found) else HEAD + "\\emph{No cell is recorded.}\n")
+    none = HEAD + "\\emph{No cell is recorded.}\n"
+    write_text(out / "systems.tex", listing(texts) if len(found) else none)
 
 
 def write_markdown(read: Results, path: Path) -> None:

@@ -79,7 +79,6 @@ def numbers(read: Results) -> Values:
         "compiled": (~failed).sum(),
         "failed": failed.sum(),
         "stopped": (table["failed"].isna() & (table["status"] != NOT_RUN)).sum(),
-        "not run": (table["status"] == NOT_RUN).sum(),
         "scored": len(scored(table, read_audit(read.recorded))),
         "parts": len(PARTS),
         "compiler": planned.compiler if planned else "",

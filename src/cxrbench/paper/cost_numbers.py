@@ -37,7 +37,6 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/target": number(read.cost["target_auroc"].max(), "g", _EMPHASISED),
         "cost/ratio rows": str(len(read.csv("ratios"))),
         "cost/ratio sources": escape(sentences["ratio_sources"], 2000),
-        "price/rows": str(len(prices)),
         "price/date": prices["as_of"].dropna().max(),
         "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
         **_reservation_values(prices),
@@ -51,13 +50,9 @@ def _reservation_values(prices: pd.DataFrame) -> dict[str, str]:
     """Return ``cost/<basis> pays``: per cent of the hours from which each reservation in the table pays."""
     table = reservations(prices.fillna(dict.fromkeys(("as_of", "until", "assumed"), "")))
     percent = (100 * table["utilisation"]).map("{:.1f}".format)
-    return {
-        "cost/reserved instance": escape(listed(table["instance"]) or _NONE),
-        **{
-            f"cost/{basis} pays": ", ".join(percent[table["basis"] == basis]) or _NONE
-            for basis in ("reserved_1y", "reserved_3y")
-        },
-    }
+    bases = ("reserved_1y", "reserved_3y")
+    pays = {f"cost/{basis} pays": ", ".join(percent[table["basis"] == basis]) or _NONE for basis in bases}
+    return {"cost/reserved instance": escape(listed(table["instance"]) or _NONE), **pays}
 
 
 def _case_values(cases: pd.DataFrame) -> dict[str, str]:
@@ -76,7 +71,6 @@ def _case_values(cases: pd.DataFrame) -> dict[str, str]:
         "cost/comparisons always": str((~never["any"]).sum()),
         "cost/comparisons never": str(never["all"].sum()),
         "cost/comparisons depend": str((never["any"] & ~never["all"]).sum()),
-        "cost/case prices": str(len(published)),
         "cost/pays at": escape("; ".join(paid) or _NONE),
         "cost/tuning runs": span(tuning.min(), tuning.max(), "{:,.0f}", _NONE),
     }

@@ -209,9 +209,8 @@ def projected_speeds(read: Results) -> Iterable[Row]:
         "USD per million": lambda row: span(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
         "Error elsewhere": "{error}",
     }
-    texts = pd.DataFrame(
-        fmt.rows(table[table["instance"].isna() | table["instance"].isin(own)], columns), columns=[*columns]
-    )
+    shown = table[table["instance"].isna() | table["instance"].isin(own)]
+    texts = pd.DataFrame(fmt.rows(shown, columns), columns=[*columns])
     alike = texts.groupby([*texts.columns[1:]], sort=False, as_index=False)["Network"].agg(", ".join)
     rows: list[Row] = alike[[*columns]].to_dict("records")
     return rows

@@ -53,18 +53,17 @@ noise_of_labels = fmt.csv_table("label_noise", "llrrllll", NOISE)
 
 
 def numbers(read: Results) -> Values:
-    """Return ``split/<name>/<part>/<what>``, ``label noise/<finding>/<measure>``; of two unions the first."""
+    """Return ``split/<name>/<part>/patients``, ``label noise/<finding>/<what>``; of two unions the first."""
     noise = read.csv("label_noise")
     first = noise.drop_duplicates("finding")
     key = "label noise/{finding}"
-    counts: Columns = {"images": "{images:,}", "patients": "{patients:,}"}
-    official: Columns = {"official test": "{official_test_images:,}"}
-    found: Columns = {"nih": "{nih_positive:,.0f}", "both": "{both:,.0f}"}
+    patients: Columns = {"patients": "{patients:,}"}
+    images: Columns = {"images": "{images:,}", "official test": "{official_test_images:,}"}
     return {
-        **fmt.keyed(read.csv("splits"), "split/{split}/{part}", counts | {"hash": "{sha256:.16}"}),
-        **fmt.keyed(noise.head(1), "label noise", counts | official),
+        **fmt.keyed(read.csv("splits"), "split/{split}/{part}", patients),
+        **fmt.keyed(noise.head(1), "label noise", patients | images),
         **fmt.keyed(first, key, {"adjudicated": "{adjudicated_positive:,}"}),
-        **fmt.keyed(first[first["relation"] != NONE], key, _INTERVALS | found),
+        **fmt.keyed(first[first["relation"] != NONE], key, _INTERVALS | {"both": "{both:,.0f}"}),
     }
 
 

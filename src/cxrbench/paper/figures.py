@@ -39,9 +39,8 @@ WIDTH = 6.3  # inches: the text width of the paper
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A6D00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MARKER_OF = dict(zip(PLATFORMS, cycle(MARKERS), strict=False))
-DASHES_OF: dict[str, Any] = dict(
-    zip(PLATFORMS, cycle(("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 2))), strict=False)
-)
+DASHES = ("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 2))
+DASHES_OF: dict[str, Any] = dict(zip(PLATFORMS, cycle(DASHES), strict=False))
 STYLE: Any = {
     "font.family": "STIXGeneral",  # the paper is set in Times
     "mathtext.fontset": "stix",

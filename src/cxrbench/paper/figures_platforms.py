@@ -84,20 +84,13 @@ def throughput(read: Results) -> Figure:
         for row in rows.itertuples()
     ]
     colours = list(rows["architecture"].map(colours_of(read, rows["architecture"])))
-    shares = pd.DataFrame(
-        [
-            (
-                label,
-                y,
-                marker,
-                colours[y],
-                *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]),
-            )
-            for (name, label), marker in zip(contenders.items(), MARKERS, strict=False)
-            for y, blocks in enumerate(rows["blocks_of_each"])
-        ],
-        columns=["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"],
-    )
+    quartiles = [
+        (label, y, marker, colours[y], *np.percentile(np.divide(each[name], each["limit"]), [25, 50, 75]))
+        for (name, label), marker in zip(contenders.items(), MARKERS, strict=False)
+        for y, each in enumerate(rows["blocks_of_each"])
+    ]
+    columns = ["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"]
+    shares = pd.DataFrame(quartiles, columns=columns)
     figure, axes = lines_named(names, 0.36)
     points(axes, shares, "contender", shares["y"], apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
@@ -142,8 +135,7 @@ def cost_by_price(read: Results) -> Figure:
     means = means.set_axis(["value", "sd"], axis=1).reset_index()
     markers = dict(zip(means["regime"].unique(), cycle(MARKERS), strict=False))
     looks = {"colour": means["architecture"].map(colours_of(read)), "marker": means["regime"].map(markers)}
-    means = means.assign(**looks)
-    means = means.assign(ci_low=means["value"] - means["sd"], ci_high=means["value"] + means["sd"])
+    means = means.assign(ci_low=means["value"] - means["sd"], ci_high=means["value"] + means["sd"], **looks)
     names = [
         f"{row.dataset} {row.architecture} {row.platform}\n{row.kind}, {row.instance}; {row.named}"
         for row in costs.drop_duplicates("y").itertuples()

@@ -54,9 +54,8 @@ def breakable(latex: str) -> str:
 
 def macros(values: dict[str, str]) -> str:
     r"""Return definitions for ``\val{key}``: each key and its text (already LaTeX)."""
-    lines = [
-        rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in sorted(values.items())
-    ]
+    pairs = sorted(values.items())
+    lines = [rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in pairs]
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -129,9 +128,9 @@ def placed(item: Item, table: pd.DataFrame, sides: str) -> str:
     return HEAD + "\n".join([r"\landscapepage{", *lines, "}"] if landscape else lines) + "\n"
 
 
-def listing(table: pd.DataFrame, sides: str) -> str:
+def listing(table: pd.DataFrame) -> str:
     """Return a table of LaTeX texts without a caption, over as many pages as it takes."""
-    preamble, _ = _laid_out(table, sides, _PAGES[:1])
+    preamble, _ = _laid_out(table, "l" * len(table.columns), _PAGES[:1])
     head = rf"\toprule {' & '.join(table)} \\ \midrule \endhead"
     lines = [rf"\begin{{longtable*}}{{{preamble}}}", head, *_rows(table), r"\bottomrule", r"\end{longtable*}"]
     return HEAD + "\n".join(lines) + "\n"
@@ -147,9 +146,8 @@ def _rows(table: pd.DataFrame) -> list[str]:
 def _laid_out(table: pd.DataFrame, sides: str, pages: Sequence[int] = _PAGES) -> tuple[str, bool]:
     """Return a preamble with a width for each column, and whether it needs the second of ``pages``."""
     columns = [[_printed(text) for text in (name, *table[name])] for name in table]
-    word = np.array(
-        [max(_points(part) for text in column for part in _BREAK.split(text)) for column in columns]
-    )
+    words = [[part for text in column for part in _BREAK.split(text)] for column in columns]
+    word = np.array([max(map(_points, parts)) for parts in words])
     texts = np.array([[*map(_points, column)] for column in columns])  # the head first
     whole = np.maximum(word, texts[:, 1:].max(axis=1))
     for page in pages:
@@ -183,9 +181,8 @@ def _fewest_lines(widths: Array, least: Array, texts: Array) -> Array:
     """
 
     def measure(widths: Array) -> float:
-        return float(
-            _lines(widths, texts).max(axis=0).sum() + np.linalg.norm(texts / widths[:, None], 6, 0).sum()
-        )
+        fractions = np.linalg.norm(texts / widths[:, None], 6, 0)
+        return float(_lines(widths, texts).max(axis=0).sum() + fractions.sum())
 
     pairs = list(permutations(range(len(widths)), 2))
     fewest, saved = measure(widths), True

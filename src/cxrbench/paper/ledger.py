@@ -56,7 +56,7 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     }
     table = pd.DataFrame(fmt.rows(claims, columns), columns=list(columns))
     texts = table.map(lambda text: escape(text, longest=400))
-    write_text(out / "ledger.tex", listing(texts, "l" * len(columns)))
+    write_text(out / "ledger.tex", listing(texts))
 
 
 def claimed(row: Any) -> str:
@@ -77,5 +77,4 @@ def computed(row: Any) -> str:
 
 
 def _range(low: Any, high: Any, yes_no: bool) -> str:
-    missing = low == "" or pd.isna(low)
-    return "" if missing else show((float(low), float(high)), yes_no, digits=4)
+    return "" if low == "" else show((float(low), float(high)), yes_no, digits=4)

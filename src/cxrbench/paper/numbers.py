@@ -11,8 +11,7 @@ from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.datasets.findings import SPLITS
-from cxrbench.evidence.machine import GROUP, load_in_words, short_processor
+from cxrbench.evidence.machine import GROUP, short_processor
 from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
@@ -34,17 +33,8 @@ def numbers(read: Results) -> Values:
     }
     if read.study.paper.title:
         values["paper/title"] = escape(read.study.paper.title)
-    own = (
-        _cell_numbers,
-        _dataset_numbers,
-        _group_numbers,
-        _best_numbers,
-        _largest_numbers,
-        _parity_numbers,
-        _claim_numbers,
-        _contrast_numbers,
-    )
-    others = (cost_values, _literature_numbers)
+    own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
+    others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
     parts = (artifact, compilation, data_card, measurements, power, provenance)
     for some in (*own, *others, *(part.numbers for part in parts)):
         values |= some(read)
@@ -87,9 +77,7 @@ def _dataset_numbers(read: Results) -> Values:
         some |= {"learning rate": f"{recipe.learning_rate:g}", "recipe": recipe.hash()}
         some |= {"pixels": str(read.study.dataset(dataset).pixels)}
         if identity := read.identity(dataset):
-            for split in SPLITS:
-                some[f"{split}/images"] = f"{identity.images[split]:,}"
-                some[f"{split}/patients"] = counted(identity.patients[split])
+            some |= {f"{split}/images": f"{count:,}" for split, count in identity.images.items()}
             some["images"] = f"{sum(identity.images.values()):,}"
             some["patients"] = counted(sum(identity.patients.values()))
             unknown += [] if any(identity.patients.values()) else [dataset]
@@ -99,22 +87,15 @@ def _dataset_numbers(read: Results) -> Values:
 
 
 def _group_numbers(read: Results) -> Values:
-    """Return seeds, status, scores, speed and cost: ``<dataset>/<architecture>/<platform>/<what>``."""
+    """Return seeds, status, AUROC, speed and cost: ``<dataset>/<architecture>/<platform>/<what>``."""
     values: Values = {}
     for group in dict.fromkeys(read.cells[GROUP].itertuples(index=False, name=None)):
         seeds = len(rows_of(read.ok, *group))
         some = {"seeds": str(seeds), "status": listed(rows_of(read.cells, *group)["status"])}
         if seeds:
-            some |= _score_numbers(group, read) | _speed_numbers(group, read)
-            some["average_precision"] = read.mean(group, "average_precision", "macro")
-            some["auroc/patients"] = counted(read.of(group, "auroc", "macro")["n_patients"].iloc[0])
+            some |= _speed_numbers(group, read) | {"auroc": read.mean(group, "auroc", "macro")}
         values |= {f"{'/'.join(group)}/{what}": escape(text) for what, text in some.items()}
     return values
-
-
-def _score_numbers(group: Group, read: Results) -> Values:
-    f1 = {definition: read.f1(group, definition) for definition in ("f1_macro", "f1_micro")}
-    return {"auroc": read.mean(group, "auroc", "macro")} | f1
 
 
 def _speed_numbers(group: Group, read: Results) -> Values:
@@ -124,12 +105,10 @@ def _speed_numbers(group: Group, read: Results) -> Values:
         return {}
     timings = [read.record(row.cell, row.origin).timing for row in runs.itertuples()]
     speeds = pd.Series([timing.images_per_second for timing in timings], dtype=float)
-    load = runs["others_share"]
     return {
         "images per second": _mean_and_range(speeds, "{:.0f}"),
         "minutes": _mean_and_range(runs["hours_total"] * 60, "{:.1f}"),
         "device": short_processor(runs["machine"].iloc[0]),
-        "load": load_in_words(None if load.isna().any() else float(load.max())),
         "usd": _mean_and_range(runs["usd_total"], "{:.3f}"),
         "usd kind": listed(runs["kind"]),
         "instance": listed(runs["instance"]),
@@ -145,26 +124,45 @@ def _mean_and_range(values: pd.Series, form: str) -> str:
     return f"{mean} ({low} to {high})" if len(values) > 1 else mean
 
 
-def _best_numbers(read: Results) -> Values:
-    """Return the scores of the best network on real radiographs, ``best/...``, and its F1, ``f1/...``.
+def _picked_numbers(read: Results) -> Values:
+    """Return the best network on real radiographs, ``best/...``, and on their largest size, ``largest/...``.
 
-    ``best/rivals``: how many networks of the main dataset it was picked from, besides itself.
+    ``<pick>/rivals``: how many networks it was picked from, besides itself.
     """
-    best = read.best(real=True)
+    values: Values = {}
+    pixels = [read.study.dataset(name).pixels for name, *_ in read.scored() if not name.startswith(PHANTOM)]
+    picks = {
+        "best": (read.best(), len(read.scored(main=True))),
+        "largest": (read.largest(), pixels.count(max(pixels, default=0))),
+    }
+    for pick, (group, networks) in picks.items():
+        if group is None:
+            continue
+        aurocs = read.of(group, "auroc", "macro")
+        some = {
+            **dict(zip(("dataset", "network", "platform"), group, strict=True)),
+            "rivals": str(networks - 1),
+            "seeds": str(len(aurocs)),
+            "patients": counted(aurocs["n_patients"].iloc[0]),
+            "auroc": read.mean(group, "auroc", "macro"),
+            "lowest": f"{aurocs['value'].min():.4f}",
+            "highest": f"{aurocs['value'].max():.4f}",
+            "f1_macro": read.f1(group, "f1_macro"),
+            "f1_micro": read.f1(group, "f1_micro"),
+            "weights": _named_weights(read.study.recipe(group[0]).weights),
+        }
+        values |= {f"{pick}/{what}": escape(text) for what, text in some.items()}
+    return values
+
+
+def _f1_numbers(read: Results) -> Values:
+    """Return the findings behind the F1 of the best network, and its definition nearest to the preprint's
+    value: ``f1/...``."""
+    best = read.best()
     if best is None:
         return {}
-    aurocs = read.of(best, "auroc", "macro")
-    values = {f"best/{what}": text for what, text in _score_numbers(best, read).items()}
-    values |= {
-        **dict(zip(("best/dataset", "best/network", "best/platform"), best, strict=True)),
-        "best/rivals": str(len(read.scored(main=True)) - 1),
-        "best/seeds": str(len(aurocs)),
-        "best/lowest": f"{aurocs['value'].min():.4f}",
-        "best/highest": f"{aurocs['value'].max():.4f}",
-        "best/patients": counted(aurocs["n_patients"].iloc[0]),
-        "f1/scope": listed(read.of(best, "f1_macro", "macro")["note"])
-        or f"all {len(read.findings(*best))} labels",
-    }
+    notes = listed(read.of(best, "f1_macro", "macro")["note"])
+    values = {"f1/scope": notes or f"all {len(read.findings(*best))} labels"}
     f1 = read.rows_of_cells(read.f1_search, best)
     means = f1.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
     if len(means):
@@ -173,24 +171,6 @@ def _best_numbers(read: Results) -> Values:
         values["f1/nearest value"] = read.f1(best, nearest)
         values["f1/nearest without skill"] = f"{means.loc[nearest, 'value_no_skill']:.3f}"
     return {key: escape(text) for key, text in values.items()}
-
-
-def _largest_numbers(read: Results) -> Values:
-    """Return the best network on the largest real radiographs, ``largest/...``, as ``best/...``."""
-    group = read.largest()
-    if group is None:
-        return {}
-    pixels = [read.study.dataset(name).pixels for name, *_ in read.scored() if not name.startswith(PHANTOM)]
-    aurocs = read.of(group, "auroc", "macro")
-    values = {
-        **dict(zip(("dataset", "network", "platform"), group, strict=True)),
-        "rivals": str(pixels.count(max(pixels)) - 1),
-        "seeds": str(len(aurocs)),
-        "patients": counted(aurocs["n_patients"].iloc[0]),
-        "auroc": read.mean(group, "auroc", "macro"),
-        "weights": _named_weights(read.study.recipe(group[0]).weights),
-    }
-    return {f"largest/{what}": escape(text) for what, text in values.items()}
 
 
 def _named_weights(weights: Weights) -> str:
@@ -213,8 +193,8 @@ def _parity_numbers(read: Results) -> Values:
     counts = phantoms["verdict"].value_counts().reindex(VERDICTS).dropna().astype(int)
     verdicts = (f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items())
     return {
-        **{f"parity/{verdict}": str((pairs["verdict"] == verdict).sum()) for verdict in VERDICTS},
         "parity/pairs": str(len(pairs)),
+        "parity/equivalent": str((pairs["verdict"] == "equivalent").sum()),
         **_largest(pairs),
         "parity/pairs/compared": ", ".join(f"{count} of {pair}" for pair, count in _named(pairs).items()),
         "parity/pairs/checks": str(checks),
@@ -264,7 +244,6 @@ def _claim_numbers(read: Results) -> Values:
     counts = {
         **{str(verdict): (others["verdict"] == verdict).sum() for verdict in Verdict},
         **{f"against/{basis}": (others["basis"] == basis).sum() for basis in Basis},
-        "against/outside": (~others["basis"].isin(["", Basis.OWN])).sum(),
         "total": len(read.claims),
         "others": len(others),
         "ours": len(read.claims) - len(others),

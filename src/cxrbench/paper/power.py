@@ -132,11 +132,9 @@ def _reproductions(literature: pd.DataFrame) -> Values:
     if not set(REPRODUCTIONS) <= set(published):
         return {}
     apart = (published[REPRODUCTIONS[0]] - published[REPRODUCTIONS[1]]).abs()
-    labels = apart.drop("macro")
     return {
         "margin/reproductions": f"{apart['macro']:.4f}",
-        "margin/reproductions/label": f"{labels.median():.3f}",
-        "margin/reproductions/largest": f"{labels.max():.3f}",
+        "margin/reproductions/largest": f"{apart.drop('macro').max():.3f}",
     }
 
 

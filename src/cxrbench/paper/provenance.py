@@ -77,9 +77,8 @@ def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
     if name == "cells":
         groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
         links = (", ".join(map(_record_link, some.itertuples())) for some in groups)
-        table["Seeds"] = [
-            link if r"\href" in link else text for link, text in zip(links, table["Seeds"], strict=True)
-        ]
+        pairs = zip(links, table["Seeds"], strict=True)
+        table["Seeds"] = [link if r"\href" in link else text for link, text in pairs]
     return table
 
 
@@ -151,17 +150,12 @@ def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
     table = read_reported()
     table["images_per_second"] = [fmt.number(speed, ".10g", "") for speed in table["images_per_second"]]
-    table["compiled"] = [_compiled(row) for row in table.itertuples()]
+    stated = ("{target}", "{pixels} px", "batch {batch}", "{precision}", "{version}")
+    texts = (fmt.row(row, {form: form for form in stated}).values() for row in table.itertuples())
+    table["compiled"] = [", ".join(filter(None, some)) for some in texts]
     shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
     table = table[[*shown, "words"]]
     return table.rename(columns=lambda name: fmt.words(name).capitalize()), "llllrlll"
-
-
-def _compiled(row: Any) -> str:
-    """Return what was compiled for what, as far as a report says."""
-    forms = {"target": "{}", "pixels": "{} px", "batch": "batch {}", "precision": "{}", "version": "{}"}
-    values = {name: getattr(row, name) for name in forms}
-    return ", ".join(form.format(values[name]) for name, form in forms.items() if pd.notna(values[name]))
 
 
 @fmt.table("lllllllll")
@@ -172,9 +166,7 @@ def cells_by_status(read: Results) -> Iterator[Row]:
         run = (some if group[3] != NOT_RUN else some[:0]).astype({"ended": "string", "commit": "string"})
         yield {
             COLUMN: known.get(some["cell"].iloc[0], "none"),
-            "Dataset": group[0],
-            "Architecture": group[1],
-            "Platform": group[2],
+            **dict(zip(("Dataset", "Architecture", "Platform"), group[:3], strict=True)),
             "Seeds": _in_a_row(some["seed"]),
             "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
             "Run on": listed(run["ended"].str[:10]),

@@ -76,9 +76,9 @@ class Results:
         datasets = [group[0] for group in self.scored()]
         return min(datasets, key=lambda name: name.startswith(PHANTOM), default=None)
 
-    def best(self, real: bool = False) -> Group | None:
-        """Return the group of :meth:`main` with the best mean macro AUROC; ``real``: None if it is drawn."""
-        groups = [group for group in self.scored(main=True) if not (real and group[0].startswith(PHANTOM))]
+    def best(self) -> Group | None:
+        """Return the group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""
+        groups = [group for group in self.scored(main=True) if not group[0].startswith(PHANTOM)]
         return max(groups, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
 
     def largest(self) -> Group | None:

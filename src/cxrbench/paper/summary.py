@@ -22,15 +22,12 @@ def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
         rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
     seeds = read.metrics.query("metric == 'auroc' and label == 'macro'").groupby(GROUP, sort=False)
     scores = [[*group, *_score(read, group, some)] for group, some in seeds]
-    lines = ["", "Cells (seeds per state)"]
-    lines += [indent(_aligned(rows), "  ")]
     findings = read.metrics.query("metric == 'auroc' and label != 'macro'").groupby("cell")["label"].nunique()
     count = f"{findings.iloc[0]} " if findings.nunique() == 1 else ""
-    lines += [
-        "",
-        f"Test AUROC, mean over {count}findings and over seeds (95 % interval), and what the interval covers",
-    ]
-    lines += [indent(_aligned(scores) if scores else "no cell has scores", "  ")]
+    mean = f"mean over {count}findings and over seeds (95 % interval), and what the interval covers"
+    shown = _aligned(scores) if scores else "no cell has scores"
+    lines = ["", "Cells (seeds per state)", indent(_aligned(rows), "  ")]
+    lines += ["", f"Test AUROC, {mean}", indent(shown, "  ")]
     lines += ["", f"Paper: {paper}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
     return "\n".join(lines)
 

@@ -109,7 +109,7 @@ def calibration(read: Results) -> Iterator[Row]:
 @fmt.table("lrrrrrrl")
 def what_f1_could_be(read: Results) -> Iterator[Row]:
     """Each definition of F1 for the best network of the main dataset, and the prevalence for its target."""
-    best = read.best(real=True)
+    best = read.best()
     if best is None:
         return
     for definition, seeds in read.rows_of_cells(read.f1_search, best).groupby("definition", sort=False):

@@ -13,6 +13,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.readers import shortened
 
 _MOST_PINNED = 1 << 26  # bytes
+_ENERGY = "nvmlDeviceGetTotalEnergyConsumption"  # in millijoules
 _WARM_UP = 3  # calls before work is recorded: libraries choose kernels, the optimizer makes its state
 
 
@@ -43,7 +44,7 @@ class CudaPlatform(Platform):
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self._recorded: list[Recorded] = []
         self._why_not: list[str] = []
-        self._joules_at_start = self._joules()
+        self._millijoules_at_start = _asked(_ENERGY)
 
     def allow_fastest_kernels(self) -> None:
         torch.use_deterministic_algorithms(False)
@@ -87,15 +88,10 @@ class CudaPlatform(Platform):
         return torch.cuda.max_memory_reserved() / 2**20  # the pools of recorded steps are part of it
 
     def energy_joules(self) -> tuple[float | None, str | None]:
-        now = self._joules()
-        if now is None or self._joules_at_start is None:
+        now = _asked(_ENERGY)
+        if now is None or self._millijoules_at_start is None:
             return None, "the NVIDIA management library (pynvml) is missing or has no energy counter here"
-        return now - self._joules_at_start, None
-
-    @staticmethod
-    def _joules() -> float | None:
-        millijoules = _asked("nvmlDeviceGetTotalEnergyConsumption")
-        return None if millijoules is None else millijoules / 1000
+        return (now - self._millijoules_at_start) / 1000, None
 
     def report(self) -> dict[str, Any]:
         # This process is among them; in a container the library may see none.
@@ -109,11 +105,14 @@ class CudaPlatform(Platform):
 
     def describe(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(0)
+        driver = None
+        with suppress(OSError), open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            driver = file.readline().strip()
         return {
             "device": facts.name,
             "device_count": torch.cuda.device_count(),
             "device_memory_gib": round(facts.total_memory / 2**30, 1),
-            "driver": _driver_version(),
+            "driver": driver,
             "sdk": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
         }
 
@@ -209,9 +208,3 @@ def _asked(question: str) -> Any:
         return getattr(pynvml, question)(handle)
     except Exception:  # whatever fails in telemetry must not end a training run
         return None
-
-
-def _driver_version() -> str | None:
-    with suppress(OSError), open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-        return file.readline().strip()
-    return None

@@ -74,11 +74,9 @@ class TimmWeights(_Pretrained):
 
 
 def _kind_of_weights(value: Any) -> str:
-    if isinstance(value, dict):
-        return "timm" if "timm" in value else "file"
-    return (
-        "file" if isinstance(value, FileWeights) else "timm" if isinstance(value, TimmWeights) else "scratch"
-    )
+    if isinstance(value, dict | _Pretrained):
+        return "timm" if "timm" in dict(value) else "file"
+    return "scratch"
 
 
 # A string, or one of two mappings told apart by their keys.

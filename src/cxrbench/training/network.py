@@ -76,8 +76,7 @@ def parameter_groups(network: nn.Module, recipe: Recipe) -> list[dict[str, Any]]
     if recipe.layer_decay == 1:
         groups = param_groups_weight_decay(network, recipe.weight_decay)
         return [group | {"lr_scale": 1.0} for group in groups]
-    groups = param_groups_layer_decay(network, recipe.weight_decay, layer_decay=recipe.layer_decay)
-    return list(groups)
+    return list(param_groups_layer_decay(network, recipe.weight_decay, layer_decay=recipe.layer_decay))
 
 
 def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
