@@ -135,7 +135,7 @@ class Scope:
         single = f"one class has a single {self.unit}"
         left_out = np.flatnonzero(~included).tolist()
         missing = [f"{self.names[k]} ({self.reason(k) or single})" for k in left_out]
-        labels = f"{included.sum()} label{'s' * (included.sum() != 1)}"
+        labels = f"{included.sum()} label{'' if included.sum() == 1 else 's'}"
         return f"{labels}, without {', '.join(missing)}" if missing else ""
 
 
