@@ -127,6 +127,19 @@ def test_a_table_is_never_wider_than_its_page_and_loses_no_text(rows: list[list[
         above = filled
 
 
+@pytest.mark.parametrize("columns", [15, 20, 40])
+def test_columns_that_no_page_holds_stand_in_parts_below_each_other(columns: int) -> None:
+    heads = ["Finding", *(f"network_{number:04d}" for number in range(columns))]
+    table = pd.DataFrame(
+        [[f"{row}x{number:08d}" for number in range(columns + 1)] for row in "ab"], columns=heads
+    )
+    text = placed(items.tables()["auroc"], table, "l" + "c" * columns)
+    points = [int(re.sub(r"\D", "", width)) for width in widths(text)]
+    assert 2 < len(points) <= columns and sum(points) + 8 * (len(points) - 1) <= 708
+    assert all(text.count(each) == 1 for each in (*heads[1:], *table.iloc[:, 1:].to_numpy().flat))
+    assert text.count("Finding &") == text.count("ax00000000 &") == text.count(r"\midrule Finding") + 1
+
+
 def test_a_column_repeats_nothing_only_while_all_columns_before_it_repeat_too() -> None:
     table = pd.DataFrame([["a", "x", "1"], ["a", "x", "1"], ["b", "x", "1"]], columns=["A", "B", "C"])
     text = placed(items.tables()["auroc"], table, "lll")

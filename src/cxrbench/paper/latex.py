@@ -1,5 +1,6 @@
 """LaTeX from data: escaping, macros, tables."""
 
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -122,7 +123,8 @@ def placed(item: Item, table: pd.DataFrame, sides: str) -> str:
         table = table.drop(columns=same)
         span = rf"\multicolumn{{{len(table.columns)}}}{{@{{}}P{{\linewidth}}@{{}}}}"
         below = [rf"\midrule {span}{{\emph{{In all rows:}} {shared}}} \\"] if shared else []
-    preamble, landscape = _laid_out(table, sides)
+    table = _stacked(table)
+    preamble, landscape = _laid_out(table, sides[: len(table.columns)])
     head = rf"\begin{{placed}}{{{preamble}}}{{{_caption(item, 'tab')}}}{{{' & '.join(table)}}}"
     lines = [head, *_rows(table), *below, r"\end{placed}"]
     return HEAD + "\n".join([r"\landscapepage{", *lines, "}"] if landscape else lines) + "\n"
@@ -143,11 +145,34 @@ def _rows(table: pd.DataFrame) -> list[str]:
     return [rf"{' & '.join(row)} \\" for row in table.mask(repeated, "").itertuples(index=False)]
 
 
+def _stacked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return ``table``; if no page is wide enough, its columns in parts below each other, with heads."""
+    first, *others = table.columns
+    size, stacked = len(others), table
+    while size > 1 and len(table) and _least(stacked).sum() > _PAGES[-1] - _GAP * (len(stacked.columns) - 1):
+        size = math.ceil(len(others) / (math.ceil(len(others) / size) + 1))
+        rows: list[list[str]] = []
+        for start in range(0, len(others), size):
+            part = table[[first, *others[start : start + size]]]
+            head, *body = [list(part), *part.to_numpy().tolist()]
+            if rows:  # LaTeX has drawn the rules of the first head
+                head[0], body[0][0] = (rf"\midrule {row[0]}" for row in (head, body[0]))
+            rows += [row + [""] * (size + 1 - len(row)) for row in (head, *body)]
+        stacked = pd.DataFrame(rows[1:], columns=rows[0])
+    return stacked
+
+
+def _least(table: pd.DataFrame) -> Array:
+    """Return the least width of each column in points: that of its longest word, the head's included."""
+    columns = [[_printed(text) for text in (name, *table[name])] for name in table]
+    words = [[part for text in column for part in _BREAK.split(text)] for column in columns]
+    return np.array([max(map(_points, parts)) for parts in words])
+
+
 def _laid_out(table: pd.DataFrame, sides: str, pages: Sequence[int] = _PAGES) -> tuple[str, bool]:
     """Return a preamble with a width for each column, and whether it needs the second of ``pages``."""
     columns = [[_printed(text) for text in (name, *table[name])] for name in table]
-    words = [[part for text in column for part in _BREAK.split(text)] for column in columns]
-    word = np.array([max(map(_points, parts)) for parts in words])
+    word = _least(table)
     texts = np.array([[*map(_points, column)] for column in columns])  # the head first
     whole = np.maximum(word, texts[:, 1:].max(axis=1))
     for page in pages:
