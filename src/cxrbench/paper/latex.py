@@ -154,7 +154,7 @@ def _stacked(table: pd.DataFrame) -> pd.DataFrame:
         rows: list[list[str]] = []
         for start in range(0, len(others), size):
             part = table[[first, *others[start : start + size]]]
-            head, *body = [list(part), *part.to_numpy().tolist()]
+            head, body = list(part), list[list[str]](part.to_numpy().tolist())
             if rows:  # LaTeX has drawn the rules of the first head
                 head[0], body[0][0] = (rf"\midrule {row[0]}" for row in (head, body[0]))
             rows += [row + [""] * (size + 1 - len(row)) for row in (head, *body)]
