@@ -13,10 +13,12 @@ rule evaluate:
         "../../environment.yml"
     params:
         code=SCORING,
+        positive_patients=STUDY.endpoint.positive_patients,
     message:
         f"Scoring {CELL}"
     shell:
-        "python -m cxrbench evaluate {input} --out {output} 2> {log}"
+        "python -m cxrbench evaluate {input} --positive-patients {params.positive_patients} --out {output}"
+        " 2> {log}"
 
 
 rule metrics:

@@ -31,7 +31,7 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     ok = cells[cells["status"] == "ok"]
     adopted = results / "cells"
     predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
-    estimates = {cell: estimate_cell(table) for cell, table in predictions.items()}
+    estimates = {cell: estimate_cell(table, study.endpoint) for cell, table in predictions.items()}
     of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
     tables = {

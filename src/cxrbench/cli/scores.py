@@ -36,16 +36,21 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
     replicates: Annotated[int, typer.Option(min=1, help="Draws for the calibration error by chance.")] = 2000,
+    positive_patients: Annotated[
+        int,
+        typer.Option(min=1, help="The main endpoint is over findings with so many positive test patients."),
+    ] = 10,
 ) -> None:
     """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
 
     Example: cxrbench evaluate predictions.parquet
     """
     from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
+    from cxrbench.study.config import Endpoint
     from cxrbench.study.files import write_csv
 
     score = evaluate_cell if source.name == "record.json" else evaluate_file
-    table, notes = score(source, replicates)
+    table, notes = score(source, replicates, Endpoint(positive_patients=positive_patients))
     if out:
         write_csv(out, table)
     for note in notes:

@@ -157,8 +157,8 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
-    if taken := named.keys() & {"macro", "all"}:
-        yield f"no finding can have the name {min(taken)}, which means all of them; choose another"
+    if taken := named.keys() & {"macro", "all", "endpoint"}:
+        yield f"no finding can have the name {min(taken)}, which stands for several of them; choose another"
     if table.empty:
         yield "there are no rows; write at least one prediction"
     for name in table.columns.intersection(IDENTITY):

@@ -245,6 +245,12 @@ class Margins(Strict):
     f1: float = Field(0.01, gt=0)
 
 
+class Endpoint(Strict):
+    """The main endpoint: mean AUROC over the findings with enough positive test patients."""
+
+    positive_patients: Count = Field(10, description="a finding with fewer is left out")
+
+
 class Paper(Strict):
     """What the paper says besides what was measured."""
 
@@ -271,6 +277,7 @@ class Study(Strict):
     cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
     prices: Pricing = Pricing()
     margins: Margins = Margins()
+    endpoint: Endpoint = Endpoint()
     compilation: Compilation | None = Field(None, description="none: the study compiles nothing")
     paper: Paper = Paper()
 
@@ -390,6 +397,7 @@ _SECTIONS: dict[str, type[Strict]] = {
     "cluster": Cluster,
     "prices": Pricing,
     "margins": Margins,
+    "endpoint": Endpoint,
     "compilation": Compilation,
     "blocks": CompileBlock,
     "paper": Paper,
