@@ -9,7 +9,7 @@ useless. So
   correlation between a patient's images (Bell & McCaffrey, Survey Methodology 2002; Pustejovsky & Tipton,
   J. Business & Economic Statistics 2018, with independence as the target of the adjustment);
 - that correlation is pooled over the findings, and each variance is moderated towards the one that it
-  predicts (Smyth, Stat. Appl. Genet. Mol. Biol. 2004). So is the variance of one image, which is taken to be a
+  predicts (Smyth, Stat. Appl. Genet. Mol. Biol. 2004). So is the variance of one image, taken to be a
   multiple of value * (1 - value) that the findings share.
 
 ``PRIOR`` and ``PRIOR_PATIENTS`` were chosen by simulated coverage and width (docs/statistics.md). Means over

@@ -9,6 +9,7 @@ import pandas as pd
 from cxrbench.analysis import f1_search, literature, subgroups
 from cxrbench.analysis.contrasts import contrasts
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
+from cxrbench.analysis.pairs import pairs, shares
 from cxrbench.analysis.parity import parity
 from cxrbench.analysis.power import power_table
 from cxrbench.analysis.spread import spread
@@ -21,6 +22,7 @@ from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.cores import cores
 from cxrbench.study.files import write_csv
 
+PHANTOM = "phantom"  # how the names of drawn datasets begin
 Predictions = dict[Cell, pd.DataFrame]
 
 
@@ -34,11 +36,15 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     estimates = {cell: estimate_cell(table, study.endpoint) for cell, table in predictions.items()}
     of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
+    paired = pairs(estimates, ok, study)
+    measured = shares(paired[~paired["dataset"].str.startswith(PHANTOM)])
     tables = {
         "parity": _parity(estimates, ok, study),
-        "contrasts": contrasts(estimates, study),
+        "contrasts": _contrasts(estimates, ok, study),
+        "pairs": paired,
+        "shares": measured,
         "spread": spreads,
-        "power": power_table(spreads, study.margins),
+        "power": power_table(spreads, study.margins, measured),
         "f1_search": _per_cell(predictions, f1_search.f1_search, f1_search.COLUMNS),
         "subgroups": _per_cell(of_nih, _by_sex_and_view, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
@@ -74,6 +80,17 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
     for side in ("a", "b"):
         columns = rows[["dataset", "architecture", f"platform_{side}", f"seeds_{side}"]]
+        named = columns.itertuples(index=False, name=None)
+        rows[f"processors_{side}"] = [_processors(ran_on, "/".join(row[:3]), row[3]) for row in named]
+    return rows
+
+
+def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Return contrasts with the processors of each side."""
+    rows = contrasts(estimates, study)
+    ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    for side in ("a", "b"):
+        columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
         named = columns.itertuples(index=False, name=None)
         rows[f"processors_{side}"] = [_processors(ran_on, "/".join(row[:3]), row[3]) for row in named]
     return rows
