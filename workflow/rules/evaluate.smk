@@ -85,7 +85,8 @@ rule statistics:
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",
     output:
-        tables("parity", "contrasts", "spread", "power", "f1_search", "subgroups", "literature"),
+        tables("parity", "contrasts", "pairs", "shares", "spread", "power"),
+        tables("f1_search", "subgroups", "literature"),
     log:
         "<logs>/statistics.log",
     conda:

@@ -1,11 +1,11 @@
 """What image size, precision or initial weights are worth: one network on two datasets of the same images.
 
 A row per pair of datasets that differ in pixels and recipe alone, per architecture, platform and metric,
-where both have :data:`~cxrbench.analysis.parity.MIN_SEEDS` seeds: ``difference`` of the means over seeds
-(a - b) with its 95 % interval over patients and seeds (:mod:`cxrbench.analysis.components`). ``differs``
-lists all that differs; where it is more than one thing, the difference is that of all of them together.
-Precision alone has the ``verdict`` of two platforms (:mod:`cxrbench.analysis.parity`), within their margin and by
-the 90 % interval ``ci90_*``; for the rest no margin was declared. ``processors_*``: where each side was trained.
+where both have :data:`~cxrbench.analysis.parity.MIN_SEEDS` seeds: ``difference`` of the means over seeds (a -
+b) with its 95 % interval over patients and seeds (:mod:`cxrbench.analysis.components`). ``differs`` lists all
+that differs; where it is more than one thing, the difference is that of all of them together. Precision alone
+has the ``verdict`` of two platforms (:mod:`cxrbench.analysis.parity`), within their margin and by the 90 %
+interval ``ci90_*``; for the rest no margin was declared. ``processors_*``: where each side was trained.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,14 +1,15 @@
 """Seeds against platforms: how far two trained networks lie apart that differ in one thing alone.
 
-``pairs`` has a row per pair of recorded networks and score. What is ``changed`` is the seed (same recipe, data and
-platform), the platform, the precision, the number of threads, or the processor alone (same seed in each).
+``pairs`` has a row per pair of recorded networks and score. What is ``changed`` is the seed (same recipe,
+data and platform), the platform, the precision, the number of threads, or the processor alone (same seed in
+each).
 
-``shares`` answers how many seeds a comparison needs: which share of the variance between seeds do two settings
-not have in common? With D the difference of a seed's two networks and S their sum, Var(D) / (Var(D) + Var(S)) is
-(1 - r) / 2 for the correlation r of the two; the share is 1 - r, 0 if a seed does the same to both and 1 if they are
-as different as two seeds (above 1 if r is negative). Where both have one variance and are normal, D and S are
-independent, so the interval follows from F (Pitman 1939, Morgan 1939). Scores are of one test part: the share is
-of the variance on these patients, whose luck it includes.
+``shares`` answers how many seeds a comparison needs: which share of the variance between seeds do two
+settings not have in common? With D the difference of a seed's two networks and S their sum, Var(D) / (Var(D)
++ Var(S)) is (1 - r) / 2 for the correlation r of the two; the share is 1 - r, 0 if a seed does the same to
+both and 1 if they are as different as two seeds (above 1 if r is negative). Where both have one variance and
+are normal, D and S are independent, so the interval follows from F (Pitman 1939, Morgan 1939). Scores are of
+one test part: the share is of the variance on these patients, whose luck it includes.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def _parts(some: pd.DataFrame) -> dict[str, float]:
 
 
 def _share(between: float, common: float, freedom: float) -> dict[str, float]:
-    """Return the share, its interval, and what it is made of, from sums of squares of differences and sums."""
+    """Return the share, its interval, and what it is made of, from sums of squares of differences and
+    sums."""
     quantile = fdtri(freedom, freedom, 0.5 + LEVEL / 2)
     ratio = between / common if common else np.inf
     ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}

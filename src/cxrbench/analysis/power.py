@@ -189,8 +189,8 @@ def recorded_spreads(
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
     which they have in common, is taken off (``patient_sampling_variance`` in components.py). The variance of
-    skill is pooled over the groups of a metric, drawn and real ones apart: three seeds alone say little of it.
-    AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
+    skill is pooled over the groups of a metric, drawn and real ones apart: three seeds alone say little of
+    it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""
     wanted = spread["label"].isin([ENDPOINT, "macro", "all"]) & spread["metric"].isin(metrics)
@@ -245,8 +245,8 @@ def shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) ->
 def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.DataFrame:
     """Return the patients at best that show ``DIFFERENCE``, a row per recorded recipe and definition of F1.
 
-    Columns ``metric`` and ``patients``, those of ``GROUP`` beside. ``fixed``: with thresholds as they are, else
-    with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
+    Columns ``metric`` and ``patients``, those of ``GROUP`` beside. ``fixed``: with thresholds as they are,
+    else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
     definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
     found = [

@@ -207,7 +207,8 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
 
 
 def _shares(path: Path, architecture: str, metric: str) -> list[float]:
-    """Return the share that was measured, with its interval on standard error; those of tables if none was."""
+    """Return the share that was measured, with its interval on standard error; those of tables if none
+    was."""
     import pandas as pd
 
     from cxrbench.analysis.pairs import ALL, measured_share

@@ -243,6 +243,9 @@ class Endpoint(Strict):
     positive_patients: Count = Field(
         10, description="a finding counts when at least so many test patients have it; others add noise"
     )
+    declared: str | None = Field(
+        None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date of the decision; the paper prints it"
+    )
 
 
 class Margins(Strict):
@@ -251,12 +254,6 @@ class Margins(Strict):
     auroc_macro: float = Field(0.01, gt=0)
     auroc_label: float = Field(0.02, gt=0)
     f1: float = Field(0.01, gt=0)
-
-
-class Endpoint(Strict):
-    """The main endpoint: mean AUROC over the findings with enough positive test patients."""
-
-    positive_patients: Count = Field(10, description="a finding with fewer is left out")
 
 
 class Paper(Strict):
@@ -286,7 +283,6 @@ class Study(Strict):
     prices: Pricing = Pricing()
     endpoint: Endpoint = Endpoint()
     margins: Margins = Margins()
-    endpoint: Endpoint = Endpoint()
     compilation: Compilation | None = Field(None, description="none: the study compiles nothing")
     paper: Paper = Paper()
 
@@ -407,7 +403,6 @@ _SECTIONS: dict[str, type[Strict]] = {
     "prices": Pricing,
     "endpoint": Endpoint,
     "margins": Margins,
-    "endpoint": Endpoint,
     "compilation": Compilation,
     "blocks": CompileBlock,
     "paper": Paper,
