@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import ROOT
 from torch import nn
 
 from cxrbench.study.config import parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.readers import Document
 from cxrbench.training.update import round_weights
+from tests.conftest import ROOT
 
 
 class One(nn.Module):
