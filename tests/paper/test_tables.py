@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_work, text_of
-from cxrbench.compile.reports import FORWARD, Reported, read_reported
+from cxrbench.compile.audit import read_audit
+from cxrbench.compile.reports import FORWARD, Reported, read_reported, scored
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.paper import items, tables
 from cxrbench.paper.artifact import Criterion, read_criteria
 from cxrbench.paper.latex import as_text, macros, placed
+from cxrbench.paper.measurements import predictive_value
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, with_interval
 from cxrbench.study.errors import UserError
@@ -176,6 +178,19 @@ def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.Mo
     assert outside["cpu"] == "not run" and outside["neuron"].startswith("not run; reported to work")
     forward = read_reported().set_index("architecture").loc["convnext_tiny", "status"].tolist()
     assert forward == ["reported to fail", FORWARD], "a forward pass is no training"
+
+
+def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    reports = list(scored(read_reported(), read_audit(Path("data/recorded"))))
+    says = predictive_value(reports)
+    assert "no predictive value: of 8 reports about flagged networks 2 are failures, and of 8" in says
+    for page in ("README.md", "docs/audit.md", "docs/practitioner.md"):
+        assert says in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
+    for section in ("abstract", "guidance"):
+        assert "cxrbench audit" not in (ROOT / f"paper/sections/{section}.tex").read_text(encoding="utf-8")
+    flagged = [report for report in reports if report.outcome.failed]
+    assert predictive_value(flagged[:1]) == "", "nothing to compare with"
 
 
 @pytest.mark.parametrize(
