@@ -15,7 +15,6 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import FORWARD, Reported, read_reported, scored
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.paper import items, tables
-from cxrbench.paper.artifact import Criterion, read_criteria
 from cxrbench.paper.latex import as_text, macros, placed
 from cxrbench.paper.measurements import predictive_value
 from cxrbench.paper.provenance import status_matrix
@@ -202,11 +201,10 @@ def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pyte
         (read_reported, "a,neuron,forward,works,,,0,,,,x.com,read,w", "column batch: '0' must be above 0"),
         (read_reported, "a,neuron,training,works,,,,,,,x.com,heard,w", "column source_was: unknown value"),
         (read_reported, "a,neuron,training,works,,,,,,,,read,w", "column source: is empty"),
-        (read_criteria, "1,a,b,mett,README.md,", "column state: unknown value 'mett'"),
     ],
 )
 def test_a_word_that_a_file_may_not_have_is_named_with_its_line(tmp_path, read_file, row, message) -> None:
-    path, model = tmp_path / "file.csv", Reported if read_file is read_reported else Criterion
-    path.write_text(f"{','.join(model.columns())}\n{row}\n")
+    path = tmp_path / "file.csv"
+    path.write_text(f"{','.join(Reported.columns())}\n{row}\n")
     with pytest.raises(UserError, match=re.escape(f"file.csv:2: {message}")):
         read_file(path)
