@@ -198,7 +198,9 @@ def write_artifact(read: Results, out: Path) -> None:
     expected = table["Expected"].map(lambda text: escape(text, longest=600))
     what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
     narrow.insert(1, "Experiment, command and expected result", what)
-    ours = claims(read).map(lambda text: escape(text, longest=400))
+    standing = {claim.id for claim in read_claims(CLAIMS).ours if claim.main}  # the others are in the ledger
+    ours = claims(read)
+    ours = ours[ours[""].isin(standing)].map(lambda text: escape(text, longest=400))
     for name, shown in {"claims": ours, "experiments": narrow}.items():
         write_text(out / f"artifact_{name}.tex", listing(shown))
     texts = found.map(lambda text: breakable(escape(text, longest=2000)))
