@@ -115,7 +115,7 @@ def test_a_deflated_bomb_is_refused_before_it_fills_the_memory() -> None:
     bomb = deflated(RAMP, padding=3 << 28)
     assert len(bomb) < 4 << 20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UserError, match="here.dcm: unpacks to more than 144 MiB, which no radiograph has"):
+    with pytest.raises(UserError, match=r"here\.dcm: unpacks to more than 144 MiB, as no"):
         shown(bomb)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10  # KiB
 

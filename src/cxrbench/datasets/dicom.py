@@ -58,7 +58,7 @@ def _inflated(found: Found) -> Any:
     unpacked = zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(), _MOST_UNPACKED + 1)
     if len(unpacked) > _MOST_UNPACKED:
         most = f"{_MOST_UNPACKED >> 20} MiB"
-        raise UserError(f"{found.where}: unpacks to more than {most}, which no radiograph has; remove its row")
+        raise UserError(f"{found.where}: unpacks to more than {most}, as no radiograph does; remove its row")
     header = read_dataset(io.BytesIO(unpacked), False, True)
     meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     header.file_meta = pydicom.dataset.FileMetaDataset(meta)
