@@ -44,8 +44,8 @@ def evaluate(
     from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
     from cxrbench.study.files import write_csv
 
-    score = evaluate_cell if source.name == "record.json" else evaluate_file
-    table, notes = score(source, replicates)
+    is_cell = source.name == "record.json"
+    table, notes = evaluate_cell(source, replicates) if is_cell else evaluate_file(source, replicates, say)
     if out:
         write_csv(out, table)
     for note in notes:
