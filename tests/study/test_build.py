@@ -82,6 +82,11 @@ def test_every_source_that_changes_is_seen(whole: Path) -> None:
         path, content, times = whole / name, (whole / name).read_bytes(), (whole / name).stat()
         path.write_bytes(content + b"\n")
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns - 86400 * 10**9))  # a day older
+        if name.startswith("data/recorded/") and "/seed" not in name and "SHA256SUMS" not in name:
+            assert f"{name} differs from SHA256SUMS" in built(whole, "all", "-n", fails=True).stderr
+            path.write_bytes(content)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            continue
         planned = set(re.findall(r"^(\w+) +\d+$", built(whole, "all", "page", "-n").stdout, flags=re.M))
         path.write_bytes(content)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
