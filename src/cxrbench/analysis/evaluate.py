@@ -32,7 +32,7 @@ from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
 from cxrbench.evidence.predictions import findings_of, load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record
 from cxrbench.study.cells import Cell
-from cxrbench.study.files import write_csv
+from cxrbench.study.files import read_csv, write_csv
 
 COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
@@ -110,14 +110,14 @@ def evaluate_file(path: Path, replicates: int, say: Callable[[str], None] = lamb
 
 def gather(parts: list[Path], out: Path) -> None:
     """Concatenate the metrics of all cells; an empty study gives a table without rows."""
-    tables = [pd.read_csv(part, dtype={"note": str}) for part in parts]
+    tables = [read_csv(part, dtype={"note": str}) for part in parts]
     tables = [table for table in tables if not table.empty]
     write_csv(out, pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=CELL_COLUMNS))
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
-    return headline(pd.read_csv(path, dtype={"note": str, "ci_method": str}))
+    return headline(read_csv(path, dtype={"note": str, "ci_method": str}))
 
 
 def readable(table: pd.DataFrame) -> str:
