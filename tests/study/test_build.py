@@ -264,7 +264,7 @@ def test_no_edit_by_hand_reaches_the_paper(whole: Path) -> None:
     names += [str(path.relative_to(whole)) for path in whole.glob("results/metrics/**/seed0.csv")]
     for name in names:
         content = (whole / name).read_bytes()
-        (whole / name).write_bytes(content[: content.rindex(b"\n", 0, len(content) // 2) + 1])
+        (whole / name).write_bytes(content[: len(content) // 2])
     said = built(whole, "all", "page").stderr
     assert "changed since the build made it, so to be made again: " in said
     assert f" and {len(names) - 3} more" in said
