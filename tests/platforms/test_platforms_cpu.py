@@ -18,7 +18,7 @@ faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(3):
     torch.ones(16 << 20)
 before = faults()
-for _ in range(8):
+for _ in range(40):
     torch.ones(16 << 20)  # 64 MiB
 print(faults() - before)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,8 +50,9 @@ def evaluate(
     from cxrbench.study.config import Endpoint
     from cxrbench.study.files import write_csv
 
-    score = evaluate_cell if source.name == "record.json" else evaluate_file
-    table, notes = score(source, replicates, Endpoint(positive_patients=positive_patients))
+    is_cell, endpoint = source.name == "record.json", Endpoint(positive_patients=positive_patients)
+    score = evaluate_cell if is_cell else partial(evaluate_file, say=say)
+    table, notes = score(source, replicates, endpoint)
     if out:
         write_csv(out, table)
     for note in notes:
@@ -181,10 +183,9 @@ def power(
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
-    import pandas as pd
-
     from cxrbench.analysis.power import METRICS, recorded_spreads
     from cxrbench.study.errors import UserError, suggestion
+    from cxrbench.study.files import read_csv
 
     if metric not in METRICS:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, METRICS)}")
@@ -192,7 +193,7 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
         )
-    table = pd.read_csv(path)
+    table = read_csv(path)
     names = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
     asked = (table["metric"] == metric) & (names + "/").str.startswith(f"{group}/" if group else "")
     within = {tuple(row) for row in table.loc[asked, ["dataset", "architecture", "platform"]].to_numpy()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -30,9 +31,16 @@ REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one netwo
 NONE = r"\emph{none would do}"
 
 
-@fmt.table("llrrrrrrrrrl")
+@fmt.table("llrrrrrrrrrrrl")
 def what_can_be_shown(read: Results) -> Iterator[Row]:
     """Yield what these patients and seeds can show on the main dataset, and what a verdict would need."""
+    rows, margin = _main(read), read.study.margins.auroc_macro
+    largest = (rows["metric"] == "auroc") & (rows["share"] == SHARES[-1])
+    upper = {row.Index: seeds_at_upper_limit(row._asdict(), margin) for row in rows[largest].itertuples()}
+    fixed = {
+        row.Index: _fixed(read, row)
+        for row in rows[rows["difference"].notna() & (rows["share"] == SHARES[0])].itertuples()
+    }
     columns: Columns = {
         "Network": "{architecture} {platform}",
         "Metric": lambda row: METRICS[row.metric],
@@ -42,14 +50,26 @@ def what_can_be_shown(read: Results) -> Iterator[Row]:
         "Could show": "{smallest_margin:.3f}",
         "Power": "{power_at_zero:.0%}",
         "Seeds needed": lambda row: fmt.number(row.seeds_needed, ",.0f", "none"),
+        "Seeds, upper": lambda row: (
+            fmt.number(upper[row.Index], ",.0f", "none") if row.Index in upper else ""
+        ),
         "Patients needed": lambda row: fmt.number(row.patients_needed, ",.0f", "none"),
         "Seeds to see": "{seeds_to_see:,.0f}",
         "Patients to see": lambda row: (
             "" if pd.isna(row.difference) else fmt.number(row.patients_to_see, ",.0f", "none")
         ),
+        "Patients, fixed": lambda row: (
+            fmt.number(fixed[row.Index], ",.0f", "none") if row.Index in fixed else ""
+        ),
         COLUMN: lambda row: of_group(read, row.dataset, row.architecture, row.platform),
     }
-    yield from fmt.rows(_main(read), columns)
+    yield from fmt.rows(rows, columns)
+
+
+def _fixed(read: Results, row: Any) -> float:
+    """Return the patients that show the preprint's difference if thresholds are taken as they are."""
+    found = patients_by_definition(read.spread, fixed=True).set_index([*GROUP, "metric"])["patients"]
+    return float(found[row.dataset, row.architecture, row.platform, row.metric])
 
 
 def numbers(read: Results) -> Values:
@@ -137,7 +157,6 @@ def _preprint(read: Results) -> Values:
         values |= {
             f"power/preprint/{name}": _thousands(patients),
             f"power/preprint/{name}/median": _thousands(pd.Series([patients.median()])),
-            f"power/preprint/{name}/one seed": _thousands(patients * apart["seeds"].min()),
             f"power/preprint/{name}/fixed": _thousands(fixed.loc[fixed["metric"] == metric, "patients"]),
             f"power/preprint/{name}/seeds": fmt.range_of(seeds, "{:,.0f}", NONE),
         }
