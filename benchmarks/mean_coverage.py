@@ -57,7 +57,7 @@ class _Study:
     patients: np.ndarray
 
 
-def simulate_means(studies: int = 175) -> pd.DataFrame:
+def simulate_means(studies: int = 120) -> pd.DataFrame:
     """Return one row per kind of interval, metric and band of positive patients."""
     with ProcessPoolExecutor(cores()) as pool:
         found = list(pool.map(_study, range(studies), chunksize=10))

@@ -250,14 +250,16 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
 def bounds(
     keys: tuple[tuple[str, str], ...], value: np.ndarray, error: np.ndarray, freedom: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return 95 % intervals (K,): of ``RANKED`` metrics on the logit scale, of others cut to their range.
+    """Return 95 % intervals (K,): of ``RANKED`` metrics and of ``TUNED`` ones of single findings on the logit
+    scale, of others cut to their range.
 
     NaN where the error is zero or unknown.
     """
     metrics = np.array([metric for _, metric in keys])
+    by_logit = [metric in RANKED or (metric in TUNED and label != "macro") for label, metric in keys]
     logit = interval(value, error, freedom)
     reach = np.where(error > 0, stdtrit(freedom, 0.975) * error, np.nan)
     least = np.where(metrics == "calibration_in_the_large", -1, 0)
     plain = np.clip(value - reach, least, 1), np.clip(value + reach, least, 1)
-    low, high = (np.where(np.isin(metrics, RANKED), *ends) for ends in zip(logit, plain, strict=True))
+    low, high = (np.where(by_logit, *ends) for ends in zip(logit, plain, strict=True))
     return low, high

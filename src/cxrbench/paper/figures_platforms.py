@@ -72,7 +72,8 @@ def seeds_against_platforms(read: Results) -> Figure:
                 sizes.clip(lower=_LEAST_DRAWN), y + rng.uniform(-0.25, 0.25, len(sizes)), 6, alpha=0.5
             )
             axes.plot([max(sizes.median(), _LEAST_DRAWN)] * 2, [y - 0.35, y + 0.35], color="black", lw=1.5)
-        axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
+        if metric != "auroc":
+            axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
         axes.set(xscale="log", xlabel=f"difference in {name}")
     panels[0].set_yticks(range(len(kinds)), [pairs.WORDS[kind] for kind in kinds])
     panels[0].invert_yaxis()

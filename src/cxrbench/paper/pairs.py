@@ -61,10 +61,8 @@ def numbers(read: Results) -> Values:
     """Return ``pairs/<changed>/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
     rows = drawn(read)
     seeds = rows[rows["changed"] == SEED]
-    recipes = seeds.drop_duplicates(["dataset", "architecture", "platform"])
-    counts = recipes.merge(read.spread.drop_duplicates(["dataset", "architecture", "platform"]), "left")[
-        "n_seeds"
-    ]
+    recipes = seeds.groupby(["dataset", "architecture", "platform"])
+    counts = recipes["seed"].nunique() + 1  # the last seed is the second of its pairs only
     values = {
         "pairs/recipes": str(len(recipes)),
         "pairs/recipes/seeds": fmt.range_of(counts, "{:.0f}", "0"),
