@@ -35,7 +35,12 @@ from cxrbench.training.job import Job
 os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
-FEW_NETWORKS = ("resnet18", "convnext_pico")  # of recorded cells
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile
+# Recorded cells of two networks, of one of them on two platforms: what tables, figures and conclusions need.
+FEW_CELLS = (
+    *(f"nih128-64px/{name}/cpu/*" for name in ("resnet18", "convnext_pico")),
+    "nih128-32px/resnet18/*/*",
+)
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
 FAULTS = """\
@@ -142,10 +147,10 @@ def build_from_evidence(clone: Path) -> None:
 
 @pytest.fixture(scope="session")
 def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone built up to LaTeX from two networks' recorded cells of one dataset; tests only add to it."""
+    """A clone built up to LaTeX from a few recorded cells; tests only add to it."""
 
     def make(folder: Path) -> None:
-        keep_recorded(clone_of_the_tree(folder), *(f"nih128-64px/{name}/cpu/*" for name in FEW_NETWORKS))
+        keep_recorded(clone_of_the_tree(folder), *FEW_CELLS)
         build_from_evidence(folder)
 
     return once(tmp_path_factory, "evidence", make)

@@ -104,7 +104,8 @@ def _ask_for_fork(*args: Any) -> int:
     """Have a server fork; the new process becomes a child of this one."""
     if not (words := _command(args[0])):
         return _exec(*args)
-    kind = "torch" if words[0] == "cxrbench.training.child" or set(words[1:2]) & set(NEED_TORCH) else words[0]
+    torch = "." in words[0] or (set(words[1:2]) & set(NEED_TORCH) and "--help" not in words)
+    kind = "torch" if torch else words[0]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     with _asking, tempfile.TemporaryFile("w+") as file:
         json.dump(_request(args), file)

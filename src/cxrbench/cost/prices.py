@@ -100,7 +100,8 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
             raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
     wanted = np.logical_and.reduce([prices[column].to_numpy() == value for column, value in where.items()])
     rows = prices[wanted] if where else prices
-    rows = rows.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
+    order = [column for column in (*KEY, "as_of") if column not in where]
+    rows = rows.sort_values(order, kind="stable").drop_duplicates(KEY, keep="last")
     return rows.assign(as_of=dates(rows)).reset_index(drop=True)
 
 
