@@ -67,7 +67,7 @@ def run(
 
 @contextmanager
 def instead_of_starts() -> Iterator[None]:
-    """Fork where this process would start `python -m` with a module of the project, or Snakemake."""
+    """Fork where this process would start Python with code, a module of the project or Snakemake."""
     before, subprocess._fork_exec = subprocess._fork_exec, _ask_for_fork  # type: ignore[attr-defined]
     try:
         yield
@@ -76,8 +76,10 @@ def instead_of_starts() -> Iterator[None]:
 
 
 def _command(args: list[Any]) -> list[str]:
-    """Return module and words of a command that can be forked; nothing of others."""
+    """Return module and words of a command that can be forked, or -c, code and words; nothing of others."""
     words = [os.fsdecode(word) for word in args]
+    if words[:2] == [sys.executable, "-c"]:
+        return words[1:]
     if words[0] == sys.executable and (first := words.index("-m") if "-m" in words[:3] else 0):
         module = words[first + 1]
         return words[first + 1 :] if module.split(".")[0] in ("cxrbench", "snakemake") else []
@@ -104,7 +106,9 @@ def _ask_for_fork(*args: Any) -> int:
     """Have a server fork; the new process becomes a child of this one."""
     if not (words := _command(args[0])):
         return _exec(*args)
-    torch = "." in words[0] or (set(words[1:2]) & set(NEED_TORCH) and "--help" not in words)
+    torch = words[0] in ("-c", "cxrbench.training.child") or (
+        set(words[1:2]) & set(NEED_TORCH) and "--help" not in words
+    )
     kind = "torch" if torch else words[0]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     with _asking, tempfile.TemporaryFile("w+") as file:
@@ -201,7 +205,11 @@ def _become(words: list[str], cwd: str, env: dict[str, str], session: bool, stre
     def run_as_main() -> None:
         if any(file.name == "sitecustomize.py" for file in new):
             import_module("sitecustomize")
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(words[1], {"__name__": "__main__"})
+        else:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
     _end(run_as_main)
 
@@ -220,8 +228,9 @@ def _end(work: Callable[[], object]) -> None:
         code = 1
     threading._shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
     os._exit(code)
 
 
