@@ -69,6 +69,7 @@ def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(finished, make_job
     assert (scores(finished) == scores(tmp_path / "out")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a second trainer of one cell", "an error that names the first; its lock ends with it")
 def test_a_cell_has_one_trainer_and_a_killed_runner_leaves_no_lock(finished, make_job, tmp_path) -> None:
     job = make_job(limits=OFTEN)
