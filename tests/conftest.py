@@ -36,10 +36,10 @@ os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile
-# Recorded cells of two networks, of one of them on two platforms: what tables, figures and conclusions need.
+# Two networks at two sizes, one of them on two platforms: what the paper's prose and conclusions need.
 FEW_CELLS = (
-    *(f"nih128-64px/{name}/cpu/*" for name in ("resnet18", "convnext_pico")),
-    "nih128-32px/resnet18/*/*",
+    *("nih128-64px/resnet18/cpu/*", "nih128-64px/convnext_pico/cpu/*"),
+    *("nih128-32px/*/cpu/*", "nih128-32px/resnet18/xla_cpu/*"),
 )
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
