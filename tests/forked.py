@@ -40,7 +40,7 @@ LIBRARIES = {
 NEED_TORCH = ("audit", "bench", "compile", "precompile", "predict", "train")  # commands
 _SUBREAPER = 36  # prctl(2)
 _exec = subprocess._fork_exec  # type: ignore[attr-defined]
-_asking = threading.Lock()
+_asking, _thread = threading.Lock(), threading.local()
 _known = sys.path[1:]
 _path = [place for place in _known if place not in os.environ.get("PYTHONPATH", "").split(":")]
 
@@ -67,12 +67,13 @@ def run(
 
 @contextmanager
 def instead_of_starts() -> Iterator[None]:
-    """Fork where this process would start Python with code, a module of the project or Snakemake."""
-    before, subprocess._fork_exec = subprocess._fork_exec, _ask_for_fork  # type: ignore[attr-defined]
+    """Fork where this thread would start Python with code, a module of the project or Snakemake."""
+    before = getattr(_thread, "forks", False)
+    _thread.forks = sys.platform == "linux"  # elsewhere an orphan has no other parent
     try:
         yield
     finally:
-        subprocess._fork_exec = before  # type: ignore[attr-defined]
+        _thread.forks = before
 
 
 def _command(args: list[Any]) -> list[str]:
@@ -104,12 +105,12 @@ def _streams(args: tuple[Any, ...]) -> list[int]:
 
 def _ask_for_fork(*args: Any) -> int:
     """Have a server fork; the new process becomes a child of this one."""
-    if not (words := _command(args[0])):
+    if not getattr(_thread, "forks", False) or not (words := _command(args[0])):
         return _exec(*args)
     torch = words[0] in ("-c", "cxrbench.training.child") or (
         set(words[1:2]) & set(NEED_TORCH) and "--help" not in words
     )
-    kind = "torch" if torch else words[0]
+    kind = "torch" if torch else words[0].split(".")[0]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     with _asking, tempfile.TemporaryFile("w+") as file:
         json.dump(_request(args), file)
@@ -159,9 +160,9 @@ def _serve(number: int, modules: list[str]) -> dict[str, Any]:
         import_module(name)
     gc.freeze()  # else a fork copies all memory when it looks for garbage
     asked = socket.socket(fileno=number)
-    while received := socket.recv_fds(asked, 100, 4):
-        text, descriptors, *_ = received
-        if not text:
+    while True:
+        text, descriptors, *_ = socket.recv_fds(asked, 100, 4)
+        if not text:  # whoever asked has ended
             sys.exit()
         if (between := os.fork()) == 0:
             between = os.getpid()
@@ -234,5 +235,7 @@ def _end(work: Callable[[], object]) -> None:
     os._exit(code)
 
 
-if __name__ == "__main__":
+if __name__ != "__main__":
+    subprocess._fork_exec = _ask_for_fork  # type: ignore[attr-defined]
+else:
     _become(**_serve(int(sys.argv[1]), sys.argv[2:]))
