@@ -237,6 +237,14 @@ class Compilation(Strict):
         return list(dict.fromkeys(steps))
 
 
+class Endpoint(Strict):
+    """Which findings the main endpoint, the mean AUROC that a study is planned for, is taken over."""
+
+    positive_patients: Count = Field(
+        10, description="a finding counts when at least so many test patients have it; others add noise"
+    )
+
+
 class Margins(Strict):
     """Differences small enough to call two platforms equivalent, declared before looking."""
 
@@ -270,6 +278,7 @@ class Study(Strict):
     limits: Limits = Limits()
     cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
     prices: Pricing = Pricing()
+    endpoint: Endpoint = Endpoint()
     margins: Margins = Margins()
     compilation: Compilation | None = Field(None, description="none: the study compiles nothing")
     paper: Paper = Paper()
@@ -389,6 +398,7 @@ _SECTIONS: dict[str, type[Strict]] = {
     "limits": Limits,
     "cluster": Cluster,
     "prices": Pricing,
+    "endpoint": Endpoint,
     "margins": Margins,
     "compilation": Compilation,
     "blocks": CompileBlock,
