@@ -292,8 +292,13 @@ class Study(Strict):
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
-            precision = self.recipe(block.dataset).precision
+            recipe = self.recipe(block.dataset)
+            precision = recipe.precision
             for platform in block.platforms:
+                if recipe.emulated_weights != "fp32" and platform != "cpu":
+                    raise ValueError(
+                        f"cells.{number}: emulated_weights are for cpu alone, not for {platform}"
+                    )
                 if precision not in (offered := ENTRIES[platform].precisions):
                     what = f"the recipe of {block.dataset} is in {precision}, which {platform} does not offer"
                     raise ValueError(f"cells.{number}: {what} (it offers {', '.join(offered)})")
