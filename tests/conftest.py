@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 import forked
 from columns import SCORES
@@ -32,6 +33,8 @@ from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, r
 from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
 
+settings.register_profile("tests", deadline=None)  # a busy machine is no failure
+settings.load_profile("tests")
 os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
