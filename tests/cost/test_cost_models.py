@@ -30,6 +30,7 @@ from cxrbench.cost.ratios import PUBLISHED as RATIOS
 from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
+from cxrbench.evidence.sums import write_sums
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
@@ -359,6 +360,7 @@ def test_a_record_with_a_steady_state_is_a_measurement(tmp_path, make_record):
         update = {"recipe": {"precision": precision}, "dataset": None}
         update |= {"predictions_sha256": sha256_file(predictions)}
         path.write_text(record.model_copy(update=update).to_json())
+        write_sums(tmp_path)
         return measured_speeds(STUDY, tmp_path)
 
     (speed,) = found("bf16", 1000.0)

@@ -1,6 +1,5 @@
 """Commands about evidence: adopt, record and verify it, compare outcomes with the reviewed ones."""
 
-import csv
 from pathlib import Path
 from typing import Annotated
 
@@ -99,9 +98,9 @@ def expected(
 ) -> None:
     """Compare every cell's status with the reviewed one. Any difference fails."""
     from cxrbench.evidence import expected as reviewed
+    from cxrbench.study.files import read_texts
 
-    with open(table, encoding="utf-8", newline="") as file:  # pandas would take longer than all else
-        cells = list(csv.DictReader(file))
+    cells = read_texts(table)
     statuses = {row["cell"]: row["status"] for row in cells if row["status"] != reviewed.NOT_RUN}
     if accept is not None:
         reviewed.accept(listed, statuses, accept)
