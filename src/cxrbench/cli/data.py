@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from cxrbench.cli.words import PACKED, REGISTRY, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
+from cxrbench.cli.words import (
+    PACKED,
+    RECORDED,
+    REGISTRY,
+    RESULTS,
+    STUDY,
+    JsonOption,
+    RecordedOption,
+    StudyOption,
+    say,
+    wrapped,
+)
 from cxrbench.study.errors import UserError, printable
 
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
@@ -133,6 +144,27 @@ def data_pack(
     config = read_study(study).dataset(name)
     manifest = pack(name, config, folder.parent, workers, say)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")
+
+
+@app.command("checks")
+def data_checks(
+    name: Annotated[str, typer.Argument(help="A packed dataset of the study, as large as its reduction.")],
+    study: StudyOption = STUDY,
+    packed: Annotated[Path, typer.Option(help="Folder of packed datasets.")] = PACKED,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Record a check value of each reduced image. Packing names images that have another one."""
+    from cxrbench.datasets.check_values import write_checks
+    from cxrbench.datasets.packed import read_packed
+    from cxrbench.evidence.sums import updated_sums
+    from cxrbench.study.config import NihSource, read_study
+
+    config = read_study(study).dataset(name)
+    if not isinstance(config, NihSource):
+        raise UserError(f"{name}: only images of NIH are reduced; name such a dataset")
+    with updated_sums(recorded):
+        written = write_checks(read_packed(packed / name), config, recorded)
+    say(f"wrote {written}")
 
 
 @app.command("sheet")
