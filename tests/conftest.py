@@ -341,6 +341,15 @@ def nih128() -> Path:
     pytest.skip("the radiographs are not here: link them as data/raw/nih128, or set CXRBENCH_NIH128")
 
 
+@pytest.fixture(scope="session")
+def originals(nih128: Path) -> list[Path]:
+    """A few of those radiographs as NIH publishes them, at 1024 px, or a skip with the reason."""
+    folder = Path(os.environ.get("CXRBENCH_ORIGINALS", nih128.with_name("nih_originals")))
+    if not (files := sorted(folder.glob("*.png"))):
+        pytest.skip("no radiographs of 1024 px are here: set CXRBENCH_ORIGINALS to their folder")
+    return files
+
+
 def write_audit(recorded: Path, *networks: tuple) -> Path:
     """Write audits of networks (name, pixels, GMAC, problem) below ``recorded``."""
     rows = [
