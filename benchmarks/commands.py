@@ -159,6 +159,24 @@ def bench_of_the_graph(
     _print_numbers(row)
 
 
+@app.command("again")
+def bench_again(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, as results/runs.")] = None,
+    commit: Annotated[list[str] | None, typer.Option(help="Commit that had other records of cells.")] = None,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Compare cells that were trained again with their records, and record how far they are apart."""
+    from benchmarks.reproductions import reproductions
+    from cxrbench.analysis.compare import REPRODUCTIONS
+    from cxrbench.evidence.sums import updated_sums
+    from cxrbench.study.files import write_csv
+
+    table = reproductions(recorded, runs or [], commit or [])
+    with updated_sums(recorded):
+        write_csv(recorded / REPRODUCTIONS, table)
+    say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
+
+
 @app.command("pack")
 def bench_packing(
     formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,

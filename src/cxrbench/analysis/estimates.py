@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from cxrbench.analysis.auroc import Estimate, auroc, average_precision, effective_clusters, interval
 from cxrbench.analysis.components import mean_influence
@@ -255,6 +254,8 @@ def bounds(
 
     NaN where the error is zero or unknown.
     """
+    from scipy.special import stdtrit  # as in interval
+
     metrics = np.array([metric for _, metric in keys])
     by_logit = [metric in RANKED or (metric in TUNED and label != "macro") for label, metric in keys]
     logit = interval(value, error, freedom)
