@@ -205,8 +205,8 @@ def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.opti
         group["lr"] = rate
         for weight in group["params"]:
             optimizer.state[weight] = {
-                name: xla_builder.create_placeholder_tensor(shape, torch.float32)
-                for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape))
+                name: xla_builder.create_placeholder_tensor(weight.shape, torch.float32)
+                for name in ("exp_avg", "exp_avg_sq")
             }
     averaged.state = {
         name: xla_builder.create_placeholder_tensor(value.shape, value.dtype)

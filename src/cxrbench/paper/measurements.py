@@ -137,14 +137,14 @@ def steps_in_fp32(read: Results) -> pd.DataFrame:
 
 
 def _step_values(read: Results) -> Values:
-    """Return the drift at the last step of the comparison, and what is tolerated: ``steps/...``."""
+    """Return the largest drift over all steps of the comparison, and what is tolerated: ``steps/...``."""
     steps = steps_in_fp32(read)
     if steps.empty:
         return {}
     values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
     values |= {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
     columns = {"loss": "loss", "gradient": "gradient_norm", "weights": "weights"}
-    for platform, some in steps[steps["step"] == steps["step"].max()].groupby("platform"):
+    for platform, some in steps.groupby("platform"):
         key = f"steps/{platform}".replace(", ", " ")
         values |= {f"{key}/{name}": _power(some[f"{of}_difference"].max()) for name, of in columns.items()}
     return values

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
+from cxrbench.platforms.adamw import update_of
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 from cxrbench.training import augment, checkpoint
@@ -201,6 +202,7 @@ class Trainer:
         decisions = {
             "resident_input": self.batches.resident,
             "processes": platform.size,
+            "update": update_of(self.optimizer),
             "batchnorm_statistics": NormStatistics.PER_PROCESS if statistics else NormStatistics.NONE,
         }
         event(
@@ -293,7 +295,12 @@ class Trainer:
             "recipe": self.recipe.hash(),
             "data": self.packed.manifest["packed"],
             "number of processes": str(self.platform.size),
-        }
+        } | self._own_update()
+
+    def _own_update(self) -> dict[str, str]:
+        """Return the optimizer's code unless it is torch's: no other one continues from its state."""
+        update = update_of(self.optimizer)
+        return {} if update.startswith("torch.") else {"update of the weights": update}
 
     def _save(self) -> None:
         """Save all that the next step depends on: network, average, optimizer, generators, position."""
