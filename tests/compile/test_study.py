@@ -16,6 +16,7 @@ from conftest import ROOT, must_work, ran
 from cxrbench.compile import capture
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
+from cxrbench.compile.controls import ALWAYS
 from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, outcomes, states
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (
@@ -60,7 +61,7 @@ def study_file(folder: Path, **changed: object) -> Path:
 
 def order(stderr: str) -> list[str]:
     """The graphs in the order in which they were compiled."""
-    return re.findall(r"^(\S+-\S+px-\S+): ", stderr, flags=re.M)
+    return re.findall(r"^(?!control_)(\S+-\S+px-\S+): ", stderr, flags=re.M)
 
 
 def test_the_study_asks_the_preprints_claim_first_and_names_what_can_be_built():
@@ -96,7 +97,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     assert not re.search("not the study's|Traceback", first.stderr + again.stderr + none.stderr)
 
     records = read_compiled(tmp_path / "data/recorded")
-    assert Counter(record.failed for record in records) == {False: 4, True: 2}
+    assert Counter(record.failed for record in records) == {False: 4 + len(ALWAYS), True: 2}
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
     table = compilation.compiled(read)[0].set_index("Network")
     assert list(table.index) == ["test_convnext", "test_resnet", "test_vit"]
@@ -140,7 +141,7 @@ def test_the_documented_commands_run(compile_here, tmp_path):
         assert (program, name) == ("cxrbench", "compile")
         done = compile_here(*options)
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert len(read_compiled(tmp_path / "data/recorded")) == 6
+    assert len(read_compiled(tmp_path / "data/recorded")) == 6 + len(ALWAYS)
     assert len(PLANNED.steps()) == int(re.search(r"all (\d+) a month", section)[1])
     assert f"of the config, {PLANNED.hours:g};" in " ".join(section.split())
     must_work("verify", cwd=tmp_path)
@@ -159,7 +160,8 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
     read = made_up(study=read_study(path), recorded=tmp_path / "data/recorded")
     assert compilation.numbers(read)["compile/done"] == "0"
     assert "options of its own" not in compile_here(*words, sizes=()).stderr
-    flags = [record.flags[-1] for record in read_compiled(read.recorded)]
+    records = read_compiled(read.recorded)
+    flags = [record.flags[-1] for record in records if record.graph.name.startswith("test_")]
     assert sorted(flags) == ["--optlevel=1", "--optlevel=2"]
     assert compilation.numbers(read)["compile/done"] == "1"
     must_work("verify", cwd=tmp_path)

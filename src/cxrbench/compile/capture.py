@@ -24,6 +24,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
+from cxrbench.compile.calls import gelu_as_on_neuron
+from cxrbench.compile.controls import register_controls
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
 from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
@@ -58,7 +60,8 @@ def audit_network(architecture: str, setting: Setting) -> dict[str, Facts]:
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
     try:
-        return capture(build(architecture, setting.pixels), setting, platform)
+        with gelu_as_on_neuron():
+            return capture(build(architecture, setting.pixels), setting, platform)
     except NotCaptured as error:
         return {part: Facts(part, problem=str(error), fallbacks=_fallbacks()) for part in AUDITED_PARTS}
 
@@ -99,7 +102,8 @@ def dump_network(
             aside.write_bytes(content)
         dumped[file.name] = graph
 
-    capture(build(architecture, setting.pixels), setting, platform, keep=keep)
+    with gelu_as_on_neuron():
+        capture(build(architecture, setting.pixels), setting, platform, keep=keep)
     return dumped
 
 
@@ -167,6 +171,7 @@ def _batch(setting: Setting, platform: Platform, labels: int) -> Batch:
 
 def build(architecture: str, pixels: int) -> nn.Module:
     """Build a cell's network with zeros for weights; NotCaptured when it cannot be built for this size."""
+    register_controls()
     recipe, priors = Recipe(epochs=1, batch=1), np.full(len(FINDINGS), 0.1)
     with _named("built", Setting(pixels)):
         try:

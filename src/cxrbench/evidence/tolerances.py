@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-# A way of running a training step is kept when it gains more than this (paired median, docs/decisions.md).
+# A way of running a training step is kept when its paired median gain exceeds every difference of two equal
+# contenders; in measurements from before these were among them, when it exceeds this.
 KEPT_ABOVE = 0.03
 
 STEP_DIFFERENCES = ("loss_difference", "gradient_norm_difference", "weights_difference")

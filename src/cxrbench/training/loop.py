@@ -49,6 +49,11 @@ class Trainer:
         self.stop = stop
         self.rows = {split: packed.rows(split) for split in ("train", "val", "test")}
         self._check_sizes()
+        if self.recipe.activation_checkpointing and not platform.recomputes:
+            raise UserError(
+                f"platform {platform.name} cannot train with activation_checkpointing; set it to false in a "
+                "recipe of its own"
+            )
         self.steps_per_epoch = len(self.rows["train"]) // self.recipe.batch
         platform.seed(job.seed)
         priors = np.asarray(np.nanmean(packed.labels()[self.rows["train"]], axis=0, dtype=np.float64))
