@@ -1,5 +1,6 @@
 """The study of compilation: its order, what is kept, and what the paper shows of it."""
 
+import json
 import re
 import shutil
 from collections import Counter
@@ -17,7 +18,7 @@ from cxrbench.compile import capture
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
 from cxrbench.compile.controls import ALWAYS
-from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, outcomes, states
+from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, columns, outcomes, states
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (
     PARTS,
@@ -29,6 +30,7 @@ from cxrbench.evidence.compiled import (
 )
 from cxrbench.evidence.record import Failure
 from cxrbench.paper import compilation, figures_platforms
+from cxrbench.study.compilation import CompileOptions
 from cxrbench.study.config import Compilation, read_study
 from cxrbench.study.files import sha256_file
 from cxrbench.training.plan import must_be_architectures
@@ -160,9 +162,13 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
     read = made_up(study=read_study(path), recorded=tmp_path / "data/recorded")
     assert compilation.numbers(read)["compile/done"] == "0"
     assert "options of its own" not in compile_here(*words, sizes=()).stderr
+    cnn = compile_here(*words, "--model-type", "cnn-training", sizes=())
+    assert "this call has options of its own" in cnn.stderr
+    beside = json.loads(compile_here("--outcomes", "--study", path, "--json", sizes=()).stdout)
+    assert beside == []  # a forward that compiles says nothing of a step
     records = read_compiled(read.recorded)
     flags = [record.flags[-1] for record in records if record.graph.name.startswith("test_")]
-    assert sorted(flags) == ["--optlevel=1", "--optlevel=2"]
+    assert sorted(flags) == ["--optlevel=1", "--optlevel=2", "--optlevel=2"]
     assert compilation.numbers(read)["compile/done"] == "1"
     must_work("verify", cwd=tmp_path)
 
@@ -304,6 +310,26 @@ def test_a_planned_graph_finds_its_record_whatever_the_order(endings, shuffled):
     known = states(table)
     assert list(zip(*(known[name] for name in KEY[:-1]), strict=True)) == SMALL.steps()
     assert set(known["state"]) <= {*STATES}
+
+
+def test_each_release_is_a_column_with_the_casting_of_its_time():
+    earlier = [{"compiler": "2.21.33363.0", "sdk": "2.26.1", "python": "3.9", "auto_cast": "matmult"}]
+    planned = Compilation.model_validate(SMALL.model_dump() | {"earlier": earlier})
+    old, cnn = planned.options_of("2.21.33363.0"), {"model_type": "cnn-training"}
+    step = planned.steps()[0]
+    records = [
+        record_of((*step, "step"), ENDINGS[0], "", 1),
+        record_of((*step, "step"), ENDINGS[1], "A", 2, compiler="2.21.33363.0+abc", options=old),
+        record_of(
+            (*step, "step"), ENDINGS[0], "", 3, compiler="2.21.33363.0+abc"
+        ),  # another casting: none of them
+        record_of((*step, "step"), ENDINGS[1], "B", 4, options=CompileOptions(**cnn)),
+    ]
+    table = columns(planned, records)
+    names = [f"{VERSION}, generic", f"{VERSION}, cnn-training", "2.21.33363.0, generic, auto-cast matmult"]
+    assert [*table.columns[4:]] == names and len(table) == len(planned.steps())
+    assert [*table.loc[0, names]] == ["compiles", "step fails", "step fails"]
+    assert set(table.loc[1:, names[0]]) == {NOT_RUN}
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,39 @@ def test_functionalization_changes_nothing_but_copies(architecture: str) -> None
     assert counts[0].keys() == counts[1].keys()
     changed = {name for name in counts[0] if counts[0][name] != counts[1][name]}
     assert changed <= {"convert", "reshape"}
+
+
+STEPS = """
+import hashlib, sys
+from pathlib import Path
+from cxrbench.datasets.packed import read_packed
+from cxrbench.platforms.xla import XlaPlatform
+from cxrbench.study.config import Recipe
+from cxrbench.training.steps import Steps
+
+packed, platform = read_packed(Path(sys.argv[1])), XlaPlatform(2, "fp32")
+trained = Steps(sys.argv[2], platform, Recipe(epochs=9, batch=16), packed)
+trained.take(trained.all_batches(), 3)
+state = [*trained.network.state_dict().values(), *trained.averaged.state.values(), trained.update.loss_sum]
+print(hashlib.sha256(b"".join(tensor.cpu().numpy().tobytes() for tensor in state)).hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", [TINY, "test_convnext"])
+def test_functionalization_changes_no_bit(architecture: str, packed, monkeypatch) -> None:
+    """With XLA's own optimisation: without it the copies above change the order of a sum."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    hashes = []
+    for off in "01":
+        done = ran(
+            sys.executable,
+            "-c",
+            STEPS,
+            packed,
+            architecture,
+            env=os.environ | {"XLA_DISABLE_FUNCTIONALIZATION": off},
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        hashes.append(done.stdout.split()[-1])
+    assert hashes[0] == hashes[1] and len(hashes[0]) == 64

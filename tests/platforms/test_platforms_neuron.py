@@ -75,14 +75,14 @@ def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path, monkey
     platforms.recover("cpu")
     assert not (tmp_path / "words").exists()
     command = ["setsid", "-f", sys.executable, "-c", "input()", f"neuronx-cc of {tmp_path}"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE
-    ) as other:  # of no family here, once setsid has ended
-        other.wait()
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+        other.wait()  # from now on what it has started is of no family here
         platforms.recover("neuron")
         assert not (tmp_path / "words").exists()
-        found = [process for process in psutil.process_iter() if command[-1] in process.cmdline()]
-        other.communicate(b"\n")
+        running = psutil.process_iter(["cmdline"])
+        found = [process for process in running if command[-1] in (process.info["cmdline"] or ())]
+        other.stdin.write(b"\n")
+        other.stdin.close()
     psutil.wait_procs(found, timeout=60)
     platforms.recover("neuron")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")

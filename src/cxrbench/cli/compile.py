@@ -62,6 +62,10 @@ def compile(
     foreign: Annotated[
         Path | None, typer.Option("--from", help="Folder of graphs (*.pb) of a device, in place of networks.")
     ] = None,
+    outcomes: Annotated[
+        bool,
+        typer.Option("--outcomes", help="Print what is recorded, a column per release; compile nothing."),
+    ] = False,
     graphs: Annotated[Path, typer.Option(help="Folder of dumped graphs.")] = RESULTS / "compile/graphs",
     out: Annotated[Path, typer.Option(help="Folder of outcomes.")] = RESULTS / "compile",
     record: Annotated[bool, typer.Option("--record", help="Keep each outcome as recorded evidence.")] = False,
@@ -111,6 +115,8 @@ def compile(
         raise UserError(f"--recipe: {study} has no recipe '{recipe}'{suggestion(recipe, recipes)}")
     if listed and planned is None:
         raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
+    if outcomes:
+        return _show_columns(study, recorded, as_json)
     if foreign and (listed or networks):
         raise UserError("--from has graphs of its own; leave out --planned and the networks")
     if not listed and not networks and not foreign:
@@ -157,6 +163,25 @@ def compile(
     found = campaign.run_files(foreign, say) if foreign else campaign.run(steps, part or PARTS, say)  # type: ignore[arg-type]
     _show(rows(found), as_json)
     say(f"neuronx-cc {compiler.version}; {NOT_SHOWN}")
+
+
+def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
+    """Print the recorded states of the planned training steps that have any, by release of the compiler."""
+    from cxrbench.compile.outcomes import NOT_RUN, STEP, columns
+    from cxrbench.evidence.compiled import read_compiled
+    from cxrbench.study.config import read_study
+
+    planned = read_study(study).compilation
+    if planned is None:
+        raise UserError(f"{study}: the study has no 'compilation'; add it")
+    table = columns(planned, read_compiled(recorded))
+    releases = table.columns.drop(STEP)
+    some = table[(table[releases] != NOT_RUN).any(axis=1)]
+    if as_json:
+        print(some.to_json(orient="records", indent=1))
+    elif len(some):
+        print(in_columns(some, _HEADS))
+    say(f"{len(some)} of {len(table)} planned training steps have an outcome, by {', '.join(releases)}")
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

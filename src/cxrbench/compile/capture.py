@@ -27,6 +27,8 @@ from cxrbench import platforms
 from cxrbench.compile.calls import gelu_as_on_neuron
 from cxrbench.compile.controls import register_controls
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
+from cxrbench.compile.module import read_module
+from cxrbench.compile.operators import REFUSED_TYPES
 from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.compiled import GraphPart, TracedGraph
@@ -88,13 +90,15 @@ def dump_network(
             raise NotCaptured(
                 f"its {part} graph has {len(content):,} bytes, above protobuf's {LARGEST_FILE:,}"
             )
-        computation = xla_builder.computation_from_module_proto("graph", content)
+        contents = read_module(content)
+        if refused := contents.wide_types & REFUSED_TYPES:
+            raise NotCaptured(f"its {part} graph has {', '.join(refused)}, which no Neuron device is sent")
         graph = TracedGraph(
             network=architecture,
             **vars(setting),
             part=part,
             sha256=hashlib.sha256(content).hexdigest(),
-            instructions=len(Graph.parse(xla_builder.get_computation_hlo(computation)).instructions),
+            instructions=contents.instructions,
             versions=versions,
         )
         file = folder / f"{graph.name}.hlo.pb"

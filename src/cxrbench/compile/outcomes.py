@@ -82,6 +82,22 @@ def states(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*STEP, "state"])
 
 
+def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFrame:
+    """Return a row per planned training step, with its state by each release of the study, today's first.
+
+    A release has a second column where outcomes of the model type cnn-training are recorded of it.
+    """
+    known, found = list(records), pd.DataFrame(planned.steps(), columns=STEP)
+    for version, usual in planned.toolchains():
+        for model_type in ("generic", "cnn-training"):
+            options = usual.model_copy(update={"model_type": model_type})
+            state = states(outcomes(planned, known, (version, options)))["state"]
+            if model_type == usual.model_type or (state != NOT_RUN).any():
+                cast = f", auto-cast {options.auto_cast}" if options.auto_cast != "none" else ""
+                found[f"{version}, {model_type}{cast}"] = state
+    return found
+
+
 def _state(graphs: pd.DataFrame) -> str:
     """Return the state of a training step from the outcomes of its parts."""
     parts = graphs.set_index("part")

@@ -66,7 +66,7 @@ class TorchNeuronPlatform(Monitored, Platform):
         return AdamW(groups, learning_rate, weight_decay, changing=self.number, constant=self.number)
 
     def number(self, value: float) -> torch.Tensor:
-        return self.to_device(torch.tensor([value]))
+        return self.to_device(torch.tensor(value))
 
     def generator_state(self) -> dict[str, Any]:
         read = getattr(torch.get_device_module(self.device), "get_rng_state", None)
