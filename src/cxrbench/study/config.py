@@ -207,6 +207,14 @@ class Cluster(Strict):
     exclusive: bool = Field(True, description="a job has its node for itself, as a cell's cost assumes")
 
 
+class Endpoint(Strict):
+    """Which findings the main endpoint, the mean AUROC that a study is planned for, is taken over."""
+
+    positive_patients: Count = Field(
+        10, description="a finding counts when at least so many test patients have it; others add noise"
+    )
+
+
 class Margins(Strict):
     """Differences small enough to call two platforms equivalent, declared before looking."""
 
@@ -240,6 +248,7 @@ class Study(Strict):
     limits: Limits = Limits()
     cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")
     prices: Pricing = Pricing()
+    endpoint: Endpoint = Endpoint()
     margins: Margins = Margins()
     compilation: Compilation | None = Field(None, description="none: the study compiles nothing")
     paper: Paper = Paper()
@@ -253,8 +262,13 @@ class Study(Strict):
             _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
-            precision = self.recipe(block.dataset).precision
+            recipe = self.recipe(block.dataset)
+            precision = recipe.precision
             for platform in block.platforms:
+                if recipe.emulated_weights != "fp32" and platform != "cpu":
+                    raise ValueError(
+                        f"cells.{number}: emulated_weights are for cpu alone, not for {platform}"
+                    )
                 if precision not in (offered := ENTRIES[platform].precisions):
                     what = f"the recipe of {block.dataset} is in {precision}, which {platform} does not offer"
                     raise ValueError(f"cells.{number}: {what} (it offers {', '.join(offered)})")
@@ -359,6 +373,7 @@ _SECTIONS: dict[str, type[Strict]] = {
     "limits": Limits,
     "cluster": Cluster,
     "prices": Pricing,
+    "endpoint": Endpoint,
     "margins": Margins,
     "compilation": Compilation,
     "blocks": CompileBlock,

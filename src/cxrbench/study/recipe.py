@@ -13,6 +13,7 @@ Name = Annotated[str, matching(PART, PLAIN)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such as sha256sum prints")]
 Count = Annotated[int, Field(gt=0, le=10**9)]
 Precision = Literal["fp32", "tf32", "bf16"]
+EmulatedWeights = Literal["fp32", "bf16_nearest", "bf16_stochastic"]
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
 # Implied values of fields that older records lack: a field with this value is not hashed.
 _UNRECORDED: dict[str, Any] = {
@@ -21,6 +22,7 @@ _UNRECORDED: dict[str, Any] = {
     "layer_decay": 1.0,
     "drop_rate": 0.0,
     "deterministic": True,
+    "emulated_weights": "fp32",
 }
 
 
@@ -111,6 +113,11 @@ class Recipe(Strict):
     augmentation: Augmentation = Augmentation()
     precision: Precision = Field(
         "fp32", description="bf16: autocast with fp32 weights; tf32: a GPU's fp32 with shorter factors"
+    )
+    emulated_weights: EmulatedWeights = Field(
+        "fp32",
+        description="weights held in bf16, emulated on cpu alone: rounded after each step to the nearest value, "
+        "or stochastically, as Trainium's documented mode does",
     )
     deterministic: bool = Field(
         True, description="kernels that repeat to the bit, where cuda has a choice; false: the fastest"

@@ -21,7 +21,7 @@ from cxrbench.training.checkpoint import Progress
 from cxrbench.training.host import CoreUse
 from cxrbench.training.job import Job, event
 from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
-from cxrbench.training.update import Update
+from cxrbench.training.update import Update, round_weights
 from cxrbench.training.weights import used_weights
 
 _WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
@@ -65,12 +65,14 @@ class Trainer:
             self.recipe.learning_rate,
             self.recipe.weight_decay,
         )
+        kind = self.recipe.emulated_weights
+        round_weights(self.network, "fp32" if kind == "fp32" else "bf16_nearest")
         self.averaged = Averaged(self.network, self.recipe.averaging)
         self.weights = used_weights(self.network, self.recipe, packed.manifest)
         self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30, self.weights)
         self.progress = Progress()
         parts = self.recipe.batch // job.micro_batch // platform.size
-        self.update = Update(self.network, self.optimizer, self.averaged, platform, parts)
+        self.update = Update(self.network, self.optimizer, self.averaged, platform, parts, kind)
         self.saved_at = time.monotonic()
         self.resumed = False
         if platform.size > 1:
@@ -94,6 +96,11 @@ class Trainer:
             raise UserError(
                 f"the batch of {self.recipe.batch} is not a multiple of micro_batch {self.job.micro_batch} "
                 f"times {self.platform.size} processes; choose a micro_batch that divides it"
+            )
+
+        if self.recipe.emulated_weights != "fp32" and self.platform.size > 1:
+            raise UserError(
+                "emulated_weights: several processes would round their weights apart; set limits.processes to 1"
             )
 
     def run(self) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.platforms.base import Platform
+from cxrbench.study.recipe import EmulatedWeights
 from cxrbench.training.batches import Batch
 from cxrbench.training.network import Averaged
 
@@ -24,9 +25,10 @@ class Update:
         averaged: Averaged,
         platform: Platform,
         parts: int,
+        weights: EmulatedWeights = "fp32",
     ) -> None:
         self._network, self._optimizer, self._averaged = network, optimizer, averaged
-        self._platform, self._parts = platform, parts
+        self._platform, self._parts, self._weights = platform, parts, weights
         # One element, not a scalar (platforms/xla.py, 5), and never replaced: a new tensor is a new graph.
         self.loss_sum = platform.to_device(torch.zeros(1))
         self._scales = list(dict.fromkeys(group["lr_scale"] for group in optimizer.param_groups))
@@ -77,4 +79,23 @@ class Update:
         if self._trained is self._network:
             self._platform.mean([p.grad for p in self._network.parameters() if p.grad is not None])
         self._optimizer.step()
+        round_weights(self._network, self._weights)
         self._averaged.update(self._network, share)
+
+
+@torch.no_grad()
+def round_weights(network: nn.Module, kind: EmulatedWeights) -> None:
+    """Round fp32 parameters to values that bf16 has; AdamW's moments and BatchNorm's statistics stay fp32.
+
+    Stochastically, a value goes to one of its two neighbours with a probability that makes the mean exact: AWS's
+    replacement for fp32 copies of weights (Neuron SDK, "Migration From XLA_USE_BF16/XLA_DOWNCAST_BF16").
+    """
+    if kind == "fp32":
+        return
+    for weights in network.parameters():
+        if kind == "bf16_nearest":
+            weights.copy_(weights.bfloat16())
+        else:
+            bits = weights.view(torch.int32)  # of which bf16 keeps the upper half
+            bits += torch.randint_like(bits, 1 << 16)
+            bits &= -(1 << 16)
