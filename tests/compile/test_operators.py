@@ -81,6 +81,8 @@ def test_while_a_control_fails_nothing_is_recorded(compile_here, tmp_path: Path,
     done = compile_here("test_resnet", "--part", "forward", "--record", mode=mode)
     assert done.returncode == 1 and message in " ".join(done.stderr.split()), done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "data").exists()
+    mended = compile_here("test_resnet", "--part", "forward", "--json")
+    assert [row["status"] for row in json.loads(mended.stdout)] == ["ok"], mended.stderr
 
 
 def test_operators_are_known_by_the_names_of_the_builder() -> None:

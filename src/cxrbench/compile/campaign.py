@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -43,6 +43,7 @@ _KILLED = "the process that traced it was killed, most likely for lack of memory
 Say = Callable[[str], None]
 AnyGraph = TracedGraph | ForeignGraph
 Known = tuple[tuple[str, ...], frozenset[str]]  # what the compiler lists; what its controls have
+_CONTROL_HOURS = 2.0  # at least: a limit for other graphs must not end a control
 TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
 # Between these graphs and those that torch_neuronx traces on a Neuron device; facts that could differ are
 # listed where they do not. Each with its consequence.
@@ -208,7 +209,11 @@ class Campaign:
             yield from self._judged(path, graph, known, say)
 
     def _proven(self, say: Say) -> Known:
-        """Compile the controls; return the operators that the compiler lists, and what the controls have."""
+        """Compile the controls; return the operators that the compiler lists, and what the controls have.
+
+        One that failed is compiled again: its installation may have been mended since.
+        """
+        patient = replace(self, limits=replace(self.limits, hours=max(_CONTROL_HOURS, self.limits.hours)))
         answer, proven, outcomes = self.compiler.operators(), frozenset[str](), []
         write_text(self.out / self.compiler.version / OPERATORS, answer)
         controls = (*ALWAYS, *self.controls)
@@ -217,7 +222,7 @@ class Campaign:
             file = _files(step)[0]
             if (graph := dumped.get(file)) is None:
                 raise UserError(f"the control {step[0]} could not be traced; without it nothing is recorded")
-            record, place = self._outcome(self.graphs / file, graph, say)
+            record, place = patient._outcome(self.graphs / file, graph, say, again=True)
             if record.status != "ok":
                 raise UserError(
                     f"the control {graph.name} fails ({in_words(record)}): this compiler or its installation "
@@ -258,11 +263,13 @@ class Campaign:
             for path in keep_compiled(outcomes, self.recorded, self.replace):
                 say(f"recorded {path}")
 
-    def _outcome(self, path: Path, graph: AnyGraph, say: Say) -> tuple[CompileRecord, Path]:
-        """Return what the compiler did with a graph, and the place where that is kept."""
+    def _outcome(
+        self, path: Path, graph: AnyGraph, say: Say, again: bool = False
+    ) -> tuple[CompileRecord, Path]:
+        """Return what the compiler did with a graph, and the place where that is kept; a failure ``again``."""
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
-        if record is None:
+        if record is None or (again and record.status != "ok"):
             record = self._compiled(path, graph, place)
             say(f"{graph.name}: {in_words(record)}")
         return record, place
