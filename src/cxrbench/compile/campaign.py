@@ -266,7 +266,7 @@ class Campaign:
     def _outcome(
         self, path: Path, graph: AnyGraph, say: Say, again: bool = False
     ) -> tuple[CompileRecord, Path]:
-        """Return what the compiler did with a graph, and the place where that is kept; a failure ``again``."""
+        """Return what the compiler did with a graph, and where that is kept; ``again``: not a failure."""
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
         if record is None or (again and record.status != "ok"):
