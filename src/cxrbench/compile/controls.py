@@ -7,12 +7,11 @@ networks of AWS's own samples are under ``compilation.controls`` of the study's 
 from functools import partial
 from typing import Any
 
-from cxrbench.compile.audit import Wanted
 from cxrbench.compile.rules import Setting
 
 _PIXELS, _WIDTH = 16, 64
 LAYERS = {"control_linear": "Identity", "control_gelu": "GELU", "control_layernorm": "LayerNorm"}
-ALWAYS: tuple[Wanted, ...] = tuple((name, Setting(_PIXELS, 4, "fp32")) for name in LAYERS)
+ALWAYS: tuple[tuple[str, Setting], ...] = tuple((name, Setting(_PIXELS, 4, "fp32")) for name in LAYERS)
 
 
 def register_controls() -> None:
