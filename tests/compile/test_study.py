@@ -30,9 +30,9 @@ from cxrbench.evidence.compiled import (
 )
 from cxrbench.evidence.record import Failure
 from cxrbench.paper import compilation, figures_platforms
-from cxrbench.study.compilation import CompileOptions
 from cxrbench.study.config import Compilation, read_study
 from cxrbench.study.files import sha256_file
+from cxrbench.study.toolchains import CompileOptions
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 

@@ -87,9 +87,9 @@ def compile(
     from cxrbench.compile.outcomes import rows
     from cxrbench.compile.rules import Setting
     from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
-    from cxrbench.study.compilation import AuditedPrecision, AutoCast, CompileOptions
     from cxrbench.study.config import read_study
     from cxrbench.study.recipe import Compiler as RecipeOptions
+    from cxrbench.study.toolchains import AuditedPrecision, AutoCast, CompileOptions
     from cxrbench.training.plan import must_be_architectures
 
     for option, given, known in (

@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.compile.reports import Outcome
 from cxrbench.compile.rules import Setting, facts_of
 from cxrbench.evidence.compiled import PARTS, CompileRecord, TracedGraph
-from cxrbench.study.compilation import Compilation, CompileOptions
+from cxrbench.study.toolchains import Compilation, CompileOptions
 
 STEP = ["network", "pixels", "batch", "precision"]
 KEY = [*STEP, "part"]

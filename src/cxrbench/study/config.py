@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from cxrbench.study.cells import Cell, matches
-from cxrbench.study.compilation import Compilation as Compilation
-from cxrbench.study.compilation import CompileBlock, Toolchain
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
@@ -25,6 +23,8 @@ from cxrbench.study.recipe import Augmentation as Augmentation
 from cxrbench.study.recipe import Compiler as Compiler
 from cxrbench.study.recipe import Count, FileWeights, Name, Strict, TimmWeights
 from cxrbench.study.recipe import Recipe as Recipe
+from cxrbench.study.toolchains import Compilation as Compilation
+from cxrbench.study.toolchains import CompileBlock, Toolchain
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
