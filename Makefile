@@ -25,6 +25,8 @@ $(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in th
 endif
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/src
+# Set in many containers: each command of a build would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 SNAKEMAKE = python -m snakemake
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper

@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, stdtrit
 
 from cxrbench.analysis.sample import Sample
 
@@ -167,6 +166,8 @@ def interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
     zero or unknown."""
+    from scipy.special import expit, stdtrit  # slow, and reading metrics.csv does without it
+
     t = stdtrit(freedom, 0.5 + level / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         centre = np.log(value / (1 - value))

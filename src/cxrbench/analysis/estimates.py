@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from cxrbench.analysis.auroc import Estimate, auroc, average_precision, interval
 from cxrbench.analysis.measures import (
@@ -177,6 +176,8 @@ def bounds(
 
     NaN where the error is zero or unknown.
     """
+    from scipy.special import stdtrit  # as in interval
+
     metrics = np.array([metric for _, metric in keys])
     logit = interval(value, error, freedom)
     reach = np.where(error > 0, stdtrit(freedom, 0.975) * error, np.nan)
