@@ -148,6 +148,10 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
         notes.append(f"the recipes differ ({changed}): the scores may differ")
     if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
         notes.append("the packed images differ: the scores may differ")
+    if mine.update != theirs.update:
+        notes.append(
+            f"the update of the weights is rounded otherwise: {mine.update} here, {theirs.update} recorded"
+        )
     for name in sorted(mine.versions.keys() | theirs.versions.keys()):
         if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
             notes.append(f"{name}: {here} here, {there} recorded")

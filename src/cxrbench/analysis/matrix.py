@@ -21,7 +21,7 @@ COLUMNS = [
     *("cell", "dataset", "architecture", "platform", "seed", "status", "origin", "failure", "ended"),
     *("device", "instance", "cores_used", "commit", "dirty", "attempts", "parameters"),
     *("images_per_second", "train_seconds", "total_seconds", "recipe_hash", "packed", "torch"),
-    *("train_images", "norm_images", "machine", "processor", "others_share", "busy"),
+    *("train_images", "norm_images", "machine", "processor", "others_share", "busy", "update"),
 ]
 
 Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_expected
@@ -68,6 +68,7 @@ def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
         "processor": processor_of(record),
         "others_share": timing.others_share,
         "busy": is_busy(record),
+        "update": record.update,
     }
 
 

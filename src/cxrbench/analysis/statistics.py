@@ -72,16 +72,19 @@ def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return parity within cells of equal data, recipe and images per BatchNorm statistic, with the
-    processors of each side: where these differ, a difference is not due to the platform alone."""
+    processors of each side: where these differ, a difference is not due to the platform alone; and whether
+    the seeds of a side were trained with updates that round differently (``mixed_updates``)."""
     alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
     groups = [[Cell.parse(cell) for cell in some["cell"]] for _, some in cells.groupby(alike, sort=False)]
     parts = [parity({cell: estimates[cell] for cell in group}, study.margins) for group in groups]
     rows = pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
-    ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    ran_on, update = (dict(zip(cells["cell"], cells[name], strict=True)) for name in ("processor", "update"))
+    rows["mixed_updates"] = False
     for side in ("a", "b"):
         columns = rows[["dataset", "architecture", f"platform_{side}", f"seeds_{side}"]]
-        named = columns.itertuples(index=False, name=None)
-        rows[f"processors_{side}"] = [_processors(ran_on, "/".join(row[:3]), row[3]) for row in named]
+        seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
+        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
+        rows["mixed_updates"] |= [len({update[cell] for cell in some}) > 1 for some in seeds]
     return rows
 
 
@@ -91,13 +94,13 @@ def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: 
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
     for side in ("a", "b"):
         columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
-        named = columns.itertuples(index=False, name=None)
-        rows[f"processors_{side}"] = [_processors(ran_on, "/".join(row[:3]), row[3]) for row in named]
+        seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
+        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
     return rows
 
 
-def _processors(ran_on: dict[str, str], folder: str, seeds: str) -> str:
-    return processors_in_words(ran_on[f"{folder}/seed{seed}"] for seed in seeds.split(",") if seed)
+def _seeds(folder: str, seeds: str) -> list[str]:
+    return [f"{folder}/seed{seed}" for seed in seeds.split(",") if seed]
 
 
 def _per_cell(

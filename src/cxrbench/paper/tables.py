@@ -250,6 +250,8 @@ def _verdict(row: Any) -> str:
     verdict = "noise floor" if floor and pd.notna(row.ci_low) else row.verdict
     if verdict == row.verdict and pd.notna(row.reason) and row.cause != Cause.MARGIN:
         verdict += f": {row.reason}"  # a margin too small stands in a column of its own
+    if getattr(row, "mixed_updates", False):  # the same mathematics (platforms/adamw.py)
+        verdict += "; seeds of one side with updates that round differently"
     return f"{verdict} *" if processors_differ(row) else verdict
 
 

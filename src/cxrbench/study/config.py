@@ -28,10 +28,11 @@ from cxrbench.study.recipe import Augmentation as Augmentation
 from cxrbench.study.recipe import Compiler as Compiler
 from cxrbench.study.recipe import Count, FileWeights, Name, Strict, TimmWeights
 from cxrbench.study.recipe import Recipe as Recipe
+from cxrbench.study.toolchains import Compilation as Compilation
+from cxrbench.study.toolchains import CompileBlock, Toolchain
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
-AuditedPrecision = Literal["fp32", "bf16"]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
@@ -121,37 +122,6 @@ class Cluster(Strict):
         {}, description="interpreter of the environment that trains a platform; none: Snakemake's own"
     )
     exclusive: bool = Field(True, description="a job has its node for itself, as a cell's cost assumes")
-
-
-class CompileBlock(Strict):
-    """A block of training steps: every network at every size, batch and precision."""
-
-    networks: list[Name] = Field(min_length=1)
-    pixels: list[Annotated[int, Field(ge=16, le=1024)]] = Field(min_length=1)
-    batch: list[Count] = Field(min_length=1, description="images per step")
-    precision: list[AuditedPrecision] = Field(min_length=1)
-
-
-class Compilation(Strict):
-    """Training steps for Neuron's compiler (``cxrbench compile --planned``), and the compiler's version."""
-
-    target: Literal["trn1", "trn2"] = "trn1"
-    compiler: Annotated[str, matching(r"\d+(\.\d+)+", "a version such as 2.26.6360.0")] = Field(
-        description="of neuronx-cc; outcomes of other versions are recorded apart"
-    )
-    hours: float = Field(2.0, gt=0, description="limit of one graph; more is status timed_out")
-    blocks: list[CompileBlock] = Field(min_length=1)
-
-    def steps(self) -> list[tuple[str, int, int, AuditedPrecision]]:
-        """Return network, pixels, batch and precision of every training step, in order, each once."""
-        steps = (
-            (network, pixels, batch, precision)
-            for block in self.blocks
-            for pixels, batch, precision, network in product(
-                block.pixels, block.batch, block.precision, block.networks
-            )
-        )
-        return list(dict.fromkeys(steps))
 
 
 class Endpoint(Strict):
@@ -327,5 +297,7 @@ _SECTIONS: dict[str, type[Strict]] = {
     "margins": Margins,
     "compilation": Compilation,
     "blocks": CompileBlock,
+    "controls": CompileBlock,
+    "earlier": Toolchain,
     "paper": Paper,
 }
