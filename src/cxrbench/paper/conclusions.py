@@ -74,7 +74,7 @@ _CONCLUSIONS = (
         platforms and thresholds chosen anew. If seeds vary independently on the two, it would take
         \val{power/preprint/macro/seeds} or \val{power/preprint/micro/seeds} seeds on each with our
         \val{power/patients} test patients. The networks recorded on \code{\val{best/dataset}} have
-        \val{power/seeds} seeds; \val{power/plan/convnext_pico} of ConvNeXt-Pico are planned on each.""",
+        \val{power/seeds} seeds; a verdict on ConvNeXt-Pico needs \val{power/plan/convnext_pico} on each.""",
         claims=("P02",),
         tables=("power",),
     ),

@@ -255,6 +255,7 @@ def auroc_per_label(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No cell has run.")
     labels = [*read.findings(), "macro"]
+    rows = rows[rows["label"].isin(labels)]
     for axes, some in _by_dataset(rows, 3.6, sharey=True):
         points(axes, some, "network", some["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
