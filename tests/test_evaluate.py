@@ -6,10 +6,22 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from conftest import ROOT, must_work
+from conftest import ROOT, must_fail, must_work
 
 RECORDED = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0/predictions.parquet"
 FEW = ("--replicates", 50)
+
+
+@pytest.mark.fault("a table of results is cut by hand", "one message with the file and a remedy")
+@pytest.mark.parametrize("words", [("claims", "--tables", "."), ("expected", "--table", "metrics.csv")])
+def test_a_damaged_table_of_results_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    table = "cell,status,metric,label,ci_method\na,ok,auroc,macro,x\nb,ok,auroc,mac"
+    for text, reason in ((table, "its last line is cut"), (f"{table},x,y,z\n", "Error tokenizing data")):
+        (tmp_path / "metrics.csv").write_text(text)
+        options = ("--file", ROOT / "data/claims.yaml", "--prices", ROOT / "data/prices.csv")
+        message = must_fail(*words, *(options if words[0] == "claims" else ()), cwd=tmp_path)
+        assert "metrics.csv: a damaged table (" in message and reason in message, message
+        assert message.endswith("); remove it, then build it again\n")
 
 
 def test_a_readable_table_a_csv_and_json(tmp_path: Path) -> None:

@@ -302,6 +302,18 @@ def test_ctrl_c_in_training_keeps_the_state_and_the_next_run_resumes(built: Path
     assert (ours == theirs).all()
 
 
+@pytest.mark.fault("SIGTERM to a build that trains", "its state is saved, nothing is started again")
+def test_a_build_that_is_asked_to_stop_starts_no_trainer_again(tmp_path: Path) -> None:
+    clone = copy_of_the_repository(tmp_path)
+    process, saved = training(clone, f"results/cells/{CELL}/record.json")
+    process.terminate()  # of Snakemake alone
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode not in (0, -signal.SIGTERM), said
+    assert "asked to stop; what runs is stopped" in said and "Traceback" not in said
+    assert list(saved.glob("step*")) and not (clone / f"results/runs/{CELL}/record.json").exists()
+    assert json.loads((saved.parent / "attempts.json").read_text())["count"] == 1
+
+
 def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     clone, target = copy_of_the_repository(tmp_path), f"results/runs/{CELL}/record.json"
     mistake = OVERLAY.replace("batch: 64", "batch: 4096")

@@ -1,6 +1,8 @@
 """The paper's source: no number of its own, every macro defined, text from evidence harmless."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT, must_fail, must_work, text_of
+from conftest import ROOT, must_fail, must_work, ran, text_of
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import escape, macros, read_macros, with_words_chosen
 from paper.conftest import a_paper
@@ -122,6 +124,15 @@ def test_a_latex_error_is_named_with_its_line(latex: None, tmp_path: Path) -> No
     words = a_paper(tmp_path, "\\documentclass{article}\n\\begin{document}\n\\nonsense\n")
     message = must_fail(*words, cwd=tmp_path)
     assert "Undefined control sequence at l.3 \\nonsense" in message and not (tmp_path / "out.pdf").exists()
+
+
+@pytest.mark.fault("LaTeX meets a limit on the size of files (ulimit -f)", "one message that names the limit")
+def test_a_limit_that_latex_meets_is_named(latex: None, tmp_path: Path) -> None:
+    words = a_paper(tmp_path, "\\documentclass{article}\n\\begin{document}x\\end{document}\n")
+    command = shlex.join([sys.executable, "-m", "cxrbench", *map(str, words)])
+    done = ran("bash", "-c", f"ulimit -f 4; {command}", cwd=tmp_path)
+    assert done.returncode == 1 and not (tmp_path / "out.pdf").exists()
+    assert done.stderr.startswith("cxrbench: out.pdf: File too large for a limit on file sizes (ulimit -f)")
 
 
 def test_missing_latex_is_one_message_with_the_commands(tmp_path: Path, monkeypatch) -> None:

@@ -13,7 +13,15 @@ import yaml
 from conftest import must_fail, must_work
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import Context, PriceOf, read_context
-from cxrbench.claims.ledger import LEDGER_COLUMNS, VERDICTS, against, check_claims, drifted, findings
+from cxrbench.claims.ledger import (
+    AGAINST,
+    LEDGER_COLUMNS,
+    VERDICTS,
+    against,
+    check_claims,
+    drifted,
+    findings,
+)
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.cost.ratios import PUBLISHED
 from cxrbench.study.config import read_study
@@ -141,7 +149,8 @@ def test_entries_that_rest_on_one_fact_are_one_finding(write, prices):
     ]  # fmt: skip
     path = write(*entries, facts={"slip": "A digit was lost."})
     ledger = check_claims(read_claims(path), Context(prices))
-    assert findings(ledger) == 2, "the slip once, and the assumption"
+    assert findings(against(ledger)) == 2, "the slip once, and the assumption"
+    assert findings(ledger) == 2 and len(ledger) == 5
     assert set(ledger.loc[ledger["rests_on"] == "slip", "fact"]) == {"A digit was lost."}
 
 
@@ -452,8 +461,10 @@ def test_nothing_is_confirmed_by_the_texts_own_numbers_alone(ledger):
     bases = ledger.groupby("verdict")["basis"].agg(set)
     assert bases["confirmed"] == {"a document", "another source", "prices"}
     assert bases["adds up"] == bases["inconsistent"] == {"own arithmetic"}
-    rows = ledger.reset_index()
-    assert findings(rows) < len(against(rows))
+    rows = against(ledger.reset_index())
+    assert findings(rows) < len(rows)
+    each = [findings(rows[rows["verdict"] == verdict]) for verdict in AGAINST]
+    assert sum(each) == findings(rows[rows["verdict"].isin(AGAINST)]), "no finding stands under two verdicts"
 
 
 def test_above_chance_is_judged_by_the_lowest_end_of_the_intervals(prices):

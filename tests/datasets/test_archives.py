@@ -176,6 +176,21 @@ def test_a_mutated_png_is_a_message_or_an_image(draw: st.DataObject) -> None:
         assert "here.png" in str(error)
 
 
+@pytest.mark.fault("a PNG's chunk has a negative length, or its end is missing", "refused by name")
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (b"\xff\xff\xff\xf0tEXt" + IMAGE[-12:], "chunk b'tEXt' has the negative length -16"),
+        (b"\0\0\1\0tEXt" + IMAGE[-12:], "chunk b'tEXt' goes beyond the end"),
+        (b"", "not a readable PNG"),
+    ],
+)
+def test_a_png_is_read_to_its_end(end: bytes, message: str) -> None:
+    assert IMAGE[-8:-4] == b"IEND"
+    with pytest.raises(UserError, match=f"here.png: .*{message}"):
+        decode(Found(GOOD, "here.png", IMAGE[:-12] + end), 16)
+
+
 def squeezed(data: bytes) -> bytes:
     return gzip.compress(data, 1)
 

@@ -1,6 +1,8 @@
 """DICOM radiographs are shown as their window says, or refused by name."""
 
+import resource
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +84,40 @@ def test_what_is_no_radiograph_is_refused_by_name(make: Make, message: str) -> N
         with pytest.raises(UserError, match=message) as error:
             shown(make())
     assert "here.dcm" in str(error.value)
+
+
+def deflated(pixels: np.ndarray, padding: int = 0) -> bytes:
+    """The bytes of a deflated DICOM file with so many zeros in a private element, made in little memory."""
+    plain = dicom(pixels)
+    syntax = plain.index(b"1.2.840.10008.1.2.1\0")
+    length, value = plain[syntax - 2 : syntax], b"1.2.840.10008.1.2.1.99"
+    assert length == b"\x14\0"
+    start = 144 + int.from_bytes(plain[140:144], "little")  # behind the file meta information
+    meta = plain[: syntax - 2] + b"\x16\0" + value + plain[syntax + 20 : start]
+    meta = meta[:140] + (start - 144 + 2).to_bytes(4, "little") + meta[144:]
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    parts = [packer.compress(plain[start:])]
+    if padding:
+        parts.append(packer.compress(b"\xe1\x7f\x10\x00OB\0\0" + padding.to_bytes(4, "little")))
+        parts += [packer.compress(bytes(1 << 20)) for _ in range(padding >> 20)]
+    return b"".join([meta, *parts, packer.flush()])
+
+
+def test_a_deflated_file_is_shown_as_its_plain_one() -> None:
+    assert (shown(deflated(RAMP)) == shown(dicom(RAMP))).all()
+    assert (shown(deflated(RAMP, padding=1 << 20)) == shown(dicom(RAMP))).all()
+    named = dicom(RAMP, AvailableTransferSyntaxUID="1.2.840.10008.1.2.1.99")
+    assert (shown(named) == shown(dicom(RAMP))).all()
+
+
+@pytest.mark.fault("a small DICOM file unpacks to gigabytes", "refused after 144 MiB of them")
+def test_a_deflated_bomb_is_refused_before_it_fills_the_memory() -> None:
+    bomb = deflated(RAMP, padding=3 << 28)
+    assert len(bomb) < 4 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=r"here\.dcm: unpacks to more than 144 MiB, as no"):
+        shown(bomb)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10  # KiB
 
 
 @pytest.mark.fault("random bytes of a DICOM file are changed", "a message or an image, no traceback")

@@ -133,6 +133,14 @@ def test_a_fault_that_stays_is_one_message_and_no_file(fault, message, server, f
     assert [path for path in raw.iterdir() if path.stat().st_size] == []
 
 
+@pytest.mark.fault("no name of a server can be resolved", "a message after two tries")
+def test_a_name_without_an_address_is_asked_for_twice(server, data, raw, tmp_path, capsys) -> None:
+    registry = write_registry(tmp_path / "registry.csv", server, url="http://nowhere.invalid/x")
+    with pytest.raises(UserError, match=r"nowhere.*gave up after 2 attempts without progress"):
+        fetch(read_files(registry), raw, retries=8)
+    assert capsys.readouterr().err.count("trying again") == 1
+
+
 @pytest.mark.fault("a server answers with terminal escapes", "they are printed as escapes")
 def test_a_servers_words_cannot_steer_a_terminal(server, files, raw, capsys) -> None:
     server.faults[NAME] = [status(404, reason="\x1b[2Jgone")]

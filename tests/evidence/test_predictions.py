@@ -1,3 +1,4 @@
+import resource
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from analysis.synthetic import draw_predictions
 from columns import LABELS, SCORES
-from conftest import ROOT, must_work
-from cxrbench.analysis.evaluate import evaluate
+from conftest import ROOT, must_fail, must_work
+from cxrbench.analysis.evaluate import evaluate, evaluate_file
 from cxrbench.evidence.predictions import load_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.study.errors import UserError
@@ -60,6 +61,84 @@ def test_what_pandas_noted_is_not_needed(table, tmp_path, note):
     whole = pa.Table.from_pandas(table).replace_schema_metadata({b"pandas": note})
     pq.write_table(whole, tmp_path / "noted.parquet")
     assert len(load_predictions(tmp_path / "noted.parquet")[0]) == len(table)
+
+
+SMALL = b"image,patient,label_Mass,score_Mass\na.png,1,1,0.5\nb.png,2,0,0.25\n"
+
+
+@pytest.mark.fault("a CSV of predictions with odd bytes, numbers or names", "the place in one message")
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"1,1,0.5", b"\0,1,0.5", r"not a readable CSV file \(a NUL byte in line 2\); write it again"),
+        (b"0.5\nb.png,2,0,0.25", b"0x1\nb.png,2,0,0x0", "score_Mass is '0x1' in row 1 .*, '0x0' in row 2"),
+        (b"1,1,0.5", b"1,0X1,0.5", "label_Mass is '0X1' in row 1"),
+        (b"a.png", b'""', "image is empty in row 1"),
+        (b"_Mass", b"_\x1b[31mMass", r"no finding can have the name '\\x1b\[31mMass', which cannot be"),
+        (b"1,0.5", b"0x1,0.5\n0x.png,3,1,0.5", "label_Mass is '0x1'"),
+    ],
+)
+def test_odd_values_of_a_csv_are_no_numbers_and_no_names(tmp_path, old, new, message):
+    assert old in SMALL
+    (tmp_path / "p.csv").write_bytes(SMALL.replace(old, new))
+    with pytest.raises(UserError, match=message):
+        load_predictions(tmp_path / "p.csv")
+
+
+def test_a_name_may_hold_what_looks_hexadecimal(tmp_path):
+    (tmp_path / "p.csv").write_bytes(SMALL.replace(b"a.png", b"0x1a.png"))
+    table = load_predictions(tmp_path / "p.csv")[0]
+    assert table["score_Mass"].tolist() == [0.5, 0.25] and table["label_Mass"].tolist() == [1, 0]
+
+
+def test_an_empty_name_in_a_parquet_file_is_named(load, table):
+    with pytest.raises(UserError, match="image is empty in row 3"):
+        load(table.assign(image=table["image"].where(table.index != 2, " ")))
+
+
+@pytest.mark.fault(
+    "predictions that fit no memory, or of thousands of findings", "refused before they are read"
+)
+def test_sizes_beyond_the_bounds_are_refused_from_what_the_file_says(tmp_path):
+    path = tmp_path / "many.parquet"
+    rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2**20, np.int8)), ["a"])
+    with pq.ParquetWriter(path, pa.schema({"image": rows.type})) as writer:
+        for _ in range(96):
+            writer.write_batch(pa.record_batch([rows], ["image"]))
+    assert path.stat().st_size < 1 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match="100,663,296 rows of 1 columns, more than 100,000,000 values; keep"):
+        load_predictions(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
+    wide = [f"{kind}_f{k}" for kind in ("label", "score") for k in range(3000)]
+    pd.DataFrame(0.5, index=[0, 1], columns=wide).to_parquet(path)
+    with pytest.raises(UserError, match=r"many\.parquet: 3,000 findings, more than 1,000; leave some out"):
+        load_predictions(path)
+    with open(tmp_path / "large.csv", "wb") as file:
+        file.truncate((2 << 30) + 1)  # sparse
+    with pytest.raises(UserError, match=r"large\.csv: 2,147,483,649 bytes, more than 2,147,483,648; keep"):
+        load_predictions(tmp_path / "large.csv")
+
+
+def test_what_takes_minutes_says_so_before(tmp_path, table, monkeypatch):
+    table.to_parquet(tmp_path / "p.parquet")
+    said = []
+    for most in (14, 13):
+        monkeypatch.setattr("cxrbench.analysis.evaluate.MANY_FINDINGS", most)
+        evaluate_file(tmp_path / "p.parquet", 2, said.append)
+    assert said == [f"scoring 14 findings of {len(table)} images: this may take minutes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("p.txt", "no Parquet file, and no name in .csv; name a CSV file so"),
+        (".", "a folder without predictions"),
+    ],
+)
+def test_what_is_no_predictions_file_is_said_with_what_to_do(tmp_path, name, message):
+    (tmp_path / "p.txt").write_bytes(SMALL)
+    assert message in must_fail("evaluate", tmp_path / name)
 
 
 @pytest.mark.fault("random bytes in a Parquet file", "one message or a table, no traceback")

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT, change_record, cxrbench, must_fail, must_work
 from cxrbench.evidence.store import SETTINGS, EvidenceStore
-from cxrbench.evidence.sums import write_sums
+from cxrbench.evidence.sums import refused_measurement, write_sums
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
 
@@ -57,6 +57,33 @@ def test_another_byte_or_a_lost_file_is_refused_with_the_remedy(root: Path, name
         assert f"{name}: its sha256 differs from the one in record.json" in (refused(root) or "")
     (CELL.folder(root) / name).unlink()
     assert f"{name} is missing, but listed in SHA256SUMS" in (refused(root) or "")
+
+
+@pytest.mark.fault("SHA256SUMS is emptied, lost or lacks a line", "the evidence is refused by name")
+@pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log", ""])
+def test_what_the_sums_do_not_list_is_refused(root: Path, name: str) -> None:
+    sums = root / "SHA256SUMS"
+    kept = [line for line in sums.read_text().splitlines(keepends=True) if not line.endswith(f"{name}\n")]
+    sums.write_text("".join(kept) if name else "")
+    said = f"{CELL.folder(root) / (name or 'record.json')} is not listed in SHA256SUMS"
+    again = f"make it again, or record the cell: cxrbench record {CELL}"
+    assert refused(root) == f"{said}; {again}"
+    assert EvidenceStore(root).records() == {}
+    sums.unlink()
+    assert "record.json is not listed in SHA256SUMS" in (refused(root) or "")
+
+
+def test_a_measurement_that_is_not_as_listed_is_refused(root: Path) -> None:
+    measured = root / "bench/here/train.json"
+    measured.parent.mkdir(parents=True)
+    measured.write_text("[]\n")
+    assert refused_measurement(root) == f"{measured} is not listed in SHA256SUMS; make it again"
+    write_sums(root)
+    assert refused_measurement(root) is None
+    add_a_line(measured)
+    assert refused_measurement(root) == f"{measured} differs from SHA256SUMS; make it again"
+    measured.unlink()
+    assert refused_measurement(root) == f"{measured} is missing, but listed in SHA256SUMS; make it again"
 
 
 @pytest.mark.parametrize("version", [0, None, "1", 99])

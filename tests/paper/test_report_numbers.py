@@ -142,6 +142,6 @@ def test_a_conclusion_with_an_unknown_value_is_left_out(read: Results) -> None:
 def test_the_documents_quote_what_the_paper_computes_of_power(from_evidence: Path) -> None:
     values = read_macros(from_evidence / "paper/generated/macros.tex")
     text = " ".join((ROOT / "docs/statistics.md").read_text().split())
-    for name in ("patients", "patients of one seed", "seeds"):
+    for name in ("patients", "patients fixed", "seeds"):
         value = values[f"power/preprint/{name}"]
         assert value in text, f"{name}: the paper has {value}"

@@ -22,9 +22,11 @@ from cxrbench.training.runner import run
 from spy import put_before
 from test_graph import CELL, OVERLAY, jobs
 from test_terminal import shown_on_a_terminal
+from training.trainers import wait_until
 
 GRAPH = (sys.executable, "-m", "snakemake")
 EVIDENCE = ("--config", "run=[]")
+SPLITS = "results/tables/splits.csv"  # quickly built
 MADE = (
     *("paper/paper.pdf", "paper/generated/*", "figures/*.pdf"),
     *("results/tables/*", "results/metrics/**/*.csv"),
@@ -82,6 +84,11 @@ def test_every_source_that_changes_is_seen(whole: Path) -> None:
         path, content, times = whole / name, (whole / name).read_bytes(), (whole / name).stat()
         path.write_bytes(content + b"\n")
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns - 86400 * 10**9))  # a day older
+        if name.startswith("data/recorded/") and "/seed" not in name and "SHA256SUMS" not in name:
+            assert f"{name} differs from SHA256SUMS" in built(whole, "all", "-n", fails=True).stderr
+            path.write_bytes(content)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            continue
         planned = set(re.findall(r"^(\w+) +\d+$", built(whole, "all", "page", "-n").stdout, flags=re.M))
         path.write_bytes(content)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -199,7 +206,8 @@ def splits(tmp_path: Path) -> Path:
 def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path) -> None:
     with open(splits / ".snakemake/alive.lock", "w") as running:
         fcntl.flock(running, fcntl.LOCK_SH)
-        assert "LockException" in built(splits, "results/tables/splits.csv", fails=True).stderr
+        said = built(splits, "results/tables/splits.csv", fails=True).stderr
+        assert f"process {os.getpid()}; wait until it ends" in said and "LockException" not in said
     done = built(splits, "results/tables/splits.csv")
     assert "the last build here was killed; this one goes on" in done.stderr
     assert not (splits / ".snakemake/locks").exists()
@@ -209,8 +217,78 @@ def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path)
 def test_locks_of_another_machine_stay(splits: Path) -> None:
     (splits / ".snakemake/alive.lock").write_text(f"not-{socket.gethostname()}")
     done = built(splits, "results/tables/splits.csv", fails=True)
-    assert "LockException" in done.stderr
+    assert "none runs on this machine; if none runs on another one, run snakemake --unlock" in done.stderr
     assert f"ran on not-{socket.gethostname()}" in done.stderr
+
+
+@pytest.mark.fault("a build is started while another one runs", "its process is named; later it works")
+def test_a_running_build_is_named_and_not_disturbed(tmp_path: Path) -> None:
+    clone, tools, words = clone_of_the_tree(tmp_path / "clone"), tmp_path / "tools", (SPLITS, *EVIDENCE)
+    tools.mkdir()
+    os.mkfifo(tools / "go")
+    (tools / "python").write_text(f'#!/bin/sh\nread _ < {tools}/go\nexec "{sys.executable}" "$@"\n')
+    (tools / "python").chmod(0o755)  # it waits until it is told to go on
+    held = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}
+    first = subprocess.Popen([*GRAPH, *words], cwd=clone, env=held, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: list(clone.glob(".snakemake/locks/*.lock")), "lock", first)
+    said = built(clone, SPLITS, fails=True).stderr
+    assert re.search(rf"a build works in this folder since \d\d:\d\d, process {first.pid}; wait", said), said
+    assert f"kill {first.pid}" in said and "LockException" not in said
+    (tools / "go").write_text("\n")
+    assert first.wait(120) == 0, first.stderr.read()
+    built(clone, SPLITS)
+
+
+@pytest.mark.fault("a file that a build made is edited by hand", "it is made again; the same bytes")
+def test_an_edited_result_is_named_and_made_again(tmp_path: Path) -> None:
+    clone = clone_of_the_tree(tmp_path)
+    assert "changed since" not in built(clone, SPLITS).stderr
+    path, times = clone / SPLITS, (clone / SPLITS).stat()
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    said = f"changed since the build made it, so to be made again: {SPLITS}"
+    assert said in built(clone, SPLITS, "-n").stderr and path.read_bytes() != content
+    assert said in built(clone, SPLITS).stderr and path.read_bytes() == content
+    assert "changed since" not in built(clone, SPLITS).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.fault("files of a built paper are edited by hand", "they are made again; the same bytes")
+def test_no_edit_by_hand_reaches_the_paper(whole: Path) -> None:
+    before = made(whole)
+    names = ["paper/paper.pdf", "paper/generated/macros.tex", "paper/generated/table_power.tex"]
+    names += ["results/tables/metrics.csv", "results/tables/cost.csv", "results/tables/table_power.csv"]
+    names += [str(min((whole / "figures").glob("*.pdf")).relative_to(whole))]
+    names += [str(path.relative_to(whole)) for path in whole.glob("results/cells/**/predictions.parquet")]
+    names += [str(path.relative_to(whole)) for path in whole.glob("results/metrics/**/seed0.csv")]
+    for name in names:
+        content = (whole / name).read_bytes()
+        (whole / name).write_bytes(content[: len(content) // 2])
+    said = built(whole, "all", "page").stderr
+    assert "changed since the build made it, so to be made again: " in said
+    assert f" and {len(names) - 3} more" in said
+    assert made(whole) == before
+
+
+@pytest.mark.fault("the results are on a read-only disk", "one message that names the file")
+def test_results_that_may_not_be_written_are_one_message(small_disk, tmp_path: Path) -> None:
+    clone = clone_of_the_tree(tmp_path / "clone")
+    (clone / "results").symlink_to(small_disk("size=64m"))
+    built(clone, SPLITS)
+    small_disk("ro")
+    said = built(clone, SPLITS, "--forcerun", "data_tables", fails=True).stderr
+    assert f"cxrbench: {SPLITS}: this may not be written; change its permissions" in said
+    said = built(clone, "results/evidence.txt", "--config", "cells=[]", fails=True).stderr
+    assert re.search(r"cxrbench: results/\S+: this is on a read-only disk; name another place", said)
+    assert not re.search("CalledProcessError|Traceback|WorkflowError|Exception", said), said
+
+
+@pytest.mark.fault("a target that is no file of the study", "one message")
+def test_an_unknown_target_is_one_message(tmp_path: Path) -> None:
+    said = built(clone_of_the_tree(tmp_path), "foo", fails=True).stderr
+    assert "cxrbench: there is no file and no rule foo; `snakemake --list-rules` prints the rules" in said
+    assert "MissingRuleException" not in said
 
 
 @pytest.mark.fault("a rule's command fails", "its message, once; nothing else in red")

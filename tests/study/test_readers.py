@@ -18,7 +18,6 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
-from cxrbench.paper.artifact import read_criteria
 from cxrbench.study.config import read_study
 from cxrbench.study.errors import UserError, printable
 from cxrbench.study.readers import Document, read_text
@@ -36,7 +35,6 @@ def split_of(path: Path) -> pd.Series:
 CSV: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "prices": (read_prices, (ROOT / "data/prices.csv").read_bytes()),
     "baselines": (read_baselines, (ROOT / "data/baselines.csv").read_bytes()),
-    "criteria": (read_criteria, (ROOT / "data/criteria.csv").read_bytes()),
     "reported": (read_reported, (ROOT / "data/reported.csv").read_bytes()),
     "registry": (read_files, (ROOT / "data/registry.csv").read_bytes()),
     "expected_status": (read_expected, EXPECTED),

@@ -10,8 +10,10 @@ import yaml
 
 from conftest import ROOT
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, parse_study
+from cxrbench.study.errors import UserError
 from cxrbench.training.plan import JobNeeds, Plan
 
 PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}
@@ -43,6 +45,7 @@ def record(folder: Path, cell: str, status: str = "ok", seconds: float = 1200) -
         (folder / cell / "predictions.parquet").write_bytes(b"")
         values["predictions_sha256"] = hashlib.sha256(b"").hexdigest()
     (folder / cell / "record.json").write_text(json.dumps(model | values))
+    write_sums(folder)
 
 
 def minutes(recorded: Path, cell: str, attempt: int = 1) -> int:
@@ -101,6 +104,15 @@ def test_devices_cores_and_partition_follow_platform_recipe_and_processes(tmp_pa
     assert asked("cuda", limits={"processes": 4}) == ("gpu:4", "g5", 8, "--exclusive")
     assert asked("neuron") == ("", "", 2, "--exclusive")
     assert asked("cpu", cluster={"platforms": ["cpu"], "exclusive": False})[3] == ""
+
+
+def test_a_seed_that_is_not_planned_gets_those_that_are(tmp_path: Path) -> None:
+    cells = [{"dataset": "phantom-d", "architectures": ["a"], "platforms": ["cpu"], "seeds": [0, 1, 2, 7]}]
+    plan = Plan(study(cells=cells), EvidenceStore(tmp_path))
+    with pytest.raises(UserError, match="it has seeds 0 to 2, 7 of this, not 99; add it to 'cells'"):
+        plan.must_be_known(Cell("phantom-d", "a", "cpu", 99))
+    with pytest.raises(UserError, match="it has no architecture 'b'"):
+        plan.must_be_known(Cell("phantom-d", "b", "cpu", 99))
 
 
 def test_with_a_cluster_its_nodes_platforms_count_and_not_this_machines(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ os.environ.update(PYTHONPATH=SOURCE)
 
 from cxrbench.datasets.split import file_of
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.evidence.sums import refused_measurement
 from cxrbench.paper.items import figures
 from cxrbench.study import build
 from cxrbench.study.build import content_of
@@ -33,6 +34,8 @@ try:
         Document(file)
     STUDY = parse_study(dict(config), "config")
     must_be_architectures(cell.architecture for cell in STUDY.all_cells())
+    if refused := refused_measurement(RECORDED):
+        raise UserError(refused)
     STORE = EvidenceStore(RECORDED)
     PLAN = Plan(STUDY, STORE, packed=Path(STUDY.pathvars.get("packed", "data/packed")))
     NEEDS = JobNeeds(STUDY, STORE)
@@ -53,8 +56,11 @@ for reason in LEFT_OUT:
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 if workflow.is_main_process:
     try:
-        if build.is_only_build(Path.cwd()) or not Path(STUDY_FILE).exists():  # else a running build reads it
+        alone = build.is_only_build(Path.cwd())
+        if alone or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+        made, dry = Path(STUDY_FILE).with_name("made.json"), workflow.output_settings.dryrun
+        build.keep_what_is_made(logger, made, dry, alone)
     except (OSError, UserError) as error:
         reason = isinstance(error, OSError) and explained(error)
         copied = ": a build writes into its checkout, so copy that"

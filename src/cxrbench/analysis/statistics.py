@@ -19,7 +19,7 @@ from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.cores import cores
-from cxrbench.study.files import write_csv
+from cxrbench.study.files import read_csv, write_csv
 
 Predictions = dict[Cell, pd.DataFrame]
 
@@ -27,7 +27,7 @@ Predictions = dict[Cell, pd.DataFrame]
 def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     """Write a CSV per comparison into ``results``/tables; cells without scores are left out."""
     study = read_study(study_path)
-    cells = pd.read_csv(results / "tables/cells.csv", keep_default_na=False)
+    cells = read_csv(results / "tables/cells.csv", keep_default_na=False)
     ok = cells[cells["status"] == "ok"]
     adopted = results / "cells"
     predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
@@ -99,7 +99,7 @@ def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 
 def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Path) -> pd.DataFrame:
     """Return each cell on real radiographs beside what was published for the same split."""
-    metrics = pd.read_csv(results / "tables/metrics.csv", dtype={"note": str})
+    metrics = read_csv(results / "tables/metrics.csv", dtype={"note": str})
     published, parts = literature.read_baselines(baselines), []
     for row in cells.itertuples():
         config = study.dataset(row.dataset)

@@ -115,6 +115,7 @@ class Claim(Strict):
     missing: Plain = ""  # instead of a computation: what a test would need that is not here
     experiment: Plain = ""  # a key of the file's experiments: how a reviewer sees the claim
     rests_on: Plain = ""  # a key of the file's facts: claims that rest on one fact are one finding
+    main: bool = False  # ours: what the paper stands on, first in ARTIFACT.md
     assumes: Plain = ""  # what its test needs and its source does not say: the claim is conditional
     _check: Check | None = PrivateAttr(None)
     _wrong: Callable[..., UserError] = PrivateAttr()

@@ -19,6 +19,7 @@ from cxrbench.claims.formula import Range
 from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
 from cxrbench.study.config import Strict
 from cxrbench.study.errors import UserError, nearest, suggestion
+from cxrbench.study.files import read_csv
 from cxrbench.study.readers import Text, complaint, iso_date, one_of
 from cxrbench.training.plan import ARCHITECTURES
 
@@ -63,7 +64,7 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
         path = Path(tables) / f"{name}.csv"
         try:
             if path.exists():
-                found[name] = _read_metrics(path) if name == "metrics" else pd.read_csv(path)
+                found[name] = _read_metrics(path) if name == "metrics" else read_csv(path)
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
     return Context(read_prices(prices), **found)

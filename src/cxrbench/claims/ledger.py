@@ -69,9 +69,8 @@ def against(ledger: pd.DataFrame) -> pd.DataFrame:
     return ledger[ledger["verdict"].isin(AGAINST) | ledger["if_assumed"].isin(AGAINST)]
 
 
-def findings(ledger: pd.DataFrame) -> int:
-    """Return how many things speak against the texts: rows that rest on one fact count once."""
-    rows = against(ledger)
+def findings(rows: pd.DataFrame) -> int:
+    """Return how many separate things ``rows`` of the ledger say: those that rest on one fact count once."""
     return int(rows["rests_on"].where(rows["rests_on"] != "", rows["id"]).nunique())
 
 

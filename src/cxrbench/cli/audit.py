@@ -61,8 +61,9 @@ def audit(
 ) -> None:
     """Compare a network's training graph with Neuron's documented limits. Nothing is compiled.
 
-    The result is a prior: only Neuron's compiler shows whether a network
-    compiles, and only a run on Trainium whether it trains.
+    Flags have not predicted failure on public reports (`--rules` counts them):
+    only Neuron's compiler shows whether a network compiles, and only a run on
+    Trainium whether it trains.
     """
     if rules:
         _show_rules(recorded, as_json)
@@ -95,7 +96,16 @@ def audit(
     versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
     for setting in settings:
         say(wrapped(f"{setting.words()} {versions}."))
-    say(wrapped(PRIOR))
+    say(wrapped(f"{PRIOR} {_agreement(recorded)}".strip()))
+
+
+def _agreement(recorded: Path) -> str:
+    """Return how flags agree with public reports, in a sentence; empty where there are none to compare."""
+    from cxrbench.compile.audit import read_audit
+    from cxrbench.compile.reports import REPORTED, read_reported, scored
+    from cxrbench.paper.measurements import predictive_value
+
+    return predictive_value(scored(read_reported(), read_audit(recorded))) if REPORTED.is_file() else ""
 
 
 def _show(table: pd.DataFrame, named: bool) -> None:
@@ -171,4 +181,4 @@ def _show_rules(recorded: Path, as_json: bool) -> None:
         f"{len(reports)} reports of several compilers: no experiment. The captured networks have one channel "
         "and 14 labels, and train; those of inference do not."
     )
-    say(PRIOR)
+    say(f"{PRIOR} {_agreement(recorded)}")

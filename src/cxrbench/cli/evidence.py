@@ -97,12 +97,11 @@ def expected(
     accept: Annotated[str | None, typer.Option(help="Accept the outcomes, for this reason.")] = None,
 ) -> None:
     """Compare every cell's status with the reviewed one. Any difference fails."""
-    import pandas as pd
-
     from cxrbench.analysis.matrix import NOT_RUN, REFUSED
     from cxrbench.evidence import expected as reviewed
+    from cxrbench.study.files import read_csv
 
-    cells = pd.read_csv(table, keep_default_na=False)
+    cells = read_csv(table, keep_default_na=False)
     run = cells[cells["status"] != NOT_RUN]
     statuses = dict(zip(run["cell"], run["status"], strict=True))
     if accept is not None:

@@ -44,8 +44,8 @@ def evaluate(
     from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
     from cxrbench.study.files import write_csv
 
-    score = evaluate_cell if source.name == "record.json" else evaluate_file
-    table, notes = score(source, replicates)
+    is_cell = source.name == "record.json"
+    table, notes = evaluate_cell(source, replicates) if is_cell else evaluate_file(source, replicates, say)
     if out:
         write_csv(out, table)
     for note in notes:
@@ -173,10 +173,9 @@ def power(
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
-    import pandas as pd
-
     from cxrbench.analysis.power import METRICS, recorded_spreads
     from cxrbench.study.errors import UserError, suggestion
+    from cxrbench.study.files import read_csv
 
     if metric not in METRICS:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, METRICS)}")
@@ -184,7 +183,7 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
         )
-    table = pd.read_csv(path)
+    table = read_csv(path)
     names = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
     asked = (table["metric"] == metric) & (names + "/").str.startswith(f"{group}/" if group else "")
     chosen = [(named, spread) for named, spread, _ in recorded_spreads(table[asked])]

@@ -218,9 +218,11 @@ def plan(
 
 
 def _expected(row: dict[str, Any], unit: str) -> str:
-    """Return hours or USD as a range, or how much it is at least."""
+    """Return hours or USD as a range, or how much it is at least, or that it is unknown."""
     least = row[f"{unit}_least"]
     over = row["unknown"] and least == least
+    if row["unknown"] and not over:
+        return "unknown"
     return f"over {digits(least, 2)}" if over else span(least, row[f"{unit}_high"])
 
 

@@ -193,7 +193,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of :func:`forecast` added up per dataset and platform.
 
     ``hours_least`` and ``usd_least``: those at the peak of the device stand for cells of unknown speed, which
-    ``unknown`` counts; cells without either are left out.
+    ``unknown`` counts; NaN where some have not even that, as on Neuron.
     """
     table = table.assign(
         unknown=table["to_run"].where(table["hours_low"].isna(), 0),
@@ -203,6 +203,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     amounts = ["hours_least", "hours_high", "usd_least", "usd_high"]
     groups = table.groupby(["dataset", "platform"], sort=False)
     rows = groups[["cells", "to_run", "unknown", *amounts]].sum(min_count=1)
+    unbounded = groups["hours_least"].agg(lambda some: bool(some.isna().any()))
+    rows[amounts] = rows[amounts].mask(unbounded)
     rows = rows.join(groups[["packed_gib", "device_gib"]].max())
     kinds = groups["kind"].agg(lambda some: " and ".join(some.dropna().unique()))
     return rows.assign(kind=kinds).reset_index()

@@ -158,7 +158,7 @@ def _row(training: Training, rate: dict[Any, Any], here: pd.Series, known: list[
     if training.speed and rate["accelerator"] == here["accelerator"]:
         made = _in_proportion(training, rate, here) | {"sources": known[-1].source}
     elif not rate["accelerator"]:
-        made = {"why_not": "not projected: the speed of its processor is not documented"}
+        made = {"why_not": "not projected: no speed of its processor is known here"}
     else:
         try:
             device = device_called(rate["accelerator"])

@@ -92,10 +92,14 @@ _ONE_CORE = (
     "Neuron 2.30, batch 64; precision not stated: its script casts nothing, nor does Neuron 2.30 by default, "
     "so taken as fp32"
 )
-PUBLISHED = tuple(
-    Speed(DEVICES["Trainium"], Work(kind, math.nan), tflops / 23, f"{_ONE_CORE}; {what}, {tflops} TFLOP/s")
-    for kind, what, tflops in (("cnn", "small CNN at 64 px", 1.07), ("transformer", "ViT", 5.51))
+_TIMM = (
+    "published: huggingface/pytorch-image-models @5e7d47ca, 2022-07-19, "
+    "results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv: GeForce RTX 3090, 224 px, autocast in fp16, "
+    "whose peak is that of bf16"
 )
+# Added to a reason: a bound on Neuron without compilation would be taken for an estimate.
+_MEASURE = "; hours on Neuron include compilation, which is unknown: rent a day and measure"
+_UNCOMPILED = "hours on Neuron without compilation, which took 5 to 44 minutes for one small CNN (published)"
 
 
 def reached(
@@ -112,7 +116,7 @@ def device_called(accelerator: str) -> Device:
     NotProjected for an unknown one, and for one that AWS documents for inference.
     """
     if (device := DEVICES.get(accelerator)) is None:
-        raise NotProjected(f"no documented peaks of '{accelerator}' (cost/devices.toml)")
+        raise NotProjected(f"no peaks of '{accelerator}' in cost/devices.toml")
     if device.training == "inference":
         raise NotProjected(f"AWS documents {accelerator} for inference, trn1 and trn2 for training")
     return device
@@ -120,8 +124,26 @@ def device_called(accelerator: str) -> Device:
 
 def _peak(device: Device, precision: str) -> float:
     if (peak := {"fp32": device.tflops_fp32, "bf16": device.tflops}.get(precision)) is None:
-        raise NotProjected(f"no documented {precision} peak of {device.name}")
+        raise NotProjected(f"no {precision} peak of {device.name} in cost/devices.toml")
     return peak
+
+
+# Speeds and GMAC of timm are those of its own tables (GMAC: infer_gmacs of the same folder).
+PUBLISHED = (
+    *(
+        Speed(
+            DEVICES["Trainium"], Work(kind, math.nan), tflops / 23, f"{_ONE_CORE}; {what}, {tflops} TFLOP/s"
+        )
+        for kind, what, tflops in (("cnn", "small CNN at 64 px", 1.07), ("transformer", "ViT", 5.51))
+    ),
+    *(
+        reached(DEVICES["RTX3090"], 1, Work(kind, gmac), speed, f"{_TIMM}; {name}, {speed} images/s", "bf16")
+        for name, kind, gmac, speed in (
+            ("resnet50", "cnn", 4.11, 1218.01),
+            ("convnext_tiny", "depthwise", 4.47, 819.24),
+        )
+    ),
+)
 
 
 def project(
@@ -179,15 +201,19 @@ def hours_on(
     target: Device, cores: int, work: Work, images: float, known: Iterable[Speed], precision: str
 ) -> dict[str, Any]:
     """Return the hours of ``images`` training images on ``cores`` cores of ``target``: at its :func:`ceiling`
-    (``hours_at_peak``) and projected, with what they rest on, or with ``why_not``.
+    (``hours_at_peak``; none on Neuron, where it would leave out compilation) and projected, with what they
+    rest on, or with ``why_not``.
 
     Raises NotProjected where not even the ceiling is known.
     """
     hours: dict[str, Any] = {"hours_at_peak": images / ceiling(work, target, cores, precision) / 3600}
+    if neuron := target.family == "neuron":
+        hours = {}
     try:
         made = project(work, target, cores, known, precision)
     except NotProjected as reason:
-        return hours | {"why_not": str(reason)}
+        return hours | {"why_not": f"{reason}{_MEASURE if neuron else ''}"}
+    made["assumptions"] = [*made["assumptions"], *([_UNCOMPILED] if neuron else [])]
     ends = {"hours_low": images / made["high"] / 3600, "hours_high": images / made["low"] / 3600}
     return hours | made | ends
 

@@ -14,7 +14,7 @@ from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import spot_table
 from cxrbench.evidence.record import RECORD
 from cxrbench.study.config import read_study
-from cxrbench.study.files import write_csv, write_json
+from cxrbench.study.files import read_csv, write_csv, write_json
 
 SENTENCES = "money.json"  # besides the tables: sentences, each a field
 
@@ -22,7 +22,7 @@ SENTENCES = "money.json"  # besides the tables: sentences, each a field
 def write_cost_tables(results: Path, study_path: Path, prices_path: Path, recorded: Path) -> None:
     """Write every table about money, and their sentences, into ``results``/tables."""
     study, prices = read_study(study_path), read_prices(prices_path)
-    costs = pd.read_csv(results / "tables/cost.csv")
+    costs = read_csv(results / "tables/cost.csv")
     paths = [results / "cells" / cell / RECORD for cell in dict.fromkeys(costs["cell"])]
     regimes = regime_table(hours_of(runs_of(paths, recorded)), prices, study.prices)
     interval = max(study.limits.checkpoint_minutes, 1) / 60

@@ -19,7 +19,8 @@ RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased
 FILTER = Image.Resampling.BILINEAR
 _CHUNK = 8  # files that a thread decodes at a time: handing small images over singly takes most of the time
 _AHEAD = 4  # chunks in flight per worker: this bounds memory
-_MOST_PIXELS = 64 << 20  # of an image; NIH's originals have up to 12 million
+MOST_PIXELS = 64 << 20  # of an image; NIH's originals have up to 12 million
+_LONGEST_CHUNK = 2**31 - 1  # of a PNG file: RFC 2083, section 3.2
 _UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 _TINT, _TINTED = 24, 0.01  # of 255, between channels; share of pixels: a burnt-in mark may be coloured
 
@@ -64,6 +65,8 @@ def decode(found: Found, pixels: int, formats: tuple[str, ...] = ("PNG",), colou
     try:
         with Image.open(io.BytesIO(found.data), formats=formats) as image:
             check_size(image.size, pixels, found.where)
+            if image.format == "PNG":
+                _check_chunks(found.data)
             grey = to_grey(image)
             if not colour and _tinted(image):
                 raise UserError(
@@ -76,6 +79,17 @@ def decode(found: Found, pixels: int, formats: tuple[str, ...] = ("PNG",), colou
         raise UserError(f"{found.where}: {what}") from None
 
 
+def _check_chunks(data: bytes) -> None:
+    """Raise ValueError unless a PNG file's chunks lead to its end; Pillow stops reading behind the pixels."""
+    at, kind = 8, b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", data, at)
+        if length > _LONGEST_CHUNK:
+            raise ValueError(f"chunk {kind!r} has the negative length {length - 2**32}")
+        if (at := at + 12 + length) > len(data):
+            raise ValueError(f"chunk {kind!r} goes beyond the end of the file")
+
+
 def check_size(size: tuple[int, int], pixels: int, where: str) -> None:
     """Raise UserError for an image smaller than ``pixels`` a side, or too large for a radiograph."""
     width, height = size
@@ -84,7 +98,7 @@ def check_size(size: tuple[int, int], pixels: int, where: str) -> None:
             f"{where}: {width} x {height} px, less than the {pixels} px asked for; "
             "choose a smaller 'pixels' in the config"
         )
-    if width * height > _MOST_PIXELS:
+    if width * height > MOST_PIXELS:
         raise UserError(f"{where}: {width} x {height} px are too many for a radiograph; remove it")
 
 

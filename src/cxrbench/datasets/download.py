@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -35,11 +36,11 @@ _is_address = re.compile("https?://").match
 
 
 class Broken(Exception):
-    """A failure that may pass: worth another try, after ``wait`` seconds at least."""
+    """A failure that may pass: worth ``retries`` at most, each after ``wait`` seconds at least."""
 
-    def __init__(self, why: str, wait: float = 0.0) -> None:
+    def __init__(self, why: str, wait: float = 0.0, retries: int = sys.maxsize) -> None:
         super().__init__(why)
-        self.wait = wait
+        self.wait, self.retries = wait, retries
 
 
 class Refused(Exception):
@@ -174,7 +175,7 @@ class Transfers:
             except Broken as broken:
                 failures = 0 if size_of(part) > most else failures + 1
                 most = max(most, size_of(part))
-                if failures > options.retries:
+                if failures > min(options.retries, broken.retries):
                     raise Refused(f"{broken}; gave up after {failures} attempts without progress") from None
                 doubled = min(options.longest_wait, options.first_wait * 2 ** max(0, failures - 1))
                 seconds = max(doubled * random.uniform(0.5, 1), min(broken.wait, 5 * options.longest_wait))
@@ -215,10 +216,16 @@ def _answer(url: str, size: int | None, start: int, timeout: float) -> Iterator[
                 raise Refused(f"offers {total:,} bytes, the file has {size:,}: it is another file")
             yield _chunks(response, timeout), first, size or total
     except (requests.RequestException, HTTPError, ValueError) as error:
-        kind, reason = (Refused if isinstance(error, _HOPELESS) else Broken), error.__context__ or error
+        reason = error.__context__ or error
         while reason.__context__ is not None:  # requests and urllib3 wrap errors in each other
             reason = reason.__context__
-        raise kind(" ".join(str(reason).split())[:200] or type(reason).__name__) from None
+        why = " ".join(str(reason).split())[:200] or type(reason).__name__
+        if isinstance(error, _HOPELESS):
+            raise Refused(why) from None
+        no_address = isinstance(
+            reason, socket.gaierror
+        )  # no network, as a rule: asked a second time, not a ninth
+        raise Broken(why, retries=1 if no_address else sys.maxsize) from None
 
 
 def _range(code: int, reason: str, headers: Mapping[str, str], start: int) -> tuple[int, int | None]:

@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.datasets.archives import Found, complete_in, is_archive, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.sources import Chunks
-from cxrbench.datasets.table_rows import ABOUT, one_class, read_table
+from cxrbench.datasets.table_rows import ABOUT, one_class, place_of, read_table
 from cxrbench.study.config import TableSource
 from cxrbench.study.errors import UserError, and_more, printable
 from cxrbench.study.files import sha256_file
@@ -66,10 +66,10 @@ class Images(Files):
     def _must_be_there(self, present: set[str | None] | set[str]) -> None:
         missing = self._table["image"][~self._table["image"].isin(present)]
         if len(missing):
+            what = f"there is no image {printable(missing.iloc[0])}{and_more(len(missing) - 1)}"
             raise UserError(
-                f"{self.config.table}: row {missing.index[0] + 1} below the head: there is no image "
-                f"{printable(missing.iloc[0])}{and_more(len(missing) - 1)} among the PNG, JPEG and DICOM "
-                f"files and archives in {self.config.folder}; put what is missing there, or remove its rows"
+                f"{place_of(self.config, missing.index[0])}: {what} among the PNG, JPEG and DICOM files and "
+                f"archives in {self.config.folder}; put what is missing there, or remove its rows"
             )
 
     def decode(self, found: Found) -> Decoded:

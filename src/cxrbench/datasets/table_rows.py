@@ -48,7 +48,7 @@ def read_table(config: TableSource) -> pd.DataFrame:
     labels = {name: _labels(config, rows[name]) for name in rows if name not in _KNOWN}
     _check_classes(config, known["split"], pd.DataFrame(labels), given="split" in rows)
     first = known[[name for name in _KNOWN if name in known]]
-    return pd.concat([first, *map(_compact, labels.values())], axis=1).reset_index(drop=True)
+    return pd.concat([first, *map(_compact, labels.values())], axis=1)
 
 
 def _is_csv(config: TableSource) -> bool:
@@ -87,10 +87,11 @@ def _chosen(config: TableSource, names: list[str]) -> dict[str, str | None]:
 def _wrong(config: TableSource, bad: pd.Series, column: str, what: str) -> UserError:
     """Return a complaint about the first row of the mask ``bad``, and how many there are."""
     more = f" ({bad.sum():,} such rows)" if bad.sum() > 1 else ""
-    return UserError(f"{_at(config, bad.idxmax())}: column {column}: {what}{more}")
+    return UserError(f"{place_of(config, bad.idxmax())}: column {column}: {what}{more}")
 
 
-def _at(config: TableSource, row: Any) -> str:
+def place_of(config: TableSource, row: Any) -> str:
+    """Return where a row of a table that :func:`read_table` returned stands in its file."""
     return f"{config.table}:{row + 2}" if _is_csv(config) else f"{config.table}: row {row + 1}"
 
 
@@ -103,7 +104,7 @@ def _check_images(config: TableSource, image: pd.Series) -> None:
         raise _wrong(config, outside, "image", what)
     if (again := image.duplicated()).any():
         first = image[again].iloc[0]
-        before = _at(config, (image == first).idxmax())
+        before = place_of(config, (image == first).idxmax())
         what = f"second row for {shortened(first)} (first in {before}); keep one of the two"
         raise _wrong(config, again, "image", what)
 
@@ -120,7 +121,7 @@ def _split(config: TableSource, known: pd.DataFrame) -> pd.Series:
     if (shared := pairs["unit"].duplicated()).any():
         unit = pairs["unit"][shared].iloc[0]
         rows = pairs.index[pairs["unit"] == unit][:2]
-        places = " and ".join(f"{split[row]} ({_at(config, row)})" for row in rows)
+        places = " and ".join(f"{split[row]} ({place_of(config, row)})" for row in rows)
         count = pairs["unit"][shared].nunique()
         raise UserError(
             f"{config.table}: patient {shortened(unit)} is in {places}; {count:,} such patients in all: put "
@@ -155,7 +156,8 @@ def _labels(config: TableSource, given: pd.Series) -> pd.Series:
 def _number(label: Any) -> float:
     """Return NaN for an empty label, also as pandas and R write it, and infinity for what is no number."""
     try:
-        return np.nan if label in ("", "NA") else float(label)
+        digits = not isinstance(label, str) or (label.isascii() and "_" not in label)  # else Python's own
+        return np.nan if label in ("", "NA") else float(label) if digits else np.inf
     except ValueError:
         return np.inf
 

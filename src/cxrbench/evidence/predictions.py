@@ -19,6 +19,9 @@ from cxrbench.study.files import remedy, written_aside
 LABEL, SCORE = "label_", "score_"
 IDENTITY = ("image", "patient", "split")
 SHOWN = 3  # bad rows named in a message
+MOST_FINDINGS = (
+    1000  # PadChest, the longest public list, has under 200; what is computed grows with the square
+)
 _RULES = {
     LABEL: "labels are 0 or 1, or empty where unknown",
     SCORE: "scores are probabilities between 0 and 1",
@@ -105,7 +108,10 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
             f"{path}: no predictions, the run ended as {read_record(path).status}; train it again"
         )
     if not path.is_file():
-        raise UserError(f"{path}: there is no such file; name a Parquet or CSV file of predictions")
+        what = f"a folder without {PREDICTIONS}" if path.is_dir() else "there is no such file"
+        raise UserError(f"{path}: {what}; name a Parquet or CSV file of predictions")
+    if path.suffix.lower() not in (".csv", ".parquet") and not _begins(path, b"PAR1"):
+        raise UserError(f"{path}: no Parquet file, and no name in .csv; name a CSV file so")
     table, notes = _read(path, "write it again"), []
     if "split" not in table:
         table = table.assign(split="test")
@@ -125,6 +131,11 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     return table, notes
 
 
+def _begins(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(mark)) == mark
+
+
 def _read(path: Path, todo: str) -> pd.DataFrame:
     """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot."""
     is_csv = path.suffix.lower() == ".csv"
@@ -133,6 +144,8 @@ def _read(path: Path, todo: str) -> pd.DataFrame:
         if is_csv and len(names) == 1 and (found := [sign for sign in ";\t|" if sign in names[0]]):
             raise UserError(f"{path}: its columns are separated by {found[0]!r}; separate them by commas")
         wanted = [name for name in names if name in IDENTITY or name.startswith((LABEL, SCORE))]
+        if (count := sum(name.startswith(SCORE) for name in wanted)) > MOST_FINDINGS:
+            raise UserError(f"{path}: {count:,} findings, more than {MOST_FINDINGS:,}; leave some out")
         return {name: "str" if is_csv and name in IDENTITY else None for name in wanted}
 
     table = read_columns(path, is_csv, ours, todo).reset_index(drop=True)
@@ -159,10 +172,13 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
     if taken := named.keys() & {"macro", "all"}:
         yield f"no finding can have the name {min(taken)}, which means all of them; choose another"
+    for name in named:
+        if not (name.strip() and name.isprintable()):
+            yield f"no finding can have the name '{name}', which cannot be printed; choose another"
     if table.empty:
         yield "there are no rows; write at least one prediction"
     for name in table.columns.intersection(IDENTITY):
-        if (bad := table[name].isna()).any():
+        if (bad := table[name].isna() | (table[name].astype(str).str.strip() == "")).any():
             or_not = ", or leave the column out" if name == "patient" else ""
             yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
     if (bad := ~table["split"].isin(SPLITS)).any():

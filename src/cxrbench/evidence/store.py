@@ -40,8 +40,8 @@ class EvidenceStore:
     def refused(self, cell: Cell) -> str | None:
         """Return why the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
 
-        Refused are files that differ from SHA256SUMS or from the record's own hashes, that are missing, or
-        that this version cannot read. ``cxrbench verify`` looks further, and at all files.
+        Refused are files that SHA256SUMS does not list, that differ from it or from the record's own hashes,
+        that are missing, or that this version cannot read. ``cxrbench verify`` checks more, and all files.
         """
         found = self._checked(cell)
         return found if isinstance(found, str) else None
@@ -56,6 +56,9 @@ class EvidenceStore:
             if expected is not None and (not path.is_file() or sha256_file(path) != expected):
                 what = "differs from" if path.is_file() else "is missing, but listed in"
                 return f"{path} {what} {SUMS}; {remedy(path)}"
+            if expected is None and path.exists():
+                again = f"{remedy(self.root / SUMS)}, or record the cell: cxrbench record {cell}"
+                return f"{path} is not listed in {SUMS}; {again}"
         try:
             return check_evidence(folder, cell)
         except UserError as error:

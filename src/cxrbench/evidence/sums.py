@@ -33,6 +33,27 @@ def sums_of(root: Path) -> dict[str, str]:
     return {p.relative_to(root).as_posix(): sha256_file(p) for p in files}
 
 
+def refused_measurement(root: Path) -> str | None:
+    """Return why what is recorded below ``root`` besides cells cannot be used: a file is not as listed.
+
+    Cells are checked one by one (:meth:`cxrbench.evidence.store.EvidenceStore.refused`).
+    """
+    listed = read_sums(root)
+    found = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
+    kept = {name for name, path in found.items() if not path.name.startswith((".", SUMS))}
+    for name in sorted(kept | listed.keys() - {""}):
+        path = root / name
+        if path.parent.name.startswith("seed"):
+            continue
+        if name not in listed:
+            return f"{path} is not listed in {SUMS}; {remedy(root / SUMS)}"
+        if name not in found:
+            return f"{path} is missing, but listed in {SUMS}; {remedy(path)}"
+        if sha256_file(path) != listed[name]:
+            return f"{path} differs from {SUMS}; {remedy(path)}"
+    return None
+
+
 def sums_text(sums: dict[str, str]) -> str:
     """Return the text of SHA256SUMS, as `sha256sum --check` reads it."""
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items())

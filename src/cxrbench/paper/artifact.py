@@ -1,19 +1,19 @@
-"""The artifact appendix: major claims, the experiments that show them, the criteria met, recorded systems.
+"""The artifact appendix: major claims, the experiments that show them, recorded systems.
 
-Claims and experiments are in data/claims.yaml, the criteria of artifact committees in data/criteria.csv.
+Claims and experiments are in data/claims.yaml.
 Scores, tolerances, hours and money come from recorded evidence, so that a fresh cell changes none of them; a
 person's minutes, which no evidence has, are an estimate.
 """
 
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, ClassVar
 
 import pandas as pd
 
 from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
+from cxrbench.claims.ledger import Verdict
 from cxrbench.cost.costs import cost_table
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
@@ -21,46 +21,24 @@ from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.fmt import Columns, Values, ends
 from cxrbench.paper.latex import HEAD, breakable, escape, listing
-from cxrbench.paper.ledger import CLAIMS
+from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
-from cxrbench.study.readers import Row, Text, one_of, read_rows
 
-CRITERIA, PRICES = Path("data/criteria.csv"), Path("data/prices.csv")
-STATES = ("met", "in part", "open")
-
-
-class Criterion(Row):
-    """What an artifact committee asks for, whether it is met, and the files and tests that prove it."""
-
-    KEY: ClassVar = ("number",)
-    number: Text
-    criterion: Text
-    asked_by: Text
-    state: Annotated[str, one_of(STATES)]
-    proof: Text
-    note: str
-
-
-def read_criteria(path: Path = CRITERIA) -> pd.DataFrame:
-    """Return every :class:`Criterion` of the file, as text. UserError for an unknown state."""
-    rows = [row.model_dump() for row in read_rows(path, Criterion).values()]
-    return pd.DataFrame(rows, columns=Criterion.columns())
+PRICES, REBUILD = Path("data/prices.csv"), "make paper-from-evidence"
 
 
 def numbers(read: Results) -> Values:
     """Return what the appendix's prose may name: ``artifact/...``."""
-    file, criteria = read_claims(CLAIMS), read_criteria()
+    file = read_claims(CLAIMS)
     minutes = sum(experiment.human_minutes for experiment in file.experiments.values())
     counts = {
         "claims": len(file.ours),
         "experiments": len(file.experiments),
         "human minutes": f"{minutes:g}",
         "systems": len(systems(read.recorded)),
-        "criteria": len(criteria),
-        **{f"criteria/{state}": (criteria["state"] == state).sum() for state in STATES},
     }
     return {f"artifact/{what}": str(count) for what, count in counts.items()}
 
@@ -79,6 +57,28 @@ def claims(read: Results) -> pd.DataFrame:
         "Experiment": lambda claim: claim.experiment or "-",
     }
     return pd.DataFrame([fmt.row(claim, columns) for claim in ours])
+
+
+def main_claims(read: Results) -> pd.DataFrame:
+    """Return the claims that the paper stands on: expected and found, the commands and their time."""
+    file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
+    rebuild = next((one for one in file.experiments.values() if one.command == REBUILD), None)
+    took = f"{rebuild.measured.seconds:.0f} s" if rebuild and rebuild.measured else "not measured"
+    columns: Columns = {
+        "": lambda claim: claim.id,
+        "Claim": lambda claim: claim.says,
+        "Command": lambda claim: f"`{REBUILD}`, then `{file.experiments[claim.experiment].command}`",
+        "Expected": lambda claim: _expected(ledger.loc[claim.id]),
+        "This build": lambda claim: _found(ledger.loc[claim.id]),
+        "Time": lambda _: took,
+    }
+    return pd.DataFrame([fmt.row(claim, columns) for claim in file.ours if claim.main])
+
+
+def _found(row: pd.Series) -> str:
+    """Return what was computed for a claim, and its verdict."""
+    verdict = str(row["verdict"])
+    return verdict if verdict == Verdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
 
 
 def _expected(row: pd.Series) -> str:
@@ -198,7 +198,9 @@ def write_artifact(read: Results, out: Path) -> None:
     expected = table["Expected"].map(lambda text: escape(text, longest=600))
     what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
     narrow.insert(1, "Experiment, command and expected result", what)
-    ours = claims(read).map(lambda text: escape(text, longest=400))
+    standing = {claim.id for claim in read_claims(CLAIMS).ours if claim.main}  # the others are in the ledger
+    ours = claims(read)
+    ours = ours[ours[""].isin(standing)].map(lambda text: escape(text, longest=400))
     for name, shown in {"claims": ours, "experiments": narrow}.items():
         write_text(out / f"artifact_{name}.tex", listing(shown))
     texts = found.map(lambda text: breakable(escape(text, longest=2000)))
@@ -208,15 +210,10 @@ def write_artifact(read: Results, out: Path) -> None:
 
 def write_markdown(read: Results, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
-    criteria = read_criteria()
-    proofs = "`" + criteria["proof"].str.replace(r"\s*;\s*", "`, `", regex=True) + "`"
-    notes = (". " + criteria["note"]).where(criteria["note"] != "", "")
-    criteria = criteria.drop(columns="note").assign(proof=proofs + notes)
     blocks = {
+        "main": main_claims(read),
         "claims": claims(read),
         "experiments": with_code(experiments(read)),
-        "systems": systems(read.recorded),
-        "criteria": criteria.set_axis(["", "Criterion", "Asked by", "State", "Proof"], axis=1),
     }
     renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 

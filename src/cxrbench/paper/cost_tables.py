@@ -162,7 +162,7 @@ projection_errors = csv_table("backtest", "llllrrrl", _BACKTEST)
 _PEAKS: Columns = {
     "Accelerator": "{accelerator}",
     "TFLOP/s per core, half": "{tflops:.4g}",
-    "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "none documented"),
+    "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "not read"),
     "GB/s per core": "{bandwidth_gb_s:.4g}",
     "Kind": "published",
     "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),

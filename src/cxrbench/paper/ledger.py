@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.claims.file import read_claims
+from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
-from cxrbench.claims.ledger import VERDICTS, findings
+from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
 from cxrbench.paper.latex import escape, listing
@@ -19,13 +19,26 @@ CLAIMS = Path("data/claims.yaml")
 
 
 def claims_by_verdict(read: Results) -> Table:
-    """How many claims of each source have which verdict, and how many findings against it they are."""
-    counts = pd.crosstab(read.claims["source"], read.claims["verdict"])
-    counts = counts[[verdict for verdict in VERDICTS if verdict in counts]]
-    counts.insert(0, "claims", counts.sum(axis=1))
-    counts["findings"] = [findings(read.claims[read.claims["source"] == name]) for name in counts.index]
-    shown = counts.astype(str).reset_index().rename(columns={"source": "Source"})
+    """How many findings of each source, and of all others', have which verdict, beside the entries."""
+    texts = [(name, some) for name, some in read.claims.groupby("source") if name != OURS]
+    others = read.claims[read.claims["source"] != OURS]
+    ours = read.claims[read.claims["source"] == OURS]
+    verdicts = [verdict for verdict in VERDICTS if verdict in set(read.claims["verdict"])]
+    rows = [
+        {"Source": name, "entries": len(some)}
+        | {str(verdict): findings(some[some["verdict"] == verdict]) for verdict in verdicts}
+        | {"against it": findings(against(some)), "of these, if assumed": assumed(some)}
+        for name, some in [*texts, ("all texts of others", others), (OURS, ours)]
+        if len(some)
+    ]
+    shown = pd.DataFrame(rows).astype(str)
     return shown, "l" + "r" * (len(shown.columns) - 1)
+
+
+def assumed(claims: pd.DataFrame) -> int:
+    """Return how many findings speak against ``claims`` only if a text means what the test assumes."""
+    rows = against(claims)
+    return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
 
 
 @fmt.table("lllll")

@@ -214,6 +214,20 @@ def _scored(read: Results) -> list[Scored]:
     return list(scored(read_reported(), read_audit(read.recorded)))
 
 
+def predictive_value(reports: Iterable[Scored]) -> str:
+    """Return in a sentence how often flagged and other networks are reported to fail; empty without both."""
+    row = next(row for row in confusion(report.outcome for report in reports) if row["rule"] == ANY)
+    flagged, others = (row[f"{of}_failed"] + row[f"{of}_compiled"] for of in ("flagged", "not_flagged"))
+    if not (flagged and others):
+        return ""
+    more = row["flagged_failed"] * others > row["not_flagged_failed"] * flagged
+    return (
+        f"On public reports the audit has shown {'some' if more else 'no'} predictive value: of {flagged} "
+        f"reports about flagged networks {row['flagged_failed']} are failures, and of {others} about others "
+        f"{row['not_flagged_failed']}."
+    )
+
+
 def audit_values(read: Results) -> Values:
     """Return ``audit/<architecture>/<what>`` at the paper's setting, and the setting itself."""
     captured = of_setting(read_audit(read.recorded))
@@ -237,6 +251,7 @@ def audit_values(read: Results) -> Values:
         "audit/rules failure": str(sum(rule.predicts == "failure" for rule in RULES)),
         "audit/rules said": escape("; ".join(said) + ".", 9000),
         "audit/retired": escape("; ".join(f"{name}: {why}" for name, why in RETIRED.items()) + ".", 2000),
+        "audit/predictive value": escape(predictive_value(reports)),
         "audit/reports": str(len(reports)),
         "audit/reports networks": str(len({report.outcome.network for report in reports})),
         **{f"audit/any {name.replace('_', ' ')}": str(count) for name, count in together.items()},

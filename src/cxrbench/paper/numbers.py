@@ -16,6 +16,7 @@ from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, 
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
+from cxrbench.paper.ledger import assumed
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
 from cxrbench.study.recipe import FileWeights, TimmWeights, Weights
@@ -235,20 +236,25 @@ def _named(rows: pd.DataFrame) -> dict[str, int]:
 
 
 def _claim_numbers(read: Results) -> Values:
-    """Return counts of claims, ``claims/...``, those of others by verdict and by what they were held against.
+    """Return counts of claims, ``claims/...``: of others, findings by verdict and entries by what they were
+    held against; rows that rest on one fact are one finding.
 
+    ``claims/findings``: those that speak against a text; ``.../assumed``: of these only if it means what its
+    test assumes; ``.../entries``: how many rows they are.
     ``claim/<id>``, ``claim/<id>/now``: what was computed for a claim; ``.../size``: without its sign;
     ``.../stated``: what its source says.
     """
     others = read.claims[read.claims["source"] != OURS]
+    contrary = against(others)
     counts = {
-        **{str(verdict): (others["verdict"] == verdict).sum() for verdict in Verdict},
+        **{str(verdict): findings(others[others["verdict"] == verdict]) for verdict in Verdict},
         **{f"against/{basis}": (others["basis"] == basis).sum() for basis in Basis},
         "total": len(read.claims),
         "others": len(others),
         "ours": len(read.claims) - len(others),
-        "findings": findings(read.claims),
-        "findings/entries": len(against(read.claims)),
+        "findings": findings(contrary),
+        "findings/assumed": assumed(others),
+        "findings/entries": len(contrary),
     }
     values = {f"claims/{what}": str(count) for what, count in counts.items()}
     for row in read.claims.itertuples():

@@ -1,7 +1,9 @@
 """The paper: tables (LaTeX, CSV, Markdown) and a macro for every number from evidence, then the PDF."""
 
+import errno
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +19,7 @@ from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import sha256_file, sha256_json, write_csv, write_text, written_aside
+from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
 
 
 def write_tables(read: Results, out: Path) -> None:
@@ -81,12 +83,16 @@ def _latexmk(build: Path, log: Path) -> None:
     content = text.read_text(encoding="utf-8", errors="replace") if text.exists() else done.stdout
     log.write_text(content, encoding="utf-8")
     if done.returncode:
-        raise UserError(f"{_first_error(content)} (whole log: {log})")
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]  # LaTeX is killed there, its log unwritten
+        if limit > 0 and any(path.stat().st_size >= limit for path in build.iterdir() if path.is_file()):
+            raise explained(OSError(errno.EFBIG, ""), log.with_suffix(".pdf")) or UserError(log)
+        raise UserError(f"{_first_error(content.strip() or done.stdout)} (whole log: {log})")
 
 
 def _first_error(log: str) -> str:
-    """LaTeX's first error and the line of source it names."""
+    """LaTeX's first error and the line of source it names; else the log's last line."""
     match = re.search(r"^! (.+?)$(?:.*?^(l\.\d+ .*?)$)?", log, flags=re.M | re.S)
     if match is None:
-        return "LaTeX failed without an error message"
+        last = next(iter(log.strip().splitlines()[::-1]), "nothing")
+        return f"LaTeX failed without an error message; the last that it wrote is: {last}"
     return f"LaTeX: {match[1].rstrip('.')}" + (f" at {match[2]}" if match[2] else "")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -29,9 +30,16 @@ REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one netwo
 NONE = r"\emph{none would do}"
 
 
-@fmt.table("llrrrrrrrrrl")
+@fmt.table("llrrrrrrrrrrrl")
 def what_can_be_shown(read: Results) -> Iterator[Row]:
     """Yield what these patients and seeds can show on the main dataset, and what a verdict would need."""
+    rows, margin = _main(read), read.study.margins.auroc_macro
+    largest = (rows["metric"] == "auroc") & (rows["share"] == SHARES[-1])
+    upper = {row.Index: seeds_at_upper_limit(row._asdict(), margin) for row in rows[largest].itertuples()}
+    fixed = {
+        row.Index: _fixed(read, row)
+        for row in rows[rows["difference"].notna() & (rows["share"] == SHARES[0])].itertuples()
+    }
     columns: Columns = {
         "Network": "{architecture} {platform}",
         "Metric": lambda row: METRICS[row.metric],
@@ -41,14 +49,26 @@ def what_can_be_shown(read: Results) -> Iterator[Row]:
         "Could show": "{smallest_margin:.3f}",
         "Power": "{power_at_zero:.0%}",
         "Seeds needed": lambda row: fmt.number(row.seeds_needed, ",.0f", "none"),
+        "Seeds, upper": lambda row: (
+            fmt.number(upper[row.Index], ",.0f", "none") if row.Index in upper else ""
+        ),
         "Patients needed": lambda row: fmt.number(row.patients_needed, ",.0f", "none"),
         "Seeds to see": "{seeds_to_see:,.0f}",
         "Patients to see": lambda row: (
             "" if pd.isna(row.difference) else fmt.number(row.patients_to_see, ",.0f", "none")
         ),
+        "Patients, fixed": lambda row: (
+            fmt.number(fixed[row.Index], ",.0f", "none") if row.Index in fixed else ""
+        ),
         COLUMN: lambda row: of_group(read, row.dataset, row.architecture, row.platform),
     }
-    yield from fmt.rows(_main(read), columns)
+    yield from fmt.rows(rows, columns)
+
+
+def _fixed(read: Results, row: Any) -> float:
+    """Return the patients that show the preprint's difference if thresholds are taken as they are."""
+    spread = read.spread[read.spread["platform"] == row.platform]
+    return float(patients_by_definition(spread, row.dataset, row.architecture, fixed=True)[row.metric])
 
 
 def numbers(read: Results) -> Values:
@@ -110,7 +130,6 @@ def _power(read: Results) -> Values:
         )
         values |= {
             "power/preprint/patients": _thousands(alike["patients_to_see"]),
-            "power/preprint/patients of one seed": _thousands(alike["patients_to_see"] * alike["seeds"]),
             "power/preprint/patients fixed": _thousands(fixed[["f1_macro", "f1_micro"]]),
             "power/preprint/patients any": _thousands(pd.concat([chosen, fixed])),
             "power/preprint/seeds": fmt.range_of(anew["seeds_to_see"], "{:,.0f}", NONE),

@@ -18,7 +18,7 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.platform_names import ACCELERATED
 
 WIDTH = 100  # columns of the README
-FROM_EVIDENCE = "make paper-from-evidence"
+FROM_EVIDENCE = artifact.REBUILD
 
 
 def write_readme(read: Results, readme: Path, figure: Path) -> None:

@@ -15,6 +15,7 @@ from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_recor
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import UNDEFINED
 from cxrbench.study.config import Study, read_study
+from cxrbench.study.files import read_csv
 
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
@@ -43,12 +44,12 @@ class Results:
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
         names = [field.name for field in fields(cls) if field.type == "pd.DataFrame"]  # as text
-        read = cls(folder, read_study(study), recorded, **{name: read_csv(folder, name) for name in names})
+        read = cls(folder, read_study(study), recorded, **{name: read_table(folder, name) for name in names})
         return replace(read, cost=read._in_order(read.cost))
 
     def csv(self, name: str) -> pd.DataFrame:
         """Return another table of the graph, cells in the study's order; empty where it has no columns."""
-        return self._in_order(read_csv(self.folder, name))
+        return self._in_order(read_table(self.folder, name))
 
     def _in_order(self, table: pd.DataFrame) -> pd.DataFrame:
         place = {cell: number for number, cell in enumerate(self.cells["cell"])}
@@ -149,7 +150,7 @@ def rows_of(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
     return table[(table[columns] == keys).all(axis=1)]
 
 
-def read_csv(folder: Path, name: str) -> pd.DataFrame:
+def read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return a table of the graph below ``folder``; empty where it has no columns."""
     path = folder / "tables" / f"{name}.csv"
     if name == "metrics":
@@ -158,7 +159,8 @@ def read_csv(folder: Path, name: str) -> pd.DataFrame:
         "claims": {"keep_default_na": False},
         "cells": {"keep_default_na": False, "na_values": [""]},
     }
-    table = pd.read_csv(path, **texts.get(name, {})) if path.stat().st_size > 1 else pd.DataFrame()
+    empty = path.is_file() and path.read_bytes() == b"\n"
+    table = pd.DataFrame() if empty else read_csv(path, **texts.get(name, {}))
     return table.fillna(dict.fromkeys(("processors_a", "processors_b"), "")) if name == "parity" else table
 
 

@@ -2,8 +2,8 @@
 
 Never run on the hardware yet, and a public beta (docs/neuron.md). Sources: Neuron SDK 2.33 documentation,
 torch/compile/reference-torch-compile, torch/guides/torch-distributed, torch/reference/env-vars and
-torch/guides/memory-profiling-guide; what they leave open, from a public snapshot of its source (April 2026,
-github.com/parmoham-aws/test-repo-parmoham).
+torch/guides/memory-profiling-guide. What they leave open is unconfirmed (docs/neuron.md), and null in a
+record where a version does not provide it.
 """
 
 import importlib
@@ -15,13 +15,6 @@ from torch._dynamo import utils as dynamo
 
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.neuron_tools import Monitored
-
-# No function gives the flags in use: these are in the snapshot's KernelExecution.cpp. No recipe changes them.
-_COMPILER_DEFAULTS = {
-    "eager": "-O1 --model-type transformer --auto-cast=none",
-    "compiled": "-O2 --model-type transformer --auto-cast=none",
-    "source": "a public snapshot of TorchNeuron's source, 2026-04; not read from the version that ran",
-}
 
 
 class TorchNeuronPlatform(Monitored, Platform):
@@ -111,7 +104,7 @@ class TorchNeuronPlatform(Monitored, Platform):
         fallbacks = self._ask("get_fallback_ops", None)
         return {
             "compiler": f"torch.compile(backend='{self.compiler}', dynamic=False, fullgraph=True)",
-            "compiler_defaults": _COMPILER_DEFAULTS,
+            "compiler_options": "not documented, and no function gives them",
             "compiled_graphs": self._graphs(),
             "allocator_peak_mib": self._allocated_mib(),
             "generator_in_checkpoints": "neuron" in self.generator_state(),

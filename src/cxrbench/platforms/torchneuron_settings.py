@@ -20,7 +20,7 @@ def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) ->
         raise UserError(
             f"the recipe's `compiler` is for platform neuron: {undocumented}; use a recipe without it"
         )
-    # The second one is in a public snapshot of its source (platforms/torchneuron.py).
+    # The second one is not documented: it is refused in case a version reads it.
     for variable in ("NEURON_CC_FLAGS", "NEURON_COMPILER_OPT_LEVEL"):
         if value := given.get(variable):
             raise UserError(

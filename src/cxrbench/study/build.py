@@ -2,19 +2,24 @@
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import IO
 
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
+
+from cxrbench.study.errors import and_more
+from cxrbench.study.files import explained, sha256_file
 
 OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
@@ -28,6 +33,8 @@ _NOISE = (  # beginnings of Snakemake's messages that are useless to a user or r
     "Using shell: ",
     "WorkflowError:\nAt least one job did not complete",
 )
+_ALIVE = ".snakemake/alive.lock"
+_STOPPING = "Will exit after finishing currently running jobs"  # what Snakemake says to a SIGTERM
 _held: list[IO[str]] = []  # open, so locked, until this process ends
 
 
@@ -39,7 +46,7 @@ def is_only_build(folder: Path) -> bool:
     would write beside the new one: they are stopped. Raises OSError when ``folder`` may not be written.
     """
     (folder / ".snakemake").mkdir(exist_ok=True)
-    holder = open(folder / ".snakemake/alive.lock", "a+", encoding="utf-8")  # noqa: SIM115
+    holder = open(folder / _ALIVE, "a+", encoding="utf-8")  # noqa: SIM115
     _held.append(holder)
     try:
         fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,6 +126,94 @@ def content_of(*paths: str | Path) -> str:
     return hashed.hexdigest()[:16]
 
 
+def running_build(folder: Path) -> str:
+    """Return in words which build has the locks of ``folder``, and what to do about it."""
+    lock, mine = str((folder / _ALIVE).resolve()), os.getpid()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # ended meanwhile, or another user's
+            if process.pid != mine and any(file.path == lock for file in process.open_files()):
+                since = datetime.fromtimestamp(process.create_time()).strftime("%H:%M")
+                stop = f"wait until it ends, or stop it (kill {process.pid}); then repeat this command"
+                return f"a build works in this folder since {since}, process {process.pid}; {stop}"
+    what = "this folder is locked for a build, and none runs on this machine"
+    return f"{what}; if none runs on another one, run snakemake --unlock"
+
+
+class Made(logging.Handler):
+    """The hashes of what a build's jobs wrote, in a file: what was changed since is to be made again.
+
+    Left out are packed datasets and trained cells. Commands that are called by hand write them too, and they
+    hold hashes of their own.
+    """
+
+    _LEFT_OUT = ("pack", "train")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._jobs: dict[int, tuple[str, list[str]]] = {}
+        try:  # of each output, itself and what its command writes beside it
+            self._made: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # the first build, or a power cut
+            self._made = {}
+
+    def changed(self, remove: bool) -> list[str]:
+        """Return the files that are not as they were made; ``remove`` the outputs they belong to."""
+        wrong: dict[str, None] = {}
+        for output, hashes in list(self._made.items()):
+            different = [name for name, known in hashes.items() if _hash_of(Path(name)) != known]
+            if not different:
+                continue
+            if Path(output).exists():  # else it is made again anyway
+                wrong |= dict.fromkeys(different)
+            if remove:
+                Path(output).unlink(missing_ok=True)
+                del self._made[output]
+        return [*wrong]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Forget the outputs of a job that starts; note their hashes when it has finished."""
+        values = vars(record)
+        match values.get("event"):
+            case LogEvent.JOB_INFO if values["rule_name"] not in self._LEFT_OUT:
+                self._jobs[values["jobid"]] = values["rule_name"], values["output"]
+                for output in values["output"]:
+                    self._made.pop(output, None)
+            case LogEvent.JOB_FINISHED if values["job_id"] in self._jobs:
+                rule, outputs = self._jobs.pop(values["job_id"])
+                for output in map(Path, outputs):
+                    files = sorted({output, *self._beside(rule, output)})
+                    self._made[str(output)] = {str(file): _hash_of(file) for file in files}
+            case _:
+                return
+        with suppress(OSError):  # the build itself will say that it cannot write
+            aside = self._path.with_name(f".{self._path.name}.part")
+            aside.write_text(json.dumps(self._made, indent=0, sort_keys=True), encoding="utf-8")
+            os.replace(aside, self._path)
+
+    def _beside(self, rule: str, output: Path) -> Iterable[Path]:
+        """Return what a rule's command writes besides the rule's output."""
+        if rule == "adopt":
+            return (path for path in output.parent.iterdir() if not path.name.startswith("."))
+        if rule == "tables":
+            return (*output.parent.glob("*.tex"), *(self._path.parent / "tables").glob("table_*"))
+        return ()
+
+
+def _hash_of(path: Path) -> str:
+    return sha256_file(path) if path.is_file() else ""
+
+
+def keep_what_is_made(logger: logging.Logger, path: Path, dry: bool, alone: bool) -> None:
+    """Have what was changed since a build made it made again, and keep the hashes of what this one makes."""
+    made = Made(path)
+    if alone and (changed := made.changed(remove=not dry)):
+        named = ", ".join(changed[:3]) + and_more(len(changed) - 3 if len(changed) > 3 else 0)
+        say(f"cxrbench: changed since the build made it, so to be made again: {named}")
+    if not dry:
+        logger.addHandler(made)
+
+
 class CommandLogFilter(logging.Filter):
     """Show each job's message and what its command wrote, in place of Snakemake's own words about jobs.
 
@@ -131,7 +226,7 @@ class CommandLogFilter(logging.Filter):
         self._cluster, self._dry = cluster, dry
         self._total = 0
         self._jobs: dict[int, tuple[str, list[str]]] = {}  # rule and logs
-        self._ending, self._killed = "failed", False
+        self._ending, self._killed, self._stopping = "failed", False, False
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether Snakemake shows ``record``; print what stands in its place."""
@@ -168,7 +263,22 @@ class CommandLogFilter(logging.Filter):
             case LogEvent.ERROR if "CalledProcessError" in text:
                 self._ending, self._killed = _ending(text)
                 return False
+            case LogEvent.ERROR if message := _in_our_words(text):
+                say(f"cxrbench: {message}")
+                return False
+        if text.startswith(_STOPPING) and not self._cluster:
+            self._stop()
+            return False
         return not text.startswith(_NOISE)
+
+    def _stop(self) -> None:
+        """Stop the running commands, once: Snakemake would wait hours for a training."""
+        if not self._stopping:
+            self._stopping = True
+            say("cxrbench: asked to stop; what runs is stopped, and a training saves its state")
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    process.terminate()
 
     def _show(self, rule: str, logs: list[str]) -> bool:
         """Print the logs of a rule; return whether there was anything to show, here or before."""
@@ -180,6 +290,20 @@ class CommandLogFilter(logging.Filter):
             for text in filter(None, texts):
                 say(text)
         return any(texts)
+
+
+def _in_our_words(error: str) -> str | None:
+    """Return what a user can do about an error of Snakemake's own; None for one that it explains itself."""
+    if "LockException" in error:
+        return running_build(Path.cwd())
+    if found := re.search(r"\[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", error):
+        message = explained(OSError(int(found[1]), "", found[2]))
+        return None if message is None else str(message)
+    if found := re.search(r"^Write-protected output files.*?affected files:\s+(\S.*?)$", error, re.M | re.S):
+        return f"{found[1]}: this may not be written; change its permissions or those of its folder"
+    if found := re.search(r"No rule to produce (\S+)", error):
+        return f"there is no file and no rule {found[1]}; `snakemake --list-rules` prints the rules"
+    return None
 
 
 def _ending(error: str) -> tuple[str, bool]:

@@ -18,6 +18,9 @@ Choose = Callable[[list[str]], dict[str, str | None]]
 _PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
 # An empty value, also as R, spreadsheets and Python write it.
 _MISSING = (*arrow_csv.ConvertOptions().null_values, "None", "<NA>")
+MOST_VALUES, MOST_BYTES = 100_000_000, 2 << 30  # of a Parquet file, rows times columns; of a CSV file
+_LESS = "keep the rows and columns that are needed"
+_BLOCK = 1 << 24  # bytes read at a time
 
 
 def read_columns(
@@ -26,7 +29,8 @@ def read_columns(
     """Return the columns that ``choose`` wants; the index numbers the rows of the file from 0.
 
     A CSV file's blank lines are left out, and what it has of ``missing`` is a missing value. Raises UserError
-    for a file that cannot be read, ending in ``remedy``, and for columns of one name or of an odd type.
+    for a file that cannot be read, ending in ``remedy``, for one above :data:`MOST_VALUES` or
+    :data:`MOST_BYTES`, which fits no memory, and for columns of one name or of an odd type.
     """
     try:
         table, chosen = _csv(path, choose, missing) if is_csv else _parquet(path, choose)
@@ -41,11 +45,15 @@ def read_columns(
 
 
 def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, dict[str, str | None]]:
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise UserError(f"{path}: {size:,} bytes, more than {MOST_BYTES:,}; {_LESS}")
+    hexadecimal = _scanned(path)
     with open(path, encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file, strict=True), [])
     names = [name.strip() for name in header]
     chosen = choose(names)
-    texts = {name: pa.string() for name in header if chosen.get(name.strip())}
+    # Arrow would take 0x1 for 1: such a file's columns stay texts, in which it is no number.
+    texts = {name: pa.string() for name in header if hexadecimal or chosen.get(name.strip())}
     table = arrow_csv.read_csv(
         path,
         # Arrow's threads may abort a process that ends soon after (apache/arrow issue 34314).
@@ -58,10 +66,28 @@ def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, 
     return table.rename_columns(names), chosen
 
 
+def _scanned(path: Path) -> bool:
+    """Return whether a CSV file may hold a hexadecimal number; ValueError for a NUL byte."""
+    found, lines, last = False, 1, b""
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            before, nul, _ = block.partition(b"\0")
+            lines += before.count(b"\n")
+            if nul:
+                raise ValueError(f"a NUL byte in line {lines}")
+            found = found or any(mark in last + block for mark in (b"0x", b"0X"))
+            last = block[-1:]
+    return found
+
+
 def _parquet(path: Path, choose: Choose) -> tuple[pa.Table, dict[str, str | None]]:
     with parquet.ParquetFile(path) as file:
-        table = file.read(use_threads=False)
-    return table, choose(table.column_names)
+        rows, columns = file.metadata.num_rows, file.metadata.num_columns
+        if rows * columns > MOST_VALUES:
+            what = f"{rows:,} rows of {columns:,} columns, more than {MOST_VALUES:,} values"
+            raise UserError(f"{path}: {what}; {_LESS}")
+        chosen = choose(file.schema_arrow.names)
+        return file.read(use_threads=False), chosen
 
 
 def _plain(path: Path, table: pa.Table, name: str, wanted: str | None) -> pa.ChunkedArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -162,3 +163,22 @@ def sha256_json(value: Any) -> str:
 def write_csv(path: Path | str, table: pd.DataFrame) -> None:
     """Write a table as CSV with Unix line ends, aside and renamed."""
     write_text(path, table.to_csv(index=False, lineterminator="\n"))
+
+
+def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
+    """Return a table that :func:`write_csv` wrote; UserError where it is missing or was damaged since.
+
+    ``options`` are those of pandas.
+    """
+    import pandas as pd  # imported here: many commands do without it
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            raise ValueError("its last line is cut")
+        return pd.read_csv(io.StringIO(text), **options)
+    except OSError as error:
+        raise explained(error, path) or UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:  # of pandas too
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{path}: a damaged table ({reason}); remove it, then build it again") from None

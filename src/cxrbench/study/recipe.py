@@ -116,8 +116,8 @@ class Recipe(Strict):
     )
     emulated_weights: EmulatedWeights = Field(
         "fp32",
-        description="weights held in bf16, emulated on cpu alone: rounded after each step to the nearest value, "
-        "or stochastically, as Trainium's documented mode does",
+        description="weights held in bf16, emulated on cpu alone: rounded after each step to the nearest "
+        "value, or stochastically, as Trainium's documented mode does",
     )
     deterministic: bool = Field(
         True, description="kernels that repeat to the bit, where cuda has a choice; false: the fastest"

@@ -94,7 +94,8 @@ class Trainer:
 
         if self.recipe.emulated_weights != "fp32" and self.platform.size > 1:
             raise UserError(
-                "emulated_weights: several processes would round their weights apart; set limits.processes to 1"
+                "emulated_weights: several processes would round their weights apart; "
+                "set limits.processes to 1"
             )
 
     def run(self) -> dict[str, np.ndarray]:

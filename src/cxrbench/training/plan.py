@@ -137,6 +137,10 @@ class Plan:
         why = "each part of this name, but not this combination"
         for part, value in vars(cell).items():
             known = sorted({str(vars(other)[part]) for other in self._known})
+            if part == "seed" and str(value) not in known:
+                seeds = {other.seed for other in self._known if _but_for_seed(other) == _but_for_seed(cell)}
+                why = f"seeds {_as_ranges(seeds)} of this, not {value}" if seeds else f"no seed {value}"
+                break
             if str(value) not in known:
                 why = f"no {part} '{value}'{suggestion(str(value), known)}"
                 break
@@ -196,6 +200,21 @@ class JobNeeds:
         runs = self._runs(cell, ("dataset", "architecture"))
         peaks = [run.peak_memory_mib for run in runs if run.peak_memory_mib is not None]
         return MEMORY_BASE_GIB + MEMORY_MARGIN * max(peaks) / 1024 if peaks else stated
+
+
+def _but_for_seed(cell: Cell) -> tuple[str, str, str]:
+    return cell.dataset, cell.architecture, cell.platform
+
+
+def _as_ranges(numbers: Iterable[int]) -> str:
+    """Return ``0 to 2, 7`` for 0, 1, 2 and 7."""
+    ends: list[list[int]] = []
+    for number in sorted(numbers):
+        if ends and number == ends[-1][-1] + 1:
+            ends[-1] = [ends[-1][0], number]
+        else:
+            ends.append([number])
+    return ", ".join(" to ".join(map(str, pair)) for pair in ends)
 
 
 def _seconds(run: Record, epochs: int) -> float:

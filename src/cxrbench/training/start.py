@@ -254,7 +254,7 @@ def _announced() -> bool:
 class Display(Progress):
     """Progress of a cell on standard error: one rewritten line on a terminal, else a line now and then.
 
-    What matters most comes first, because a narrow terminal cuts the end off.
+    On a terminal the cell's name is last: a narrow one cuts the end off, and the name is known.
     """
 
     def __init__(self, cell: str) -> None:
@@ -291,6 +291,6 @@ class Display(Progress):
 
     def show(self, text: str, at_once: bool) -> None:
         """Show what the trainer does; without a terminal print it, if it is to be seen ``at_once``."""
-        self.update(self._task, description=f"{self._cell} {text}", refresh=True)
+        self.update(self._task, description=f"{text}  {self._cell}", refresh=True)
         if at_once and self.disable:
             print(f"{self._cell}: {text}", file=sys.stderr, flush=True)

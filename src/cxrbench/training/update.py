@@ -87,8 +87,8 @@ class Update:
 def round_weights(network: nn.Module, kind: EmulatedWeights) -> None:
     """Round fp32 parameters to values that bf16 has; AdamW's moments and BatchNorm's statistics stay fp32.
 
-    Stochastically, a value goes to one of its two neighbours with a probability that makes the mean exact: AWS's
-    replacement for fp32 copies of weights (Neuron SDK, "Migration From XLA_USE_BF16/XLA_DOWNCAST_BF16").
+    Stochastically, a value goes to one of its two neighbours with a probability that makes the mean exact:
+    AWS's replacement for fp32 copies (Neuron SDK, "Migration From XLA_USE_BF16/XLA_DOWNCAST_BF16").
     """
     if kind == "fp32":
         return
