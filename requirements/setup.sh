@@ -25,7 +25,7 @@ fi
 { mkdir -p "$venv" && [ -w "$venv" ]; } 2>/dev/null || fail "$venv may not be written; name another place: make VENV=/path setup"
 
 # uv: the one on PATH if it is new enough, else the pinned one in a folder of its own.
-if uv --version 2>/dev/null | awk -F '[ .]' '{ new = $2 > 0 || $3 >= 5 } END { exit !new }'; then
+if uv --version 2>/dev/null | awk -F '[ .]' '{ new = $2 > 0 || $3 >= 8 } END { exit !new }'; then
     uv=uv
 else
     uv=$venv/.uv/bin/uv

@@ -86,7 +86,7 @@ def setup(
 def without_uv(folder: Path, **variables: str) -> dict[str, str]:
     """An environment whose uv is too old to be used, and that knows no other index than ``variables`` do."""
     (folder / "tools").mkdir(exist_ok=True)
-    (folder / "tools/uv").write_text("#!/bin/sh\necho uv 0.4.30\n")
+    (folder / "tools/uv").write_text("#!/bin/sh\necho uv 0.7.22\n")
     (folder / "tools/uv").chmod(0o755)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     return (
