@@ -85,7 +85,8 @@ def run_steps(job: dict[str, Any], folder: Path, **variables: str) -> dict[str, 
     (temporary := folder.with_name("temporary")).mkdir(exist_ok=True)
     environment = os.environ | {"PATH": f"{os.environ['PATH']}:{tools}", "RUNNER_TEMP": str(temporary)}
     environment |= {"GITHUB_STEP_SUMMARY": str(folder.with_name("summary.md"))} | variables
-    environment.pop("PYTHONPATH", None), environment.pop("VENV", None)
+    environment["PYTHONPATH"] = str(folder / "src")  # as if this environment had been made in the checkout
+    environment.pop("VENV", None)
     done = {}
     for step in job["steps"]:
         if "run" in step:
@@ -110,10 +111,11 @@ def test_the_steps_for_evidence_say_what_is_new_and_what_it_changes(tmp_path: Pa
     for step, done in run_steps(JOBS["evidence", "evidence"], folder, BASE=base).items():
         assert done.returncode == 0, f"{step}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     summary = (tmp_path / "summary.md").read_text()
-    assert summary.count("```") == 6
+    assert summary.count("```") == 8
     assert re.search(r"phantom-32px/resnet18/xla_cpu/seed0/record.json +\| ", summary)
     assert "2 recorded cells are intact" in summary
-    assert re.search(r"^[+]phantom-32px/resnet18/xla_cpu/seed0,.*,recorded,", summary, flags=re.M)
+    assert re.search(r"^[+] +phantom-32px +resnet18 +xla_cpu +0[.]", summary, flags=re.M)  # its AUROC
+    assert re.search(r"tables/.*metrics.csv[}]? +\| ", summary)
     assert "phantom-32px" in text_of(folder / "paper/paper.pdf")
 
 
