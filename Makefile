@@ -1,6 +1,7 @@
 # The commands of the project. `make paper` and `make test` set up all they need.
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
 #   PYTHON=/path/python3.11  makes it with this Python; without it, uv finds a Python 3.11 or fetches one
+#   FETCH=1 make cell       downloads what a cell needs without a terminal too; DISCARD=1 removes archives after packing
 # What a user names reaches commands through the environment, quoted: no shell reads it as a program.
 
 # As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
@@ -25,6 +26,8 @@ $(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in th
 endif
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/.uv/bin
 export PYTHONPATH := $(CURDIR)/src
+# Set in many containers: each command of a build would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 SNAKEMAKE = python -m snakemake
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
@@ -62,7 +65,8 @@ RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"]
 report: $(SMALL) ## write the report: one HTML page with conclusions, tables and evidence
 	@$(SNAKEMAKE) page --config "run=$$($(RAN))"
 
-cell: $(FULL) ## train CELL=dataset/architecture/platform/seedN, compare with its record
+cell: $(FULL) ## get, train CELL=dataset/architecture/platform/seedN, compare with its record
+	@python -m cxrbench cell get "$$CELL" $(if $(filter 1,$(FETCH)),--fetch) $(if $(filter 1,$(DISCARD)),--discard)
 	@python -m cxrbench cell check "$$CELL"
 	@$(SNAKEMAKE) "results/runs/$$CELL/record.json" --config "run=[\"$$CELL\"]"
 	@python -m cxrbench cell compare "$$CELL"

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
-from cxrbench.evidence.measured import KEYS, Rows, merged, read_rows
+from cxrbench.evidence.measured import KEYS, STEPS, Rows, merged, read_rows
+from cxrbench.evidence.tolerances import outside
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
 from cxrbench.study.platform_names import ACCELERATED, ENTRIES
@@ -118,19 +119,31 @@ def bench_steps(
     ] = "xla_cpu",
     precision: Precision = "fp32",
     steps: Count = 20,
-    out: Merged = BENCH / "steps.json",
+    out: Merged = STEPS,
 ) -> None:
-    """Measure how far loss, gradients and weights of the same steps differ between platforms."""
+    """Measure how far loss, gradients and weights of the same steps differ between platforms.
+
+    Ends with 1 where a difference in the first steps is above the tolerance. A cell
+    that is trained here afterwards names these rows in its record.
+    """
     from benchmarks.steps import compare_steps
     from benchmarks.train import packed_phantoms
 
     must_run_here(*platforms.split(","))
-    kept = read_rows(out)
+    kept, wrong = read_rows(out), list[dict[str, Any]]()
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
             rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
             kept = merged(kept, rows, "steps")
             write_json(out, kept)
+            wrong += outside(row for row in rows if row["platform"] in platforms.split(","))
+    if wrong:
+        first = wrong[0]
+        raise UserError(
+            f"{first['architecture']} on {first['platform']}: step {first['step']} differs from the CPU's by "
+            "more than the tolerance; train no cell here before you know why. In a network with ReLU one "
+            "change of sign may do it (docs/decisions.md, step parity): convnext_atto has none"
+        )
 
 
 @app.command("xla")
@@ -157,6 +170,24 @@ def bench_of_the_graph(
 
     write_json(out, [row := bench_graph(cells, Path.cwd(), say)])
     _print_numbers(row)
+
+
+@app.command("again")
+def bench_again(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, as results/runs.")] = None,
+    commit: Annotated[list[str] | None, typer.Option(help="Commit that had other records of cells.")] = None,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Compare cells that were trained again with their records, and record how far they are apart."""
+    from benchmarks.reproductions import reproductions
+    from cxrbench.analysis.compare import REPRODUCTIONS
+    from cxrbench.evidence.sums import updated_sums
+    from cxrbench.study.files import write_csv
+
+    table = reproductions(recorded, runs or [], commit or [])
+    with updated_sums(recorded):
+        write_csv(recorded / REPRODUCTIONS, table)
+    say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
 
 
 @app.command("pack")

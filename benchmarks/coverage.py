@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.coverage data/recorded docs/statistics.md`` (`make coverage`) records the tables and
 renews the document. Patients are drawn with replacement from NIH's label table, with their images and
-findings. Scores are drawn: normal, alike within a patient, higher by the network's skill where a finding is.
-The networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are fixed.
+findings. Scores are drawn: normal, alike within a patient, higher by the network's skill where a finding is;
+or they are a recorded network's, drawn with its patients, whose scores as a whole are then the truth. The
+networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are fixed.
 """
 
 import sys
@@ -21,10 +22,14 @@ from scipy.special import ndtri
 from cxrbench.analysis import simulated
 from cxrbench.analysis.auroc import Estimate, auroc, interval
 from cxrbench.analysis.components import ALPHA, between_platforms, over_seeds
+from cxrbench.analysis.estimates import areas_with_ends
+from cxrbench.analysis.moderated import FEWEST
 from cxrbench.analysis.parity import holm
 from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.power import coverage_tables
@@ -33,8 +38,11 @@ from cxrbench.study.files import write_csv
 
 PATIENTS = 510  # of nih128's test part
 PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
-BANDS = ((2, 4), (5, 9), (10, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
-AUROCS = (0.7, 0.9)  # the skill of all findings
+BANDS = ((FEWEST, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
+AUROCS = (0.65, 0.75, 0.9)  # the skill of all findings
+SCORED = (
+    "nih128-128px/tf_efficientnet_lite0/cpu/seed0"  # whose recorded scores are drawn: validation and test
+)
 TRUTH, MARGIN = 0.8, 0.1  # mean AUROC of each finding; what the first finding lacks on the third platform
 SKILL_SD, OWN = 0.15, 0.1  # over seeds; a network's own share of the variance of its scores
 SHARES, SEEDS = (0.2, 0.5, 1.0), (3, 5)  # of both variances, what a platform changes in a seed
@@ -42,21 +50,30 @@ SHARES, SEEDS = (0.2, 0.5, 1.0), (3, 5)  # of both variances, what a platform ch
 
 @dataclass(frozen=True)
 class Archive:
-    """Findings (images, L) by patient; where each patient's images begin, and how many they are."""
+    """Findings (images, L) by patient; where each patient's images begin, and how many they are; scores
+    (images, L) or none."""
 
     labels: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
+    scores: np.ndarray
 
     def draw(self, rng: np.random.Generator, patients: int) -> Sample:
-        """Return a study of so many ``patients``, without scores."""
+        """Return a study of so many ``patients``, without scores unless the archive has them."""
         drawn = rng.integers(0, len(self.starts), patients)
         sizes = self.sizes[drawn]
         clusters = np.repeat(np.arange(patients), sizes).astype(np.int32)
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        labels = self.labels[np.repeat(self.starts[drawn], sizes) + within]
+        rows = np.repeat(self.starts[drawn], sizes) + within
+        labels, scores = self.labels[rows], self.scores[rows] if len(self.scores) else self.scores
         images, unknown = np.arange(len(labels)), np.zeros_like(labels)
-        return Sample(images, labels, np.empty(0), clusters, patients, True, FINDINGS, unknown)
+        return Sample(images, labels, scores, clusters, patients, True, FINDINGS, unknown)
+
+    def whole(self) -> Sample:
+        """Return the archive itself as a sample."""
+        clusters = np.repeat(np.arange(len(self.sizes)), self.sizes).astype(np.int32)
+        parts = np.arange(len(self.labels)), self.labels, self.scores, clusters
+        return Sample(*parts, len(self.sizes), True, FINDINGS, np.zeros_like(self.labels))
 
 
 @cache
@@ -64,7 +81,17 @@ def archive() -> Archive:
     """Return all patients of NIH's label table."""
     table = read_nih_table().sort_values(["patient", "image"])
     _, starts, sizes = np.unique(table["patient"], return_index=True, return_counts=True)
-    return Archive(table[list(FINDINGS)].to_numpy(dtype=bool), starts, sizes)
+    return Archive(table[list(FINDINGS)].to_numpy(dtype=bool), starts, sizes, np.empty(0))
+
+
+@cache
+def scored_archive(recorded: Path) -> Archive:
+    """Return the patients that a recorded network scored (``SCORED`` below ``recorded``), with their
+    scores."""
+    table = read_predictions(recorded / SCORED / PREDICTIONS).sort_values(["patient", "image"])
+    _, starts, sizes = np.unique(table["patient"], return_index=True, return_counts=True)
+    labels, scores = (table[[f"{kind}_{name}" for name in FINDINGS]] for kind in ("label", "score"))
+    return Archive(labels.to_numpy(dtype=bool), starts, sizes, scores.to_numpy(dtype=float))
 
 
 def noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
@@ -103,31 +130,68 @@ def bands(patients: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
         yield low, name, (patients >= low) & (patients <= high)
 
 
-def simulate_intervals(studies: int = 2000, aurocs: Sequence[float] = AUROCS) -> pd.DataFrame:
+def widths_of(low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
+    """Return the mean width of intervals (cases,) and the share that is wider than ``simulated.WIDE``."""
+    widths = (high - low)[np.isfinite(low)]
+    return round(float(widths.mean()), 4), round(float((widths > simulated.WIDE).mean()), 4)
+
+
+def simulate_intervals(
+    recorded: Path, studies: int = 700, aurocs: Sequence[float | str] = (*AUROCS, simulated.REAL)
+) -> pd.DataFrame:
     """Return one row per kind of interval, skill and band of positive patients."""
     rows: list[tuple] = []
-    for number, truth in enumerate(aurocs):
-        positive, hits, by_image, macro = [], [], [], []
-        for study in range(studies):
-            rng = np.random.default_rng([number, study])
-            drawn = archive().draw(rng, PATIENTS)
-            sample = scored(drawn, skill_of(truth), noise(rng, drawn))
-            areas = auroc(sample)
-            positive.append(sample.positive_clusters(sample.labels))
-            hits.append(_covers(areas, truth))
-            by_image.append(_covers(auroc(sample.as_images()), truth))
-            macro.append(_covers(areas.mean(np.isfinite(areas.error)), truth)[0])
-        for _, band, inside in bands(np.concatenate(positive)):
-            for what, each in ((simulated.FINDING, hits), (simulated.FINDING_BY_IMAGE, by_image)):
-                rows.append((what, truth, band, *rate_of(np.concatenate(each)[inside])))
-        rows.append((simulated.MACRO, truth, "", *rate_of(np.array(macro))))
+    for skill in aurocs:
+        number = (*AUROCS, simulated.REAL).index(skill)
+        found = [_intervals(recorded, skill, [number, study]) for study in range(studies)]
+        positive = np.concatenate([patients for patients, _ in found])
+        for what in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
+            low, high, truth = np.hstack([ends[what] for _, ends in found])
+            for _, band, inside in bands(positive):
+                inside = inside & np.isfinite(truth)
+                rows.append((what, skill, band, *_judged(low[inside], high[inside], truth[inside])))
+        rows.append(
+            (simulated.MACRO, skill, "", *_judged(*np.hstack([e[simulated.MACRO] for _, e in found])))
+        )
     return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
 
 
-def _covers(areas: Estimate, truth: float) -> np.ndarray:
-    """Return whether each 95 % interval holds ``truth``; an interval that does not exist holds nothing."""
-    low, high = interval(areas.value, areas.error, areas.degrees)
-    return np.asarray((low <= truth) & (truth <= high))
+def _judged(low: np.ndarray, high: np.ndarray, truth: np.ndarray) -> tuple[float, ...]:
+    """Return a row's figures; an interval that does not exist holds nothing."""
+    return *rate_of((low <= truth) & (truth <= high)), *widths_of(low, high)
+
+
+def _intervals(
+    recorded: Path, skill: float | str, seed: list[int]
+) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+    """Return the positive patients (L,) of a study and, by kind, the ends of intervals and their truth."""
+    rng = np.random.default_rng(seed)
+    if isinstance(skill, str):
+        sample = scored_archive(recorded).draw(rng, PATIENTS)
+        truth = _true_areas(recorded)
+    else:
+        drawn = archive().draw(rng, PATIENTS)
+        sample = scored(drawn, skill_of(skill), noise(rng, drawn))
+        truth = np.full(sample.labels.shape[1], skill)
+    areas, images = auroc(sample), sample.as_images()
+    known = np.isfinite(areas.error)
+    macro = areas.mean(known)
+    moderated = areas_with_ends(sample, areas)
+    by_image = auroc(images)
+    return sample.positive_clusters(sample.labels), {
+        simulated.FINDING: (*moderated[["ci_low", "ci_high"]].to_numpy().T, truth),
+        simulated.FINDING_OWN: (*interval(areas.value, areas.error, areas.degrees), truth),
+        simulated.FINDING_BY_IMAGE: (*interval(by_image.value, by_image.error, by_image.degrees), truth),
+        simulated.MACRO: (
+            *interval(macro.value, macro.error, macro.degrees),
+            truth[known].mean(keepdims=True),
+        ),
+    }
+
+
+@cache
+def _true_areas(recorded: Path) -> np.ndarray:
+    return auroc(scored_archive(recorded).whole()).value
 
 
 def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> pd.DataFrame:
@@ -199,7 +263,7 @@ def main(recorded: Path, docs: Path) -> None:
     from benchmarks.mean_coverage import simulate_means
 
     with updated_sums(recorded):
-        write_csv(recorded / simulated.COVERAGE.file, simulate_intervals())
+        write_csv(recorded / simulated.COVERAGE.file, simulate_intervals(recorded))
         write_csv(recorded / simulated.VERDICTS.file, simulate_verdicts())
         write_csv(recorded / simulated.MEANS.file, simulate_means())
     renew(docs, coverage_tables(recorded))

@@ -1,4 +1,4 @@
-"""How often the intervals of F1, average precision, Brier score and calibration hold the truth.
+"""How often the intervals of F1, sensitivity, average precision, Brier score and calibration hold the truth.
 
 Of one network and of the mean over three, in studies like those of :mod:`benchmarks.coverage`, with a
 validation part from which each network takes its thresholds. The truth of F1 is what choosing thresholds
@@ -28,12 +28,11 @@ from benchmarks.coverage import (
     scored,
     skill_noise,
     skill_of,
+    widths_of,
 )
-from cxrbench.analysis.auroc import Estimate
 from cxrbench.analysis.components import over_seeds
-from cxrbench.analysis.estimates import bounds, estimate
+from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate, patients_part
 from cxrbench.analysis.simulated import FIXED, MEAN, MEANS, METRICS, ONE
-from cxrbench.analysis.thresholds import MIN_PATIENTS
 from cxrbench.study.cores import cores
 
 SEEDS = 3
@@ -44,20 +43,21 @@ Ends = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class _Study:
-    """Keys and intervals of a study, and what their truth depends on: skills (seeds, L) and thresholds
-    (seeds, L) of its networks, on the scale of the drawn scores; F1 of samples (seeds,); labels averaged
-    (L,); positive patients (L,)."""
+    """Keys and intervals of a study, and what their truth depends on: skills (seeds, L) and thresholds of F1
+    and of specificity (seeds, L) of its networks, on the scale of the drawn scores; F1 of samples (seeds,);
+    labels averaged (L,); positive patients (L,)."""
 
     keys: tuple[tuple[str, str], ...]
     ends: dict[str, Ends]
     skills: np.ndarray
     cuts: np.ndarray
+    strict: np.ndarray
     samples: np.ndarray
     averaged: np.ndarray
     patients: np.ndarray
 
 
-def simulate_means(studies: int = 500) -> pd.DataFrame:
+def simulate_means(studies: int = 120) -> pd.DataFrame:
     """Return one row per kind of interval, metric and band of positive patients."""
     with ProcessPoolExecutor(cores()) as pool:
         found = list(pool.map(_study, range(studies), chunksize=10))
@@ -72,7 +72,9 @@ def _prevalence() -> np.ndarray:
 def _study(number: int) -> _Study:
     rng = np.random.default_rng([3, number])
     study, prevalence = archive().draw(rng, VALIDATION + PATIENTS), _prevalence()
-    common, cells, skills, cuts = noise(rng, study), [], [], []
+    common, cells, skills = noise(rng, study), [], []
+    cuts: list[np.ndarray] = []
+    strict: list[np.ndarray] = []
     for _ in range(SEEDS):
         skill = skill_of(TRUTH, SKILL_SD) + SKILL_SD * skill_noise(rng, study)
         network = scored(study, skill, np.sqrt(1 - OWN) * common + np.sqrt(OWN) * noise(rng, study))
@@ -80,26 +82,34 @@ def _study(number: int) -> _Study:
         val = network.take(network.clusters < VALIDATION)
         cell = estimate(network.take(network.clusters >= VALIDATION), val)
         cells.append(cell.only(*(metric for _, metric in METRICS)))
-        chosen = np.where(cell.scope.tuned, cell.scope.thresholds.f1, np.nan)  # type: ignore[union-attr]
-        cuts.append((logit(chosen) - logit(prevalence) + skill**2 / 2) / skill)
+        assert cell.scope.thresholds is not None
+        for chosen, place in ((cell.scope.thresholds.f1, cuts), (cell.scope.thresholds.specificity, strict)):
+            odds = logit(np.where(cell.scope.tuned, chosen, np.nan))
+            place.append((odds - logit(prevalence) + skill**2 / 2) / skill)
         skills.append(skill)
     test, scope = cells[0].sample, cells[0].scope
     keys = cells[0].keys
-    ends = _intervals(keys, [cell.estimate for cell in cells], test.n_clusters)
+    ends = _intervals(cells)
     samples = np.array([samples_f1(*each) for each in zip(skills, cuts, strict=True)])
     patients = test.positive_clusters(test.labels)
     averaged = scope.averaged(scope.counted)
-    return _Study(keys, ends, np.array(skills), np.array(cuts), samples, averaged, patients)
+    return _Study(keys, ends, np.array(skills), np.array(cuts), np.array(strict), samples, averaged, patients)
 
 
-def _intervals(keys: tuple[tuple[str, str], ...], networks: list[Estimate], patients: int) -> dict[str, Ends]:
+def _intervals(networks: list[CellEstimate]) -> dict[str, Ends]:
     """Return intervals of the first network and of the mean, each also for thresholds that do not vary."""
     # Nothing below the rows of the test patients: no other validation patients.
-    fixed = [replace(each, influence=each.influence[:patients]) for each in networks]
+    patients, keys = networks[0].sample.n_clusters, networks[0].keys
+    estimates = [each.estimate for each in networks]
+    fixed = [
+        replace(each, estimate=replace(each.estimate, influence=each.estimate.influence[:patients]))
+        for each in networks
+    ]
     ends = {}
     for thresholds, some in (("", networks), (FIXED, fixed)):
-        one, mean = some[0], over_seeds(some)
-        ends[ONE + thresholds] = bounds(keys, one.value, one.error, one.degrees)
+        variance, degrees = patients_part(some[:1])
+        mean = over_seeds([each.estimate for each in some], patients_part(some))
+        ends[ONE + thresholds] = bounds(keys, estimates[0].value, np.sqrt(variance), degrees)
         ends[MEAN + thresholds] = bounds(keys, mean.value, mean.error, mean.freedom)
     return ends
 
@@ -134,7 +144,10 @@ def samples_f1(skill: np.ndarray, cuts: np.ndarray) -> float:
 def _truths(found: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str], Ends]:
     """Return, by label and metric, the true values of the first network of each study and of the recipe,
     each (S,) or, where the label is empty, (S, L)."""
-    skills, cuts = (np.concatenate([getattr(part, name) for part in found]) for name in ("skills", "cuts"))
+    skills, cuts, strict = (
+        np.concatenate([getattr(part, name) for part in found]) for name in ("skills", "cuts", "strict")
+    )
+    sensitivity, specificity = (_typical(skills, part) for part in (ndtr(skills - strict), ndtr(strict)))
     hits = prevalence * ndtr(skills - cuts)
     called = hits + (1 - prevalence) * ndtr(-cuts)
     hits, called, f1 = (_typical(skills, part) for part in (hits, called, 2 * hits / (called + prevalence)))
@@ -165,6 +178,8 @@ def _truths(found: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str]
         ("all", "f1_samples"): _typical_samples(found, tuned),
         ("", "average_precision"): each(ranked),
         ("", "f1"): each(f1),
+        ("", "sensitivity_at_specificity_90"): each(sensitivity),
+        ("", "specificity_at_that_threshold"): each(specificity),
     }
 
 
@@ -219,16 +234,23 @@ def _rows(found: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterator[
     names = [label for label, metric in keys if metric == "average_precision"][:-1]
     patients, tuned = np.array([each.patients for each in found]), _tuned(found)
     for what, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), METRICS):
-        f1 = metric.startswith("f1")
-        if what in (ONE + FIXED, MEAN + FIXED) and not f1:
+        has_threshold = metric in WITH_THRESHOLDS
+        if what in (ONE + FIXED, MEAN + FIXED) and not has_threshold:
             continue
         low, high = np.array([each.ends[what] for each in found]).swapaxes(0, 1)
         truth = truths[label, metric][0 if what in (ONE, ONE + FIXED) else 1].reshape(len(found), -1)
         columns = [keys.index((name, metric)) for name in ([label] if label else names)]
         hits = (low[:, columns] <= truth) & (truth <= high[:, columns])
         if label:
-            yield what, METRICS[label, metric], "", *rate_of(hits[:, 0])
+            yield (
+                what,
+                METRICS[label, metric],
+                "",
+                *rate_of(hits[:, 0]),
+                *widths_of(low[:, columns], high[:, columns]),
+            )
             continue
-        for least, band, inside in bands(patients):
-            if least >= MIN_PATIENTS or not f1:
-                yield what, METRICS[label, metric], band, *rate_of(hits[inside & (tuned | (not f1))])
+        for _, band, inside in bands(patients):
+            inside = inside & (tuned | (not has_threshold))
+            ends = low[:, columns][inside], high[:, columns][inside]
+            yield what, METRICS[label, metric], band, *rate_of(hits[inside]), *widths_of(*ends)

@@ -1,8 +1,10 @@
-"""How fast packing is: against decoding and resizing alone, and against torchvision's ImageFolder.
+"""How fast packing is: against decoding alone, decoding and resizing, and torchvision's ImageFolder.
 
+``reduced`` and ``reduced_files`` are packed with the study's reduction, from a tarball and from files.
 All contenders take the same full-size images, drawn here, and as many workers, in paired blocks.
 """
 
+import io
 import os
 import shutil
 import tarfile
@@ -36,6 +38,7 @@ from cxrbench.study.cores import cores
 from cxrbench.training.host import measured_now
 
 SOURCE = 1024  # pixels a side, as NIH publishes them
+REDUCTION = "opencv-bilinear-256-128"  # of our study
 KINDS = {"png": ".png", "jpeg": ".jpg", "dicom": ".dcm"}
 
 
@@ -44,12 +47,12 @@ def bench_pack(
 ) -> dict[str, Any]:
     """Return a row of pack.json; ``drawn`` phantoms have ``images`` names, ``workers`` 0 is one per core.
 
-    A tarball of NIH's is packed of PNG files only, and ImageFolder reads no DICOM.
+    Tarballs and the study's reduction are of PNG files only, and ImageFolder reads no DICOM.
     """
     workers = workers or cores()
-    with tempfile.TemporaryDirectory(prefix="cxrbench-pack-") as name:
+    with tempfile.TemporaryDirectory(prefix="cxrbench-pack-") as place:
         say(f"drawing {drawn} phantoms of {SOURCE} px as {kind}")
-        folder = Path(name)
+        folder = Path(place)
         files = _draw(folder, kind, images, drawn)
         labels = folder / "labels.csv"
         own = TableSource(source="table", pixels=pixels, recipe="none", table=labels, folder=files)
@@ -58,7 +61,12 @@ def bench_pack(
             "alone": partial(_alone, own, files, workers),  # nothing is kept
         }
         if kind == "png":
-            passes["tarball"] = partial(_pack, _tarball_of(folder, files, pixels), folder / "packed", workers)
+            tarball = _tarball_of(folder, files, pixels)
+            reduced = tarball.model_copy(update={"reduced": REDUCTION})
+            loose = reduced.model_copy(update={"folder": files})
+            passes["decoding"] = partial(_decoding, files, workers)  # not even resized
+            for name, source in (("tarball", tarball), ("reduced", reduced), ("reduced_files", loose)):
+                passes[name] = partial(_pack, source, folder / "packed", workers)
         if kind != "dicom":
             passes["image_folder"] = partial(_image_folder, files.parent, pixels, workers)
         contenders = {name: partial(_rate, run, images) for name, run in passes.items()}
@@ -68,7 +76,8 @@ def bench_pack(
     row |= {"pixels": pixels, "workers": workers, "blocks": blocks, "source_pixels": SOURCE}
     row |= {"source_bytes": round(size), "rates": rates}
     row |= {f"{name}_images_per_second": median(values) for name, values in rates.items()}
-    for ours, theirs in product(("files", "tarball"), ("alone", "image_folder")):
+    pairs = product(("files", "tarball"), ("alone", "image_folder"))
+    for ours, theirs in (*pairs, ("reduced", "decoding"), ("reduced_files", "decoding")):
         if ours in rates and theirs in rates:
             row[f"{ours}_to_{theirs}"] = median(paired_ratios(rates, ours, theirs))
     return row
@@ -131,6 +140,16 @@ def _alone(config: TableSource, files: Path, workers: int) -> None:
     with ThreadPoolExecutor(workers) as pool:
         found = (Found(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
         deque(pool.map(decode, found), 0)
+
+
+def _decoding(files: Path, workers: int) -> None:
+    with ThreadPoolExecutor(workers) as pool:
+        deque(pool.map(_decoded, sorted(files.iterdir())), 0)
+
+
+def _decoded(path: Path) -> None:
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        image.load()
 
 
 def _image_folder(folder: Path, pixels: int, workers: int) -> None:

@@ -1,6 +1,8 @@
 """The same training steps on several platforms: how far losses, gradients and weights drift apart.
 
-The reference is the CPU; the CPU with one thread, which sums in another order, is the noise floor.
+The reference is the CPU; the CPU with one thread, which sums in another order, is the noise floor. Networks
+with ReLU differ in jumps: of the millions of its inputs one lies within rounding of zero and has another
+sign, so that its gradient is there on one platform alone (docs/decisions.md, step parity).
 """
 
 import multiprocessing
@@ -59,17 +61,18 @@ def compare_steps(
         for number, (on_cpu, (loss, norm, weights)) in enumerate(zip(reference, found, strict=True), start=1)
     ]
     for label in traces:
-        report(f"{architecture} on {label}: {_largest([row for row in rows if row['platform'] == label])}")
+        of_label = [row for row in rows if row["platform"] == label]
+        for some in (of_label[:TESTED_STEPS], of_label)[: 1 + (len(of_label) > TESTED_STEPS)]:
+            report(f"{architecture} on {label}: {_largest(some)}")
     return rows
 
 
 def _largest(rows: list[dict[str, Any]]) -> str:
-    """Return the largest differences from the CPU over the tested steps, beside the tolerance."""
-    tested = rows[:TESTED_STEPS]
+    """Return the largest differences from the CPU over these steps; with the tolerance if it is theirs."""
     parts = {"loss": "loss", "gradient norm": "gradient_norm", "weights": "weights"}
-    texts = (f"{name} {max(row[f'{key}_difference'] for row in tested):.1e}" for name, key in parts.items())
-    limit = f"tolerance {STEP_TOLERANCE[rows[0]['precision']]:g}"
-    return f"largest difference from the CPU over {len(tested)} steps: {', '.join(texts)} ({limit})"
+    texts = (f"{name} {max(row[f'{key}_difference'] for row in rows):.1e}" for name, key in parts.items())
+    limit = f" (tolerance {STEP_TOLERANCE[rows[0]['precision']]:g})" if len(rows) <= TESTED_STEPS else ""
+    return f"largest difference from the CPU over {len(rows)} steps: {', '.join(texts)}{limit}"
 
 
 def trace(

@@ -105,17 +105,26 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
         for workers in tried.keys() - {best}:
             tried.pop(workers).close()
         ours = start(_ours)
-        contenders = {"ours": ours, "timm": start(_timm), "timm_best": tried[best], "limit": start(_limit)}
+        null = start(_ours)  # the same once more: two equal processes differ too
+        contenders = {
+            "ours": ours,
+            "null": null,
+            "timm": start(_timm),
+            "timm_best": tried[best],
+            "limit": start(_limit),
+        }
         blocks = paired_blocks(contenders, setting.blocks, report)
         facts, peak = ours.facts(), contenders["limit"].facts()["matmul_flops_per_second"]
         flags = contenders["timm_best"].facts()["flags"]
-    ratios = {name: paired_ratios(blocks, "ours", name) for name in ("timm", "timm_best", "limit")}
+    ratios = {name: paired_ratios(blocks, "ours", name) for name in ("null", "timm", "timm_best", "limit")}
     reached = statistics.median(blocks["ours"]) * facts["model_flops_per_image"]
     return {
         **vars(setting),
         **{name: statistics.median(values) for name, values in blocks.items()},
         "ratio_to_timm": statistics.median(ratios["timm"]),
         "ratio_to_timm_best": statistics.median(ratios["timm_best"]),
+        "ratio_to_null": statistics.median(ratios["null"]),
+        "null_spread": quartile_spread(ratios["null"]),
         "share_of_limit": statistics.median(ratios["limit"]),
         "spread": quartile_spread(ratios["limit"]),
         "timm_best_flags": f"{flags}, {best} workers",

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 import forked
 from columns import SCORES
@@ -32,9 +33,17 @@ from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, r
 from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
 
+settings.register_profile("tests", deadline=None)  # a busy machine is no failure
+settings.load_profile("tests")
 os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile
+# Two networks at two sizes, one of them on two platforms: what the paper's prose and conclusions need.
+FEW_CELLS = (
+    *("nih128-64px/resnet18/cpu/*", "nih128-64px/convnext_pico/cpu/*"),
+    *("nih128-32px/*/cpu/*", "nih128-32px/resnet18/xla_cpu/*"),
+)
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
 FAULTS = """\
@@ -132,16 +141,30 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
     return folder
 
 
+def build_from_evidence(clone: Path) -> None:
+    """Build everything up to LaTeX in a ``clone``."""
+    words = ("snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]")
+    done = ran(*words, cwd=clone, env=os.environ | ELSEWHERE)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @pytest.fixture(scope="session")
 def from_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone in which everything up to LaTeX was built from recorded evidence; tests only add to it."""
+    """A clone built up to LaTeX from a few recorded cells; tests only add to it."""
 
     def make(folder: Path) -> None:
-        words = ("snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]")
-        done = ran(*words, cwd=clone_of_the_tree(folder), env=os.environ | ELSEWHERE)
-        assert done.returncode == 0, done.stderr[-3000:]
+        keep_recorded(clone_of_the_tree(folder), *FEW_CELLS)
+        build_from_evidence(folder)
 
     return once(tmp_path_factory, "evidence", make)
+
+
+@pytest.fixture(scope="session")
+def from_all_evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone built up to LaTeX from all recorded evidence, for slow tests; they only add to it."""
+    return once(
+        tmp_path_factory, "all-evidence", lambda folder: build_from_evidence(clone_of_the_tree(folder))
+    )
 
 
 @pytest.fixture(scope="session")
@@ -292,7 +315,18 @@ def a_job(work: Path, packed: Path, recipe: Recipe, **changes: object) -> Job:
 
 
 @pytest.fixture
-def make_job(packed: Path, recipe: Recipe, tmp_path: Path):
+def forks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Trainers are forks of a process that has loaded torch, but for tests that are slow anyway."""
+    if request.node.get_closest_marker("slow"):
+        yield
+        return
+    forked.server("torch")  # before a runner notes what this process has started
+    with forked.instead_of_starts():
+        yield
+
+
+@pytest.fixture
+def make_job(packed: Path, recipe: Recipe, tmp_path: Path, forks: None):
     """A function that makes a job in a folder of its own; keywords change it."""
     shared = {"packed": packed, "recipe": recipe}
     return lambda name="a", **changes: a_job(tmp_path / name, **shared | changes)
@@ -305,6 +339,15 @@ def nih128() -> Path:
         if candidate and (Path(candidate) / "images_002.tar.gz").exists():
             return Path(candidate)
     pytest.skip("the radiographs are not here: link them as data/raw/nih128, or set CXRBENCH_NIH128")
+
+
+@pytest.fixture(scope="session")
+def originals(nih128: Path) -> list[Path]:
+    """A few of those radiographs as NIH publishes them, at 1024 px, or a skip with the reason."""
+    folder = Path(os.environ.get("CXRBENCH_ORIGINALS", nih128.with_name("nih_originals")))
+    if not (files := sorted(folder.glob("*.png"))):
+        pytest.skip("no radiographs of 1024 px are here: set CXRBENCH_ORIGINALS to their folder")
+    return files
 
 
 def write_audit(recorded: Path, *networks: tuple) -> Path:

@@ -337,12 +337,13 @@ def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     assert "resumed after step" in (clone / "results/runs" / CELL / "train.log").read_text()
 
 
-def test_the_smoke_study_learns_every_finding(tmp_path: Path) -> None:
-    """In fewer epochs than `make smoke` has, so in those too."""
+def test_drawn_radiographs_teach_every_finding(tmp_path: Path) -> None:
+    """At 64 px, in fewer epochs than their recipe has."""
     clone = copy_of_the_repository(tmp_path)
     made, listed = (f"results/smoke/tables/{name}.csv" for name in ("metrics", "cells"))
-    less = ('run=["phantom-64px/resnet18/cpu/*"]', "recipes={smoke-fp32: {epochs: 4}}")
-    graph(clone, made, listed, "--configfile", "config/smoke.yaml", "--config", *less, overlay=False)
+    cells = "{dataset: phantom-64px, architectures: [resnet18, convnext_atto], platforms: [cpu], seeds: [0]}"
+    runs = ('run=["phantom-64px/resnet18/cpu/*"]', f"cells=[{cells}]", "recipes={smoke-fp32: {epochs: 4}}")
+    graph(clone, made, listed, "--configfile", "config/smoke.yaml", "--config", *runs, overlay=False)
     metrics = pd.read_csv(clone / made)
     rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
     rows = rows[rows["architecture"] == "resnet18"]

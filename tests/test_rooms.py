@@ -17,6 +17,16 @@ ROOMS = (  # each may import itself and what follows it
 )
 WITHOUT_TORCH = ("paper", "claims", "cost", "analysis")
 TORCH = {"torch", "torch_xla", "torchvision", "timm"}
+STATISTICS = {"scipy", "sklearn"}
+# Each loads in half a second what commands, or every job of a build, would wait for.
+QUICK = {
+    "cxrbench.evidence.verify": STATISTICS | TORCH,  # cxrbench verify
+    "cxrbench.claims.ledger": STATISTICS,  # cxrbench claims
+    "cxrbench.analysis.evaluate": {"sklearn"},
+    "cxrbench.evidence.expected": STATISTICS | {"pandas", "pyarrow"},  # the end of every build
+    "cxrbench.evidence.store": STATISTICS | {"pandas", "pyarrow"},  # adopt
+    "cxrbench.cli": STATISTICS | {"pandas", "pyarrow"},
+}
 LONGEST = 400  # lines
 # Modules of one name in several rooms that answer the same question: one computes, the other shows it.
 SHARED_NAMES = {
@@ -90,16 +100,16 @@ def test_no_module_imports_itself_through_others() -> None:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-def loads_torch(module: str, seen: set[str]) -> Iterator[str]:
-    """The ways from ``module`` to torch when it is imported; importing a module imports its packages."""
+def loads(slow: set[str], module: str, seen: set[str]) -> Iterator[str]:
+    """The ways from ``module`` to what is ``slow`` when it is imported, with the packages that it is in."""
     parts = module.split(".")
     packages = {".".join(parts[:count]) for count in range(1, len(parts))}
     for other in sorted(imports(module, eager=True) | packages):
-        if other in TORCH:
+        if other in slow:
             yield f"{module} imports {other}"
         elif other in FILES and other not in seen:
             seen.add(other)
-            yield from loads_torch(other, seen)
+            yield from loads(slow, other, seen)
 
 
 @pytest.mark.parametrize("room", WITHOUT_TORCH)
@@ -107,7 +117,12 @@ def test_what_computes_and_renders_the_paper_needs_no_torch(room: str) -> None:
     modules = [module for module in FILES if room_of(module) == room]
     assert [f"{module} imports torch" for module in modules if imports(module) & TORCH] == []
     seen: set[str] = set()
-    assert [way for module in modules for way in loads_torch(module, seen)] == []
+    assert [way for module in modules for way in loads(TORCH, module, seen)] == []
+
+
+@pytest.mark.parametrize("module", QUICK)
+def test_what_should_answer_at_once_loads_no_slow_library(module: str) -> None:
+    assert list(loads(QUICK[module], module, {module})) == []
 
 
 def test_no_file_is_too_long_to_read() -> None:

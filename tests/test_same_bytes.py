@@ -58,11 +58,11 @@ def finished(clone: Path, umask: int, cores: int, **environment: str) -> dict[st
 
 @pytest.mark.slow
 def test_two_builds_in_other_folders_locales_and_time_zones_are_the_same_bytes(
-    latex: None, from_evidence: Path, tmp_path: Path
+    latex: None, from_all_evidence: Path, tmp_path: Path
 ) -> None:
     of_the_page = shutil.ignore_patterns("hostile", "unrun", "report.html")
     early = finished(
-        shutil.copytree(from_evidence, tmp_path / "here", ignore=of_the_page), 0o022, 2, **ELSEWHERE
+        shutil.copytree(from_all_evidence, tmp_path / "here", ignore=of_the_page), 0o022, 2, **ELSEWHERE
     )
     elsewhere = clone_of_the_tree(tmp_path / "in another place, with spaces")
     (elsewhere / "src/torch.py").write_text("raise SystemExit('torch was imported')\n")

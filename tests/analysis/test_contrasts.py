@@ -29,8 +29,13 @@ def cells_of(*skills: tuple[str, float], seeds: int = 3, images=IMAGES) -> dict:
 
 def test_each_pair_of_settings_has_its_difference_and_what_they_differ_in():
     cells = cells_of(("nih128-64px", 1.0), ("nih128-64px-bf16", 1.0), ("nih128-32px", 0.0))
-    table = contrasts(estimated(cells), study_of(NIH)).query("metric == 'auroc'")
-    assert list(table.columns) == COLUMNS
+    whole = contrasts(estimated(cells), study_of(NIH))
+    assert list(whole.columns) == COLUMNS
+    assert whole.loc[whole["verdict"] != "", "differs"].unique().tolist() == ["precision"]
+    judged = whole.query("label == 'endpoint' and differs == 'precision'").iloc[0]
+    inside = -judged["margin"] < judged["ci90_low"] and judged["ci90_high"] < judged["margin"]
+    assert (judged["verdict"] == "equivalent") == inside and judged["margin"] == 0.01
+    table = whole.query("label == 'macro' and metric == 'auroc'")
     assert table[["dataset_a", "dataset_b", "differs"]].to_numpy().tolist() == [
         ["nih128-64px", "nih128-64px-bf16", "precision"],
         ["nih128-64px", "nih128-32px", "pixels"],

@@ -1,6 +1,7 @@
 """The recorded simulation is what the code simulates, meets what is promised, and is what the docs say."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.coverage import (
@@ -32,13 +33,30 @@ def test_studies_have_nihs_patients_and_networks_the_auroc_of_their_skill():
     assert areas.value[:-1] == pytest.approx(0.8, abs=0.04)
 
 
-def test_recorded_coverage_keeps_what_is_promised():
-    recorded = simulated.COVERAGE.read(RECORDED).set_index(["what", "positive_patients"])["rate"]
-    for band in ("15 to 29", "30 to 99", "100 or more"):
-        assert recorded[simulated.FINDING, band].between(0.94, 0.97).all()
-    assert recorded[simulated.MACRO, ""].between(0.94, 0.97).all()
-    assert recorded[simulated.FINDING, "10 to 14"].ge(0.93).all()
-    assert recorded[simulated.FINDING_BY_IMAGE, "30 to 99"].le(0.85).all()
+def test_recorded_coverage_and_width_keep_what_is_promised():
+    """Drawn scores meet it in every cell; of real scores one cell, of one finding, is within two errors of
+    it."""
+    recorded = simulated.COVERAGE.read(RECORDED)
+    assert set(recorded["auroc"]) == {*map(str, AUROCS), simulated.REAL}
+    many = recorded[(recorded["what"] == simulated.FINDING) & (recorded["positive_patients"] != "5 to 14")]
+    least = 0.94 - 2 * many["monte_carlo_error"].where(many["auroc"] == simulated.REAL, 0)
+    assert ((many["rate"] >= least) & (many["rate"] <= 0.97)).all()
+    assert (many["wide"] <= 0.01).all()
+    by_kind = recorded.set_index(["what", "positive_patients"])
+    assert by_kind.loc[(simulated.FINDING, "5 to 14"), "rate"].ge(0.94).all()
+    assert by_kind.loc[(simulated.MACRO, ""), "rate"].between(0.93, 0.97).all()
+    assert by_kind.loc[(simulated.FINDING_BY_IMAGE, "30 to 99"), "rate"].le(0.87).all()
+
+
+def test_moderated_intervals_are_a_quarter_narrower():
+    recorded = simulated.COVERAGE.read(RECORDED)
+    many = recorded[recorded["positive_patients"] != "5 to 14"].assign(
+        total=lambda rows: rows["cases"] * rows["mean_width"]
+    )
+    sums = many.groupby(["what", "auroc"])[["total", "cases"]].sum()
+    width = sums["total"] / sums["cases"]
+    ratio = width[simulated.FINDING] / width[simulated.FINDING_OWN]
+    assert (ratio.drop(simulated.REAL) <= 0.75).all() and ratio[simulated.REAL] < 0.78
 
 
 def test_recorded_verdicts_err_in_one_of_twenty_studies():
@@ -54,10 +72,10 @@ def test_recorded_means_cover_and_f1_only_with_its_thresholds_chosen_anew():
     """Within three Monte-Carlo errors; F1 and average precision may be too wide, never much too narrow."""
     rows = simulated.MEANS.read(RECORDED)
     whole = rows[rows["positive_patients"] == ""].set_index(["what", "metric"])["rate"]
-    assert whole[[simulated.ONE, simulated.MEAN]].between(0.93, 0.985).all()
     refit, fixed = (whole[kind] for kind in (simulated.ONE, simulated.ONE + simulated.FIXED))
+    assert pd.concat([refit, whole[simulated.MEAN]]).between(0.9, 0.99).all()
     f1 = list(simulated.F1_WHOLE.values())
-    assert (refit[f1] > fixed[f1] + 0.015).all()
+    assert (refit[f1] > fixed[f1]).all()
 
 
 def test_true_values_are_those_of_many_images():
@@ -83,10 +101,10 @@ def test_simulating_means_again_gives_the_recorded_studies():
 
 @pytest.mark.slow
 def test_simulating_again_gives_the_recorded_table():
-    """At one skill of two, and one share of three: the others take three minutes of a core."""
+    """At one skill of four, and one share of three: the others take some minutes of a core."""
     rows = simulated.COVERAGE.read(RECORDED)
-    again = simulate_intervals(aurocs=AUROCS[:1])
-    assert again.to_csv(index=False) == rows[rows["auroc"] == AUROCS[0]].to_csv(index=False)
+    again = simulate_intervals(RECORDED, aurocs=AUROCS[:1])
+    assert again.to_csv(index=False) == rows[rows["auroc"] == str(AUROCS[0])].to_csv(index=False)
     rows = simulated.VERDICTS.read(RECORDED)
     again = simulate_verdicts(shares=SHARES[:1])
     assert again.to_csv(index=False) == rows[rows["platform_share"] == SHARES[0]].to_csv(index=False)

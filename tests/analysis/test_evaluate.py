@@ -164,13 +164,13 @@ def test_without_patients_intervals_are_image_level_and_say_so(common, evaluatio
     assert set(alone.table["ci_method"]) == methods
     for column in ("value", "ci_low"):
         rows = evaluation.table[evaluation.table["ci_method"] == "delong-image"].reset_index(drop=True)
-        ours = alone.table[alone.table["metric"] == "auroc"].head(15)
+        ours = alone.table[alone.table["metric"] == "auroc"].head(16)
         pd.testing.assert_series_equal(ours[column], rows[column])
     both = pd.concat([evaluation.table.assign(cell="a"), alone.table.assign(cell="b")], ignore_index=True)
     rows = headline(both)  # each cell keeps its own intervals
     assert not rows.duplicated(["cell", "label", "metric"]).any()
     methods = rows[rows["metric"] == "auroc"].groupby("cell")["ci_method"].agg(list)
-    assert methods.to_dict() == {"a": ["delong-patient"] * 15, "b": ["delong-image"] * 15}
+    assert methods.to_dict() == {"a": ["delong-patient"] * 16, "b": ["delong-image"] * 16}
 
 
 def test_calibrated_scores_are_no_worse_than_chance_and_shifted_ones_are():

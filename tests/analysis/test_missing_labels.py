@@ -53,7 +53,8 @@ def test_a_finding_is_judged_as_if_only_its_images_were_there(complete, table) -
         pd.testing.assert_frame_equal(ours[ends], wanted[ends], check_exact=False, atol=0.02)
     untouched = found.loc[LABELS[1].removeprefix("label_")]
     same = values(complete).loc[LABELS[1].removeprefix("label_")]
-    pd.testing.assert_frame_equal(untouched, same)
+    pd.testing.assert_frame_equal(untouched.drop(columns=ends), same.drop(columns=ends))
+    pd.testing.assert_frame_equal(untouched[ends], same[ends], atol=1e-3)  # variances are moderated over all
 
 
 def test_pooled_f1_is_of_the_known_labels_and_of_images_with_all_of_them(table) -> None:

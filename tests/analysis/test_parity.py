@@ -54,7 +54,7 @@ def test_every_pair_and_every_platform_against_itself(table):
         *(["platforms", "cpu", "cuda"], ["platforms", "cpu", "neuron"], ["platforms", "cuda", "neuron"]),
         *(["noise floor", name, name] for name in ("cpu", "cuda", "neuron")),
     ]
-    assert (table.groupby(["kind", "platform_a", "platform_b"]).size() == len(FINDINGS) + 4).all()
+    assert (table.groupby(["kind", "platform_a", "platform_b"]).size() == len(FINDINGS) + 5).all()
 
 
 def test_same_skill_is_equivalent_and_less_skill_different(table):

@@ -14,6 +14,7 @@ from conftest import ROOT, must_fail, must_work
 from cxrbench.analysis.auroc import Estimate
 from cxrbench.analysis.components import between_platforms
 from cxrbench.analysis.power import (
+    ASSUMED,
     DIFFERENCE,
     PREPRINT,
     SHARES,
@@ -26,6 +27,7 @@ from cxrbench.analysis.power import (
     planned_seeds,
     power_different,
     power_equivalent,
+    recorded_spreads,
     smallest_margin,
 )
 from cxrbench.study.config import read_study
@@ -115,25 +117,54 @@ def test_the_preprints_difference_is_that_of_its_claim() -> None:
 
 def test_every_definition_of_f1_is_sized_with_thresholds_anew_and_fixed(from_evidence: Path) -> None:
     spread = pd.read_csv(from_evidence / "results/tables/spread.csv")
-    group = ("nih128-64px", "convnext_pico")
+    spread = spread[~spread["dataset"].str.startswith("phantom")]
     definitions = {name for name in spread["metric"] if name.startswith("f1_")}
-    anew, fixed = (patients_by_definition(spread, *group, given) for given in (False, True))
+    anew, fixed = (patients_by_definition(spread, given).set_index("metric") for given in (False, True))
     assert set(anew.index) == definitions == set(fixed.index)
-    assert (fixed < anew).all() and fixed.min() < 10_000 < 1_000_000 < anew.max()
+    ends = anew["patients"].astype(float).groupby("metric").agg(["min", "max"])
+    assert ends.loc["f1_macro"].round(-3).tolist() == [29_000, 99_000]
+    assert ends.loc["f1_micro"].round(-3).tolist() == [87_000, 228_000]
+
+
+def test_the_variance_of_skill_is_pooled_over_recipes() -> None:
+    """Three recipes of three seeds; in one the seeds lie closer together than luck alone would have them."""
+    row = {"platform": "cpu", "label": "macro", "metric": "f1_macro", "n_seeds": 3, "n_patients": 500}
+    row |= {"patient_se": 0.005, "patient_se_of_mean": 0.004}
+    spreads = {"a": 0.003, "b": 0.006, "c": 0.009}
+    luck = 1.5 * (0.005**2 - 0.004**2)
+    rows = [
+        row
+        | {"dataset": "real", "architecture": name, "seed_sd": sd}
+        | {"seed_sd_beyond_patients": max(sd**2 - luck, 0) ** 0.5}
+        for name, sd in spreads.items()
+    ]
+    drawn = row | {"dataset": "phantom", "architecture": "a", "seed_sd": 0.5, "seed_sd_beyond_patients": 0.5}
+    found = recorded_spreads(pd.DataFrame([*rows, drawn]), ["f1_macro"])
+    skill = np.mean([sd**2 for sd in spreads.values()]) - luck
+    for _, known, seeds in found[:3]:
+        assert (known.seed_sd, known.patient_se) == pytest.approx((skill**0.5, luck**0.5))
+        assert (known.freedom, seeds) == (6, 3)
+    assert found[3][1].freedom == 2 and found[3][1].seed_sd == pytest.approx(0.5, rel=1e-3)
 
 
 def test_the_command_and_the_table_of_the_paper_say_the_same(from_evidence: Path) -> None:
+    """The shares that are assumed when they are given, and else the one that was measured."""
     words = ["power", "nih128-64px", "--metric", "f1_macro", "--difference", "0.002", "--json"]
-    said = pd.DataFrame(json.loads(must_work(*words, cwd=from_evidence).stdout))
     table = pd.read_csv(from_evidence / "results/tables/power.csv")
     table = table[(table["dataset"] == "nih128-64px") & (table["metric"] == "f1_macro")]
-    table = table.drop(columns="measured_seeds").reset_index(drop=True)
-    pd.testing.assert_frame_equal(said, table, check_dtype=False, rtol=1e-5)
+    assumed = [word for share in SHARES for word in ("--share", str(share))]
+    for options, wanted in ((assumed, table["share_from"] == ASSUMED), ([], table["share_from"] != ASSUMED)):
+        done = must_work(*words, *options, cwd=from_evidence)
+        said = pd.DataFrame(json.loads(done.stdout))
+        ours = table[wanted].drop(columns=["measured_seeds", "share_from"]).reset_index(drop=True)
+        pd.testing.assert_frame_equal(said, ours, check_dtype=False, rtol=1e-5)
+        assert ("share of f1_macro as measured on" in done.stderr) == (not options)
 
 
-def test_the_study_plans_the_seeds_that_a_verdict_needs(from_evidence: Path) -> None:
+@pytest.mark.slow
+def test_the_study_plans_the_seeds_that_a_verdict_needs(from_all_evidence: Path) -> None:
     study = read_study(ROOT / "config/config.yaml")
-    needed = planned_seeds(pd.read_csv(from_evidence / "results/tables/power.csv"), "nih128-64px")
+    needed = planned_seeds(pd.read_csv(from_all_evidence / "results/tables/power.csv"), "nih128-64px")
     cells = [cell for cell in study.all_cells() if cell.dataset == "nih128-64px"]
     planned = Counter((cell.architecture, cell.platform) for cell in cells)
     for network, seeds in needed.items():

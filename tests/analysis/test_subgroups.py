@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from cxrbench.analysis.auroc import auroc, interval
+from cxrbench.analysis.auroc import auroc
+from cxrbench.analysis.estimates import areas_with_ends
 from cxrbench.analysis.sample import sample_of
 from cxrbench.analysis.subgroups import COLUMNS, NO_CLAIM, subgroups
 from cxrbench.study.errors import UserError
@@ -27,9 +28,9 @@ def test_groups_are_those_of_the_table(predictions, nih):
     assert row["value"] == pytest.approx(roc_auc_score(women["label_Mass"], women["score_Mass"]))
     assert (row["n_images"], row["n_patients"]) == (len(women), women["patient"].nunique())
     assert row["n_positive"] == women["label_Mass"].sum()
-    areas = auroc(sample_of(women, "test"))
-    low, high = interval(areas.value, areas.error, areas.degrees)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((low[4], high[4]))
+    sample = sample_of(women, "test")
+    ends = areas_with_ends(sample, auroc(sample)).iloc[4]
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((ends["ci_low"], ends["ci_high"]))
 
 
 def test_no_claim_exactly_where_the_interval_is_wide_or_unknown(predictions, nih):

@@ -15,6 +15,8 @@ import torch
 import forked
 from conftest import ROOT, must_work, once
 from cxrbench import platforms
+from cxrbench.compile.campaign import dump_steps
+from cxrbench.compile.controls import ALWAYS
 from cxrbench.platforms.base import Platform
 
 NETWORKS = ("test_resnet", "test_convnext")
@@ -40,6 +42,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         must_work("audit", *NETWORKS, *SMALL, "--dump-hlo", folder, cwd=folder)
+        dump_steps(ALWAYS, folder, print)  # else each test would trace the controls
 
     return once(tmp_path_factory, "graphs", make)
 

@@ -87,13 +87,14 @@ def hand() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), head)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "precision", "off"),
     [
         ("test_convnext", "fp32", "1"),
-        pytest.param("test_resnet", "fp32", "1", marks=pytest.mark.slow),
-        pytest.param("test_vit", "bf16", "1", marks=pytest.mark.slow),
-        pytest.param("test_convnext", "fp32", "0", marks=pytest.mark.slow),
+        ("test_resnet", "fp32", "1"),
+        ("test_vit", "bf16", "1"),
+        ("test_convnext", "fp32", "0"),
     ],
 )
 def test_what_is_audited_is_what_is_trained(architecture, precision, off, packed) -> None:

@@ -1,5 +1,6 @@
 """The study of compilation: its order, what is kept, and what the paper shows of it."""
 
+import json
 import re
 import shutil
 from collections import Counter
@@ -16,7 +17,8 @@ from conftest import ROOT, must_work, ran
 from cxrbench.compile import capture
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
-from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, outcomes, states
+from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, columns, outcomes, states
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (
     PARTS,
@@ -30,6 +32,7 @@ from cxrbench.evidence.record import Failure
 from cxrbench.paper import compilation, figures_platforms
 from cxrbench.study.config import Compilation, read_study
 from cxrbench.study.files import sha256_file
+from cxrbench.study.toolchains import CompileOptions
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 
@@ -60,7 +63,7 @@ def study_file(folder: Path, **changed: object) -> Path:
 
 def order(stderr: str) -> list[str]:
     """The graphs in the order in which they were compiled."""
-    return re.findall(r"^(\S+-\S+px-\S+): ", stderr, flags=re.M)
+    return re.findall(r"^(?!control_)(\S+-\S+px-\S+): ", stderr, flags=re.M)
 
 
 def test_the_study_asks_the_preprints_claim_first_and_names_what_can_be_built():
@@ -96,7 +99,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     assert not re.search("not the study's|Traceback", first.stderr + again.stderr + none.stderr)
 
     records = read_compiled(tmp_path / "data/recorded")
-    assert Counter(record.failed for record in records) == {False: 4, True: 2}
+    assert Counter(record.failed for record in records) == {False: 4 + len(ALWAYS), True: 2}
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
     table = compilation.compiled(read)[0].set_index("Network")
     assert list(table.index) == ["test_convnext", "test_resnet", "test_vit"]
@@ -140,7 +143,7 @@ def test_the_documented_commands_run(compile_here, tmp_path):
         assert (program, name) == ("cxrbench", "compile")
         done = compile_here(*options)
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert len(read_compiled(tmp_path / "data/recorded")) == 6
+    assert len(read_compiled(tmp_path / "data/recorded")) == 6 + len(ALWAYS)
     assert len(PLANNED.steps()) == int(re.search(r"all (\d+) a month", section)[1])
     assert f"of the config, {PLANNED.hours:g};" in " ".join(section.split())
     must_work("verify", cwd=tmp_path)
@@ -159,8 +162,13 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
     read = made_up(study=read_study(path), recorded=tmp_path / "data/recorded")
     assert compilation.numbers(read)["compile/done"] == "0"
     assert "options of its own" not in compile_here(*words, sizes=()).stderr
-    flags = [record.flags[-1] for record in read_compiled(read.recorded)]
-    assert sorted(flags) == ["--optlevel=1", "--optlevel=2"]
+    cnn = compile_here(*words, "--model-type", "cnn-training", sizes=())
+    assert "this call has options of its own" in cnn.stderr
+    beside = json.loads(compile_here("--outcomes", "--study", path, "--json", sizes=()).stdout)
+    assert beside == []  # a forward that compiles says nothing of a step
+    records = read_compiled(read.recorded)
+    flags = [record.flags[-1] for record in records if record.graph.name.startswith("test_")]
+    assert sorted(flags) == ["--optlevel=1", "--optlevel=2", "--optlevel=2"]
     assert compilation.numbers(read)["compile/done"] == "1"
     must_work("verify", cwd=tmp_path)
 
@@ -302,6 +310,26 @@ def test_a_planned_graph_finds_its_record_whatever_the_order(endings, shuffled):
     known = states(table)
     assert list(zip(*(known[name] for name in KEY[:-1]), strict=True)) == SMALL.steps()
     assert set(known["state"]) <= {*STATES}
+
+
+def test_each_release_is_a_column_with_the_casting_of_its_time():
+    earlier = [{"compiler": "2.21.33363.0", "sdk": "2.26.1", "python": "3.9", "auto_cast": "matmult"}]
+    planned = Compilation.model_validate(SMALL.model_dump() | {"earlier": earlier})
+    old, cnn = planned.options_of("2.21.33363.0"), {"model_type": "cnn-training"}
+    step = planned.steps()[0]
+    records = [
+        record_of((*step, "step"), ENDINGS[0], "", 1),
+        record_of((*step, "step"), ENDINGS[1], "A", 2, compiler="2.21.33363.0+abc", options=old),
+        record_of(
+            (*step, "step"), ENDINGS[0], "", 3, compiler="2.21.33363.0+abc"
+        ),  # another casting: none of them
+        record_of((*step, "step"), ENDINGS[1], "B", 4, options=CompileOptions(**cnn)),
+    ]
+    table = columns(planned, records)
+    names = [f"{VERSION}, generic", f"{VERSION}, cnn-training", "2.21.33363.0, generic, auto-cast matmult"]
+    assert [*table.columns[4:]] == names and len(table) == len(planned.steps())
+    assert [*table.loc[0, names]] == ["compiles", "step fails", "step fails"]
+    assert set(table.loc[1:, names[0]]) == {NOT_RUN}
 
 
 @pytest.mark.parametrize(

@@ -133,5 +133,6 @@ def test_the_plan_is_printed_before_anything_starts():
     assert "neuron as trn1.2xlarge (us-east-1, on demand, 2026-07-20)" in shown
     assert "Assumed: " in shown and "an image takes a third as long in scoring as in training" in shown
     done = cxrbench("plan", "--study", "config/full.yaml")
-    assert "Download of nih: all 12 files are 45 GB (`cxrbench data download nih`)." in done.stdout
+    twelve = "images_001.tar.gz and 11 more (45.1 GB from nihcc.box.com); `cxrbench data get nih-224px`."
+    assert f"Download for nih-224px: {twelve}" in " ".join(done.stdout.split())
     assert {row["platform"] for row in json.loads(cxrbench("plan", "--json").stdout)} >= {"cpu", "neuron"}

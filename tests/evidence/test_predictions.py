@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from analysis.synthetic import draw_predictions
 from columns import LABELS, SCORES
 from conftest import ROOT, must_fail, must_work
 from cxrbench.analysis.evaluate import evaluate, evaluate_file
-from cxrbench.evidence.predictions import load_predictions
+from cxrbench.evidence.predictions import load_predictions, macro_auroc
 from cxrbench.evidence.record import read_record
 from cxrbench.study.errors import UserError
 
@@ -31,6 +32,20 @@ def load(tmp_path):
         return load_predictions(tmp_path / "foreign.parquet")
 
     return write_and_load
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=60, deadline=None)
+def test_the_learning_curves_auroc_is_the_mean_of_scikit_learns(seed: int, kinds: int, wide: type) -> None:
+    """With ties, unknown labels and findings of one class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice([0, 1, np.nan], (30, 4), p=[0.6, 0.3, 0.1])
+    labels[:, 3] = rng.integers(2)
+    logits = rng.integers(-kinds, kinds, labels.shape).astype(wide) / 3
+    known = ~np.isnan(labels)
+    pairs = [(labels[rows, k], logits[rows, k]) for k, rows in enumerate(known.T)]
+    both = [roc_auc_score(*pair) for pair in pairs if len(np.unique(pair[0])) == 2]
+    assert macro_auroc(labels, logits) == (pytest.approx(np.mean(both)) if both else None)
 
 
 ODD = [

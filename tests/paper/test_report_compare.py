@@ -1,5 +1,6 @@
 """Yours against recorded: inside for the same training, outside for another result, changes said first."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from columns import LABELS, SCORES
 from conftest import ROOT, change_record, must_fail
-from cxrbench.analysis.compare import Comparison, Line, compare, readable
+from cxrbench.analysis.compare import REPRODUCTIONS, Comparison, Line, compare, readable
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
@@ -53,7 +54,8 @@ def again(recorded: Path, cell: Cell = CELL) -> Comparison:
 def test_the_same_training_is_inside_even_with_one_recorded_seed(mine: Path, tmp_path: Path) -> None:
     keep(mine, tmp_path)
     found = compare(CELL, mine, tmp_path)
-    assert found.verdict == "inside the tolerance" and found.notes == []
+    assert found.verdict == "inside the tolerance: the predictions are equal to the byte"
+    assert found.identical and found.notes == []
     auroc, _, speed = found.lines
     assert auroc.yours == auroc.recorded and "one recorded seed" in auroc.origin
     assert speed.inside is None and "not judged" in readable(found)
@@ -67,6 +69,19 @@ def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(mine:
     found = compare(CELL, chance, tmp_path)
     assert not found.inside and found.lines[0].origin == "spread of 2 recorded seeds"
     assert "OUTSIDE" in readable(found) and found.verdict == "OUTSIDE the tolerance"
+
+
+def test_what_is_measured_about_processors_is_said_where_bytes_differ(mine: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        keep(mine, tmp_path, seed, skill=0.5)
+    shutil.copy(ROOT / "data/recorded" / REPRODUCTIONS, tmp_path)
+    for device, why in (("CPU (AVX512)", "the same instructions"), ("CPU (AVX2)", "other instructions")):
+        change_record(CELL.folder(tmp_path), host={"device": "CPU (AVX512)"})
+        other = keep(mine, tmp_path / device, skill=0.51, host={"device": device})
+        found = compare(CELL, other, tmp_path)
+        (note,) = (note for note in found.notes if "not equal to the byte" in note)
+        assert why in note and "were equal to the byte; with others macro AUROC moved by up to 0.0" in note
+        assert not found.identical and "equal to the byte" not in found.verdict
 
 
 def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(mine: Path, tmp_path: Path) -> None:

@@ -32,6 +32,39 @@ def test_a_precision_that_a_platform_does_not_offer_is_refused() -> None:
         platforms.load("cpu", 1, "tf32")
 
 
+@pytest.mark.parametrize(
+    ("capability", "emulated", "precision", "message"),
+    [
+        (
+            (7, 5),
+            True,
+            "tf32",
+            "Tesla T4 has compute capability 7.5, and TF32 begins with 8.0; use a recipe in fp32",
+        ),
+        ((7, 5), True, "bf16", "Tesla T4 only emulates bf16; use a recipe in fp32"),
+        ((7, 5), True, "fp32", None),
+        ((8, 6), False, "bf16", None),
+        ((8, 6), False, "tf32", None),
+    ],
+)
+def test_arithmetic_that_a_gpu_lacks_is_refused(
+    monkeypatch, capability, emulated, precision, message
+) -> None:
+    """Facts of a GPU are made up: what PyTorch would say of it."""
+    from cxrbench.platforms import cuda
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not emulated)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(cuda, "_why_not", lambda: None)
+    if message:
+        with pytest.raises(UserError, match=f"cannot run {precision} here: {message}"):
+            cuda.CudaPlatform(1, precision)
+    else:
+        assert cuda._lacks(precision) is None
+
+
 @needs_gpu
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
 def test_only_tf32_rounds_the_factors_of_a_product(precision: str) -> None:

@@ -1,10 +1,12 @@
 """The Neuron adapters as far as they run without Neuron: on torch_xla's CPU device and in eager PyTorch."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -67,13 +69,27 @@ def test_only_torch_xla_on_its_cpu_goes_without_them(device: str, value: str) ->
 
 
 def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path, monkeypatch) -> None:
-    """By the tool on the PATH, or by the one beside the interpreter."""
+    """By the tool on the PATH, or by the one beside the interpreter; not while another may hold them."""
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
     tool = tools("neuron_parallel_compile", "", f"echo \"$@\" >> '{tmp_path}/words'")
     platforms.recover("cpu")
     assert not (tmp_path / "words").exists()
+    command = ["setsid", "-f", sys.executable, "-c", "input()", f"neuronx-cc of {tmp_path}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+        other.wait()  # from now on what it has started is of no family here
+        platforms.recover("neuron")
+        assert not (tmp_path / "words").exists()
+        running = psutil.process_iter(["cmdline"])
+        found = [process for process in running if command[-1] in (process.info["cmdline"] or ())]
+        other.stdin.write(b"\n")
+        other.stdin.close()
+    psutil.wait_procs(found, timeout=60)
     platforms.recover("neuron")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr(sys, "executable", str(tool.with_name("python")))
+    platforms.recover("neuron")
+    assert (tmp_path / "words").read_text() == "--command clear-locks\n" * 2
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", "s3://bucket/cache")
     platforms.recover("neuron")
     assert (tmp_path / "words").read_text() == "--command clear-locks\n" * 2
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from conftest import TINY, must_fail, must_work
 from cxrbench.cli import app
+from cxrbench.evidence.tolerances import STEP_DIFFERENCES
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.paper.results import read_measurements
 
@@ -29,7 +30,8 @@ def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(
     assert "of the limit" in done.stdout, done.stderr
     (row,) = json.loads(measured.read_text())
     blocks = row["blocks_of_each"]
-    assert set(blocks) == {"ours", "timm", "timm_best", "limit"}
+    assert set(blocks) == {"ours", "null", "timm", "timm_best", "limit"}
+    assert row["ratio_to_null"] > 0 and row["null_spread"] >= 0
     for name, values in blocks.items():
         assert row[name] == pytest.approx(statistics.median(values)) and row[name] > 0 and len(values) == 2
     paired = [a / b for a, b in zip(blocks["ours"], blocks["limit"], strict=True)]
@@ -51,6 +53,7 @@ def test_gains_are_added_one_after_the_other(tmp_path: Path) -> None:
     assert [row["way"] for row in rows] == [*eager, "torch.compile", *eager]
     assert [row["precision"] for row in rows] == ["fp32"] * 3 + ["bf16"] * 2
     assert rows[0]["added_to"] == rows[3]["added_to"] == "plain"
+    assert all(row["above_threshold"] == (row["gain"] > row["null"]) and row["null"] > 0 for row in rows)
 
 
 @pytest.fixture
@@ -65,6 +68,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         "benchmarks.steps.compare_steps",
         lambda name, others, packed, steps, precision, say: [
             {"architecture": name, "platform": others[0], "precision": precision, "step": step}
+            | dict.fromkeys(STEP_DIFFERENCES, 0.0)
             for step in range(steps)
         ],
     )

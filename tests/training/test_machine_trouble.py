@@ -34,6 +34,7 @@ def refusal(process: subprocess.Popen) -> str:
     return message
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the disk fills while a checkpoint is saved", "exit code 1, the file, and how to go on")
 def test_a_full_disk_while_saving_is_an_error_and_training_goes_on(small_disk, make_job, tmp_path) -> None:
     job = on(small_disk("size=14m"), make_job(limits=Limits(checkpoint_minutes=0)))
@@ -60,6 +61,7 @@ def test_a_log_that_fills_the_disk_is_an_error(small_disk, broken_job, tmp_path)
     assert not (tmp_path / "out").exists() and job.attempts.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the disk is full when the evidence is written", "an error; no half of it; the state kept")
 def test_evidence_that_finds_no_room_is_an_error_and_written_later(small_disk, make_job, tmp_path) -> None:
     disk, job = small_disk("size=16k"), make_job()

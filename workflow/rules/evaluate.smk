@@ -13,10 +13,12 @@ rule evaluate:
         "../../environment.yml"
     params:
         code=SCORING,
+        positive_patients=STUDY.endpoint.positive_patients,
     message:
         f"Scoring {CELL}"
     shell:
-        "python -m cxrbench evaluate {input} --out {output} 2> {log}"
+        "python -m cxrbench evaluate {input} --positive-patients {params.positive_patients} --out {output}"
+        " 2> {log}"
 
 
 rule metrics:
@@ -83,7 +85,8 @@ rule statistics:
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",
     output:
-        tables("parity", "contrasts", "spread", "power", "f1_search", "subgroups", "literature"),
+        tables("parity", "contrasts", "pairs", "shares", "spread", "power"),
+        tables("f1_search", "subgroups", "literature"),
     log:
         "<logs>/statistics.log",
     conda:

@@ -4,12 +4,13 @@ An *influence* matrix Z (clusters x labels) has the estimated covariance of the 
 labels or over seeds, or a difference between two score sets on the same images, is the same combination of
 columns, so its variance is paired and clustered without another formula.
 
-Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics
-1997, eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. In place of
-Obuchowski's factor I/(I-1) a cluster that holds the share w of a class's images has 1/(1-w), the jackknife's
-(Bell & McCaffrey, Survey Methodology 2002, CR3). Degrees of freedom are capped by the number of patients that
-the variance rests on in effect. Average precision is linearised in the weights of images. docs/statistics.md
-has the coverage that chose this.
+Sources: DeLong, DeLong & Clarke-Pearson, Biometrics 1988, eq. 4-6 (placements); Obuchowski, Biometrics 1997,
+eq. 2-4 (clusters). With one image per cluster Z'Z is DeLong's covariance exactly. In place of Obuchowski's
+factor I/(I-1) a cluster that holds the share w of a class's images has 1/(1-w), the jackknife's (Bell &
+McCaffrey, Survey Methodology 2002, CR3). Degrees of freedom are capped by the number of patients that the
+variance rests on in effect. This is for means over labels and paired differences; a single label's interval
+has the variance of :mod:`cxrbench.analysis.moderated`. Average precision is linearised in the weights of
+images.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, stdtrit
 
+from cxrbench.analysis.moderated import Parts
 from cxrbench.analysis.sample import Sample
 
 
@@ -27,12 +28,14 @@ class Estimate:
     """Values with what is needed for their intervals.
 
     ``value`` (K,), NaN where undefined; ``influence`` (clusters, K), NaN in a column whose variance
-    cannot be estimated; ``freedom`` (K,) what the numbers of patients allow as degrees of freedom.
+    cannot be estimated; ``freedom`` (K,) what the numbers of patients allow as degrees of freedom. ``parts``
+    are those of single labels, the first columns, where their variance is moderated.
     """
 
     value: np.ndarray
     influence: np.ndarray
     freedom: np.ndarray
+    parts: Parts | None = None
 
     @property
     def error(self) -> np.ndarray:
@@ -58,11 +61,15 @@ class Estimate:
 
     def with_mean(self, columns: np.ndarray) -> Estimate:
         """All columns, and the mean over the chosen ones as one more."""
-        mean = self.mean(columns)
+        return self.with_column(self.mean(columns))
+
+    def with_column(self, other: Estimate) -> Estimate:
+        """All columns, and those of ``other`` behind them."""
         return Estimate(
-            np.append(self.value, mean.value),
-            np.hstack([self.influence, mean.influence]),
-            np.append(self.freedom, mean.freedom),
+            np.append(self.value, other.value),
+            np.hstack([self.influence, other.influence]),
+            np.append(self.freedom, other.freedom),
+            self.parts,
         )
 
 
@@ -85,63 +92,92 @@ def effective_clusters(influence: np.ndarray) -> np.ndarray:
         return np.where(fourth == 0, np.inf, squares.sum(axis=0) ** 2 / fourth)
 
 
-def placements(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def placements(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """DeLong's placement of each image (n,): the share of the other class that it beats, ties half.
 
-    For a positive image the share of negatives below it, for a negative one the share of positives
-    above it; the mean over either class is the AUROC. Both classes must be present.
+    For a positive image the share of negatives below it, for a negative one the share of positives above it,
+    each counted by its ``weights`` (n,); the mean over either class is the AUROC. Both classes must be
+    present.
     """
     _, group = np.unique(scores, return_inverse=True)  # equal scores are one group
-    positives = np.bincount(group[positive], minlength=group.max() + 1)
-    negatives = np.bincount(group[~positive], minlength=group.max() + 1)
+    positives, negatives = (
+        np.bincount(group[part], weights[part], group.max() + 1) for part in (positive, ~positive)
+    )
     beaten = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
     beating = 1 - (np.cumsum(positives) - positives / 2) / positives.sum()
     return np.where(positive, beaten[group], beating[group])
 
 
-def auroc(sample: Sample) -> Estimate:
+def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
     """AUROC of every label of ``sample``, undefined (NaN) where only one class is present.
 
-    With a single positive (or negative) cluster the value is defined and its variance is not.
+    With a single positive (or negative) cluster the value is defined and its variance is not. ``by_patient``:
+    each patient of a class counts once, however many images of it he has.
     """
-    columns = [_one_label(sample, k) for k in range(sample.labels.shape[1])]
-    value, influence, freedom = zip(*columns, strict=True)
-    return Estimate(np.array(value), np.column_stack(influence), np.array(freedom))
+    n, labels = sample.labels.shape
+    influence, share = np.zeros((2, n, labels))
+    columns = [_one_label(sample, k, by_patient, influence[:, k], share[:, k]) for k in range(labels)]
+    value, of_patients, freedom = zip(*columns, strict=True)
+    fewest = np.minimum(sample.positive_clusters(sample.labels), sample.positive_clusters(sample.negative))
+    parts = Parts(np.array(value), influence, share, sample.labels, fewest)
+    return Estimate(parts.value, np.column_stack(of_patients), np.array(freedom), parts)
 
 
-def _one_label(sample: Sample, label: int) -> tuple[float, np.ndarray, float]:
+def _one_label(
+    sample: Sample, label: int, by_patient: bool, influence: np.ndarray, share: np.ndarray
+) -> tuple[float, np.ndarray, float]:
+    """Return value, influence of patients and freedom; fill the ``influence`` and ``share`` of images
+    (n,)."""
     positive, scores, of = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
         return np.nan, unknown, np.nan
-    place = placements(positive, scores)
-    value = float(place[positive].mean())
+    weights = _once(positive, of) if by_patient else np.ones(len(of))
+    place = placements(positive, scores, weights)
+    value = float(
+        np.average(place[positive], weights=weights[positive]) if by_patient else place[positive].mean()
+    )
+    rows = np.flatnonzero(~sample.unknown[:, label])
     parts, freedoms = np.zeros(sample.n_clusters), []
     variances = []
     for part in (positive, ~positive):
-        clusters = of[part]
-        sums = np.bincount(clusters, (place[part] - value) / part.sum(), sample.n_clusters)
-        share = np.bincount(clusters, minlength=sample.n_clusters) / part.sum()
-        count = np.count_nonzero(share)
+        clusters, weight = of[part], weights[part]
+        influence[rows[part]] = weight * (place[part] - value) / weight.sum()
+        share[rows[part]] = weight / weight.sum()
+        sums = np.bincount(clusters, influence[rows[part]], sample.n_clusters)
+        held = np.bincount(clusters, weight, sample.n_clusters) / weight.sum()
+        count = np.count_nonzero(held)
         if count < 2:
             return value, unknown, np.nan
-        sums *= np.sqrt((count - 1) / count) / (1 - share)
+        sums *= np.sqrt((count - 1) / count) / (1 - held)
         parts += sums
         freedoms.append(count - 1)
         variances.append(sums @ sums)
     return value, parts, satterthwaite(np.array(variances), np.array(freedoms))
 
 
+def _once(positive: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Return weights (m,) of images by which each patient counts once in each class that he has."""
+    _, member, images = np.unique(2 * clusters + positive, return_inverse=True, return_counts=True)
+    return 1 / images[member]
+
+
 def average_precision(sample: Sample) -> Estimate:
     """Average precision of every label; a variance takes two clusters with positive images."""
-    positive = sample.positive_clusters(sample.labels)
-    columns = [_precision_of(sample, k) for k in range(sample.labels.shape[1])]
-    value, influence = zip(*columns, strict=True)
+    n, labels = sample.labels.shape
+    positive, negative = (sample.positive_clusters(part) for part in (sample.labels, sample.negative))
+    influence, share = np.zeros((2, n, labels))
+    columns = [_precision_of(sample, k, influence[:, k], share[:, k]) for k in range(labels)]
+    value, of_patients = zip(*columns, strict=True)
     freedom = np.where(positive > 1, positive - 1.0, np.nan)
-    return Estimate(np.array(value), np.column_stack(influence), freedom)
+    parts = Parts(np.array(value), influence, share, sample.labels, np.minimum(positive, negative))
+    return Estimate(parts.value, np.column_stack(of_patients), freedom, parts)
 
 
-def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
+def _precision_of(
+    sample: Sample, label: int, influence: np.ndarray, share: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return value and influence of patients; fill the ``influence`` and ``share`` of images (n,)."""
     positive, scores, clusters = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
@@ -149,12 +185,14 @@ def _precision_of(sample: Sample, label: int) -> tuple[float, np.ndarray]:
     _, group = np.unique(-scores, return_inverse=True)  # equal scores are one group
     called = np.cumsum(np.bincount(group))
     new = np.bincount(group, positive)
-    hits, share = np.cumsum(new), new / positive.sum()
-    value = float((share * hits / called).sum())
+    hits, part = np.cumsum(new), new / positive.sum()
+    value = float((part * hits / called).sum())
     # one more image of a group adds a call to it and to all below, and a hit to these if it is positive
-    gained, lost = (np.cumsum(part[::-1])[::-1] for part in (share / called, share * hits / called**2))
+    gained, lost = (np.cumsum(each[::-1])[::-1] for each in (part / called, part * hits / called**2))
     own = (hits / called)[group] - value
     images = positive * (own / positive.sum() + gained[group]) - lost[group]
+    rows = np.flatnonzero(~sample.unknown[:, label])
+    influence[rows], share[rows] = images, np.where(positive, 1 / positive.sum(), 1 / (~positive).sum())
     held = np.bincount(clusters, positive, sample.n_clusters) / positive.sum()
     if (held == 1).any():
         return value, unknown
@@ -167,6 +205,8 @@ def interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
     zero or unknown."""
+    from scipy.special import expit, stdtrit  # slow, and reading metrics.csv does without it
+
     t = stdtrit(freedom, 0.5 + level / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         centre = np.log(value / (1 - value))

@@ -3,12 +3,16 @@
 The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
 over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
 seed 1.96 patient-clustered standard errors stand in. No tolerance depends on the fresh run.
+
+A processor with the same instructions gave equal bytes wherever that was tried; one with others rounds
+differently, which a training amplifies as it does another seed. ``reproductions.csv`` has what was measured.
 """
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 from tabulate import tabulate
 
@@ -21,6 +25,7 @@ from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
 
 _Z = 1.96
+REPRODUCTIONS = "reproductions.csv"  # cells that were trained again: machines, instructions, differences
 _SPEED, _STATUS = "images per second", "status"
 _SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
 
@@ -44,6 +49,7 @@ class Comparison:
     notes: list[str]
     lines: list[Line] = field(default_factory=list)
     itself: bool = False  # the fresh run is the recorded one: nothing was trained again
+    identical: bool = False  # another run, whose predictions have the same bytes
 
     @property
     def inside(self) -> bool:
@@ -55,6 +61,9 @@ class Comparison:
         """The verdict in words; unjudged scores and a run compared with itself are no agreement."""
         if self.itself:
             return "this is the recorded run itself: nothing was compared"
+        if self.identical:
+            speed = "" if self.inside else "; the speed is OUTSIDE its tolerance"
+            return f"inside the tolerance: the predictions are equal to the byte{speed}"
         if all(line.inside is None for line in self.lines if line.name != _SPEED):
             return "no score was judged" if self.inside else "no score was judged, the speed is OUTSIDE"
         return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
@@ -65,8 +74,8 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
     mine = check_evidence(fresh, cell)
     if not (cell.folder(recorded) / RECORD).exists():
         note = f"status {mine.status}; nothing is recorded of it, so nothing is judged"
-        scores = _values(_estimate(fresh)) if mine.status == "ok" else {}
-        return Comparison([note], [_not_judged(name, value, np.nan) for name, value in scores.items()])
+        values = _values(_estimate(fresh)) if mine.status == "ok" else {}
+        return Comparison([note], [_not_judged(name, value, np.nan) for name, value in values.items()])
     theirs = check_evidence(cell.folder(recorded), cell)
     if mine == theirs:
         return Comparison(["train the cell again to compare two runs"], itself=True)
@@ -75,7 +84,13 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
         notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
         same = mine.status == theirs.status
         return Comparison(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
-    return Comparison(notes, [*_scores(cell, _estimate(fresh), recorded), _speed(mine, theirs, recorded)])
+    same = mine.predictions_sha256 == theirs.predictions_sha256
+    if not same and mine.recipe_hash == theirs.recipe_hash:
+        notes.append(_rounding(mine, theirs, recorded))
+    scores = _scores(cell, _estimate(fresh), recorded)
+    if same:
+        scores = [replace(line, inside=True) for line in scores]
+    return Comparison(notes, [*scores, _speed(mine, theirs, recorded)], identical=same)
 
 
 def tolerances(cell: Cell, recorded: Path) -> list[Line]:
@@ -133,6 +148,10 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
         notes.append(f"the recipes differ ({changed}): the scores may differ")
     if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
         notes.append("the packed images differ: the scores may differ")
+    if mine.update != theirs.update:
+        notes.append(
+            f"the update of the weights is rounded otherwise: {mine.update} here, {theirs.update} recorded"
+        )
     for name in sorted(mine.versions.keys() | theirs.versions.keys()):
         if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
             notes.append(f"{name}: {here} here, {there} recorded")
@@ -149,6 +168,26 @@ def _where(mine: Record, theirs: Record) -> list[str]:
             load = load_in_words(record.timing.others_share)
             notes.append(f"{what} trained beside other processes: {load}")
     return notes
+
+
+def _rounding(mine: Record, theirs: Record, recorded: Path) -> str:
+    """Return how far cells that were trained again are known to differ: the basis of the verdict."""
+    here, there = mine.host.device, theirs.host.device
+    text, path = "the predictions are not equal to the byte", recorded / REPRODUCTIONS
+    if not path.is_file() or not (here.startswith("CPU") and there.startswith("CPU")):
+        return text
+    rows = pd.read_csv(path)
+    alike = rows["device"] == rows["recorded_device"]
+    equal = (rows["max_score_difference"] == 0) & alike
+    others = rows[~alike]
+    moved = others["auroc_difference"].abs()
+    what = "the same instructions" if here == there else f"other instructions ({here}; recorded: {there})"
+    inside, most = (moved <= others["auroc_tolerance"]).sum(), moved.max()
+    return (
+        f"{text}; the processor has {what}. Of cells that were trained again ({REPRODUCTIONS}), "
+        f"{equal.sum()} of {alike.sum()} with the same instructions were equal to the byte; with others "
+        f"macro AUROC moved by up to {most:.4f}, inside the tolerance from seeds in {inside} of {len(others)}"
+    )
 
 
 def _estimate(folder: Path) -> CellEstimate:
@@ -169,8 +208,13 @@ def _seeds(cell: Cell, recorded: Path) -> dict[Cell, Record]:
         for other, record in records.items()
         if record.status == "ok"
         and record.recipe_hash == wanted.recipe_hash
-        and record.dataset == wanted.dataset
+        and _packed(record) == _packed(wanted)
     }
+
+
+def _packed(record: Record) -> str | None:
+    """Return the hash of the images and labels; manifests of equal ones may differ in their words."""
+    return record.dataset.packed if record.dataset else None
 
 
 def _machine(record: Record) -> str:
@@ -215,7 +259,10 @@ def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
 
 
 def _judged(name: str, yours: float, recorded: float, tolerance: float, origin: str) -> Line:
-    return Line(name, yours, recorded, tolerance, origin, abs(yours - recorded) <= tolerance)
+    difference = abs(yours - recorded)
+    if np.isnan(difference) or np.isnan(tolerance):
+        return _not_judged(name, yours, recorded, "not defined on these images: not judged")
+    return Line(name, yours, recorded, tolerance, origin, difference <= tolerance)
 
 
 def _not_judged(name: str, yours: float, recorded: float, why: str = "") -> Line:

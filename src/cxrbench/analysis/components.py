@@ -16,6 +16,7 @@ from scipy.special import stdtr, stdtrit
 from cxrbench.analysis.auroc import Estimate, effective_clusters
 
 ALPHA, POWER = 0.05, 0.8
+Patients = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,12 @@ def between_networks(a: Estimate, b: Estimate) -> Estimate:
     return Estimate(a.value - b.value, a.influence - b.influence, np.minimum(a.freedom, b.freedom))
 
 
-def over_seeds(seeds: list[Estimate]) -> Difference:
-    """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds."""
-    return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))])
+def over_seeds(seeds: list[Estimate], patients: Patients | None = None) -> Difference:
+    """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds.
+
+    ``patients``: the patients' variance and its degrees of freedom, in place of those of the influence.
+    """
+    return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))], patients)
 
 
 def within_platform(seeds: list[Estimate]) -> Difference:
@@ -99,17 +103,20 @@ def within_platform(seeds: list[Estimate]) -> Difference:
 
 
 def _difference(
-    value: np.ndarray, influence: np.ndarray, groups: list[tuple[list[Estimate], float]]
+    value: np.ndarray,
+    influence: np.ndarray,
+    groups: list[tuple[list[Estimate], float]],
+    of_patients: Patients | None = None,
 ) -> Difference:
     """A difference (K,) with its patients' influence; its seed variance is the groups', weighted."""
-    patients = (influence**2).sum(axis=0)
+    counted = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    plain = (influence**2).sum(axis=0), np.minimum(counted, effective_clusters(influence))
+    patients, freedom_of_patients = of_patients or plain
     observed = np.array([weight * seed_variance(seeds) for seeds, weight in groups])
     luck = np.array([weight * patient_sampling_variance(seeds) for seeds, weight in groups]).sum(axis=0)
     beyond = observed.sum(axis=0) - luck
     seeds_count = beyond > 0
     shared = np.maximum(patients - luck, 0)
-    counted = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
-    freedom_of_patients = np.minimum(counted, effective_clusters(influence))
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = sum(part**2 / (len(seeds) - 1) for part, (seeds, _) in zip(observed, groups, strict=True))
         mixed = (patients + beyond) ** 2 / (spread + shared**2 / freedom_of_patients)

@@ -4,18 +4,20 @@ AUROC and average precision are linearised (:mod:`cxrbench.analysis.auroc`); of 
 influence is what leaving it out changes (the jackknife). Metrics with a threshold depend on the validation
 patients too: below the test patients' rows the influence has a row for each of ``REFITS`` draws of them, with
 what the thresholds chosen from it would change. The draws are the same for all networks, so that means over
-seeds and differences need no other formula.
+seeds and differences need no other formula. The interval of a single finding has another variance
+(:mod:`cxrbench.analysis.moderated`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
-from cxrbench.analysis.auroc import Estimate, auroc, average_precision, interval
+from cxrbench.analysis.auroc import Estimate, auroc, average_precision, effective_clusters, interval
+from cxrbench.analysis.components import mean_influence
 from cxrbench.analysis.measures import (
     IMAGE_LEVEL,
     POOLED,
@@ -26,13 +28,19 @@ from cxrbench.analysis.measures import (
     threshold_measures,
     totals_at,
     totals_of,
+    tuned_parts,
 )
+from cxrbench.analysis.moderated import FEWEST, Parts, variance_of
 from cxrbench.analysis.sample import Sample, sample_of, validation_of
 from cxrbench.analysis.thresholds import REFITS, Scope, choose_thresholds, refitted, scope_of
+from cxrbench.study.config import Endpoint
 
-RANKED = ("auroc", "average_precision")
+RANKED = ("auroc", "auroc_patient_weighted", "average_precision")
 PLAIN = ("brier", "calibration_in_the_large")
+ENDPOINT = "endpoint"  # the label of the mean over findings with enough positive test patients
+OF_ENDPOINT = ("auroc", "auroc_patient_weighted")
 TUNED = ("f1", "sensitivity_at_specificity_90", "specificity_at_that_threshold")
+DECLARED = Endpoint()
 COMPARED = ("auroc", "f1_macro", "f1_micro")  # between platforms
 WITH_THRESHOLDS = (*TUNED, "f1_macro", *POOLED, *IMAGE_LEVEL)
 
@@ -43,8 +51,8 @@ class CellEstimate:
 
     The keys are ``RANKED``, ``PLAIN`` and ``TUNED`` of every label and macro (``f1_macro``), then the
     pooled definitions of F1 (label ``all``); those with a threshold are undefined without validation rows.
-    ``note`` says, per key, what a mean leaves out and why a value or an interval is missing. Two cells are
-    paired when ``same_images`` holds.
+    ``note`` says, per key, what a mean leaves out and why a value or an interval is missing. ``parts``, by
+    metric, are those of single findings. Two cells are paired when ``same_images`` holds.
     """
 
     sample: Sample
@@ -52,6 +60,21 @@ class CellEstimate:
     estimate: Estimate
     note: tuple[str, ...]
     scope: Scope
+    parts: Mapping[str, Parts] = field(default_factory=dict)
+
+    @property
+    def too_few(self) -> np.ndarray:
+        """Which columns (K,) are of a finding with a value and too few patients for an interval."""
+        few = np.zeros(len(self.keys), dtype=bool)
+        for columns, metric in self._of_findings():
+            few[columns] = self.parts[metric].patients < FEWEST
+        return few & np.isfinite(self.estimate.value)
+
+    def _of_findings(self) -> list[tuple[list[int], str]]:
+        """Return the columns of single findings of each metric that has ``parts``."""
+        keys = dict(zip(self.keys, range(len(self.keys)), strict=True))
+        found = (([keys[name, m] for name in self.sample.names if (name, m) in keys], m) for m in self.parts)
+        return [(columns, metric) for columns, metric in found if columns]
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -75,25 +98,65 @@ class CellEstimate:
         )
 
 
-def estimate_cell(predictions: pd.DataFrame) -> CellEstimate:
-    """Return every metric of the test rows with its influence; thresholds come from the ``val`` rows."""
-    return estimate(sample_of(predictions), validation_of(predictions))
+def patients_part(networks: Sequence[CellEstimate]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variance (K,) of the mean over ``networks`` due to patients, and its degrees of freedom
+    (K,).
+
+    The networks scored the same images; one is its own mean. Single findings have a moderated variance, with
+    the part of their thresholds added, and NaN where they have too few patients.
+    """
+    first, *others = networks
+    influence = mean_influence([each.estimate for each in networks])
+    variance = (influence**2).sum(axis=0)
+    counted = np.min([each.estimate.freedom for each in networks], axis=0)
+    freedom = np.minimum(counted, effective_clusters(influence))
+    for columns, metric in first._of_findings():
+        parts = first.parts[metric].mean([each.parts[metric] for each in others])
+        of_test, freedom[columns] = variance_of(first.sample, parts)
+        chosen = influence[first.sample.n_clusters :, columns]
+        variance[columns] = of_test + (chosen**2).sum(axis=0)
+    return variance, freedom
 
 
-def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
+def areas_with_ends(sample: Sample, areas: Estimate) -> pd.DataFrame:
+    """Return value, ci_low, ci_high and too_few of one network's AUROC (K rows).
+
+    ``areas``: of :func:`~cxrbench.analysis.auroc.auroc`, perhaps with means over labels behind.
+    """
+    error, degrees, few = areas.error, areas.degrees, np.zeros(len(areas.value), dtype=bool)
+    if areas.parts:
+        labels = len(areas.parts.patients)
+        variance, degrees[:labels] = variance_of(sample, areas.parts)
+        error[:labels] = np.sqrt(variance)
+        few[:labels] = (areas.parts.patients < FEWEST) & np.isfinite(areas.parts.value)
+    low, high = interval(areas.value, error, degrees)
+    return pd.DataFrame({"value": areas.value, "ci_low": low, "ci_high": high, "too_few": few})
+
+
+def estimate_cell(predictions: pd.DataFrame, endpoint: Endpoint = DECLARED) -> CellEstimate:
+    """Return every metric of the test rows with its influence; thresholds come from the ``val`` rows.
+
+    ``endpoint`` says which findings the main endpoint is over.
+    """
+    return estimate(sample_of(predictions), validation_of(predictions), endpoint)
+
+
+def estimate(sample: Sample, val: Sample | None, endpoint: Endpoint = DECLARED) -> CellEstimate:
     """Return the same of two samples, the second of which gives the thresholds."""
     thresholds = choose_thresholds(val) if val is not None else None
-    scope = scope_of(sample, thresholds)
+    scope = scope_of(sample, thresholds, endpoint.positive_patients)
     sums = patient_sums(sample, thresholds, scope.counted)
     whole = totals_of(sums)
     values = _measures(whole, scope)
     with np.errstate(divide="ignore", invalid="ignore"):  # leaving out the only patient leaves none
         without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
     refits = _measures(totals_at(sample, refitted(val), scope.counted), scope) if val is not None else {}
+    by_image = tuned_parts(sample, thresholds, scope.tuned) if thresholds else {}
     keys, parts, notes = [], [], []
     for metric in (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL):
         if metric in RANKED:
-            each = (auroc if metric == "auroc" else average_precision)(sample)
+            each = _ranked(sample, metric)
+            by_image |= {metric: each.parts} if each.parts else {}
             each = replace(each, influence=_stacked(each.influence, None))
         else:
             influence = np.sqrt(1 - 1 / sample.n_clusters) * (values[metric] - without[metric])
@@ -107,7 +170,13 @@ def estimate(sample: Sample, val: Sample | None) -> CellEstimate:
         np.hstack([part.influence for part in parts]),
         np.concatenate([part.freedom for part in parts]),
     )
-    return CellEstimate(sample, tuple(keys), joined, tuple(notes), scope)
+    return CellEstimate(sample, tuple(keys), joined, tuple(notes), scope, by_image)
+
+
+def _ranked(sample: Sample, metric: str) -> Estimate:
+    if metric == "average_precision":
+        return average_precision(sample)
+    return auroc(sample, by_patient=metric != "auroc")
 
 
 def _measures(sums: Sums, scope: Scope) -> dict[str, np.ndarray]:
@@ -149,11 +218,18 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
     """Return a metric's labels, its columns (per-label ones with their mean added), and a note for each."""
     if metric in (*RANKED, *PLAIN, *TUNED):
         included = scope.tuned if metric in TUNED else scope.counted
-        averaged = scope.averaged(included)
-        labels, estimate = [*scope.names, "macro"], estimate.with_mean(averaged)
-        usable = np.append(scope.estimable, scope.estimable[averaged].all())
+        labels, usable = list(scope.names), scope.estimable
         notes = ["" if has_value else scope.reason(k) for k, has_value in enumerate(included)]
-        notes.append(scope.mean_note(averaged))
+        means = {"macro": scope.averaged(included)}
+        if metric in OF_ENDPOINT:
+            means[ENDPOINT] = means["macro"] & scope.many
+        single = estimate
+        for name, averaged in means.items():
+            mean = single.mean(averaged)
+            estimate = estimate.with_column(mean)
+            labels.append(name)
+            usable = np.append(usable, scope.estimable[averaged].all())
+            notes.append(scope.endpoint_note() if name == ENDPOINT else scope.mean_note(averaged))
     else:
         labels, by_image = ["all"], metric in IMAGE_LEVEL
         usable = np.array([by_image or bool(scope.estimable[scope.tuned].all())])
@@ -173,14 +249,18 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
 def bounds(
     keys: tuple[tuple[str, str], ...], value: np.ndarray, error: np.ndarray, freedom: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return 95 % intervals (K,): of ``RANKED`` metrics on the logit scale, of others cut to their range.
+    """Return 95 % intervals (K,): of ``RANKED`` metrics and of ``TUNED`` ones of single findings on the logit
+    scale, of others cut to their range.
 
     NaN where the error is zero or unknown.
     """
+    from scipy.special import stdtrit  # as in interval
+
     metrics = np.array([metric for _, metric in keys])
+    by_logit = [metric in RANKED or (metric in TUNED and label != "macro") for label, metric in keys]
     logit = interval(value, error, freedom)
     reach = np.where(error > 0, stdtrit(freedom, 0.975) * error, np.nan)
     least = np.where(metrics == "calibration_in_the_large", -1, 0)
     plain = np.clip(value - reach, least, 1), np.clip(value + reach, least, 1)
-    low, high = (np.where(np.isin(metrics, RANKED), *ends) for ends in zip(logit, plain, strict=True))
+    low, high = (np.where(by_logit, *ends) for ends in zip(logit, plain, strict=True))
     return low, high

@@ -1,11 +1,13 @@
 """All metrics of a predictions table's test rows, with intervals over patients, as a tidy table.
 
 A row is named by (split, label, metric, ci_method). ``label`` is a finding, ``macro`` for the mean over
-findings, or ``all`` for the F1 definitions that are no such mean. AUROC has two rows, equal but for their
-interval: ``delong-patient`` is to be reported, ``delong-image`` the usual wrong answer. Other intervals are
+findings, or ``all`` for the F1 definitions that are no such mean. ``endpoint`` is the mean AUROC over
+findings with enough positive test patients. AUROC has two rows, equal but for their interval:
+``delong-patient`` is to be reported, ``delong-image`` the usual wrong answer. Other intervals are
 ``influence-patient``, or ``influence-patient-refit`` where a threshold is chosen anew for other validation
 patients. Without a patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained
-network. Calibration error has none (docs/statistics.md says why).
+network. Calibration error has none (docs/statistics.md says why). ``too_few`` patients of a finding have no
+interval.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,9 +19,17 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.analysis.auroc import auroc, interval
+from cxrbench.analysis.auroc import auroc
 from cxrbench.analysis.controls import require_controls
-from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate_cell
+from cxrbench.analysis.estimates import (
+    DECLARED,
+    WITH_THRESHOLDS,
+    CellEstimate,
+    areas_with_ends,
+    bounds,
+    estimate_cell,
+    patients_part,
+)
 from cxrbench.analysis.measures import (
     IMAGE_LEVEL,
     calibration_by_chance,
@@ -27,15 +37,17 @@ from cxrbench.analysis.measures import (
     per_label_measures,
     totals_of,
 )
+from cxrbench.analysis.moderated import FEWEST
 from cxrbench.analysis.sample import Sample, weight_blocks
 from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
 from cxrbench.evidence.predictions import findings_of, load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record
 from cxrbench.study.cells import Cell
+from cxrbench.study.config import Endpoint
 from cxrbench.study.files import read_csv, write_csv
 
 COLUMNS = [
-    *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
+    *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few"),
     *("n_images", "n_patients", "n_positive", "note"),
 ]
 _SHOWN = {
@@ -58,17 +70,20 @@ class Evaluation(NamedTuple):
     notes: list[str]
 
 
-def evaluate(predictions: pd.DataFrame, *, replicates: int = 2000) -> Evaluation:
+def evaluate(
+    predictions: pd.DataFrame, *, replicates: int = 2000, endpoint: Endpoint = DECLARED
+) -> Evaluation:
     """Return every metric of the test rows; thresholds come from the ``val`` rows only.
 
     ``predictions`` are already checked (:mod:`cxrbench.evidence.predictions`); ``patient`` may be absent.
-    ``replicates`` are draws of patients behind ``calibration_error_by_chance``. Raises UserError when there
-    are no test rows.
+    ``replicates`` are draws of patients behind ``calibration_error_by_chance``; ``endpoint`` says which
+    findings the main endpoint is over. Raises UserError when there are no test rows.
     """
-    cell = estimate_cell(predictions)
+    cell = estimate_cell(predictions, endpoint)
     rows = [*_rows(cell), *_calibration_rows(cell, replicates)]
     rows.sort(key=lambda row: row[1] != "auroc")  # the rest stays in order
-    table = pd.DataFrame(rows, columns=["label", "metric", "value", "ci_low", "ci_high", "ci_method", "note"])
+    named = ["label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few", "note"]
+    table = pd.DataFrame(rows, columns=named)
     return Evaluation(_with_sizes(table, cell.sample), _notes(cell.scope))
 
 
@@ -79,7 +94,7 @@ def headline(table: pd.DataFrame) -> pd.DataFrame:
     return table[~(by_patient & (table["ci_method"] == "delong-image"))].reset_index(drop=True)
 
 
-def evaluate_cell(record_path: Path, replicates: int) -> Evaluation:
+def evaluate_cell(record_path: Path, replicates: int, endpoint: Endpoint) -> Evaluation:
     """Return the metrics of a cell's test part (rows of metrics.csv); no rows for a failed cell.
 
     The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
@@ -91,12 +106,14 @@ def evaluate_cell(record_path: Path, replicates: int) -> Evaluation:
     path = record_path.parent / PREDICTIONS
     predictions = read_predictions(path)
     require_controls(predictions, str(path))
-    table, notes = evaluate(predictions, replicates=replicates)
+    table, notes = evaluate(predictions, replicates=replicates, endpoint=endpoint)
     named = {"cell": record.cell, **vars(Cell.parse(record.cell))}
     return Evaluation(table.assign(**named)[CELL_COLUMNS], [f"{record.cell}: {note}" for note in notes])
 
 
-def evaluate_file(path: Path, replicates: int, say: Callable[[str], None] = lambda text: None) -> Evaluation:
+def evaluate_file(
+    path: Path, replicates: int, endpoint: Endpoint, say: Callable[[str], None] = lambda text: None
+) -> Evaluation:
     """Return the metrics of a predictions file from anywhere, and notes on what it lacks.
 
     ``say`` is told before what takes minutes.
@@ -104,7 +121,7 @@ def evaluate_file(path: Path, replicates: int, say: Callable[[str], None] = lamb
     predictions, lacking = load_predictions(path)
     if (count := len(findings_of(predictions))) > MANY_FINDINGS:
         say(f"scoring {count:,} findings of {len(predictions):,} images: this may take minutes")
-    table, notes = evaluate(predictions, replicates=replicates)
+    table, notes = evaluate(predictions, replicates=replicates, endpoint=endpoint)
     return Evaluation(table, [*lacking, *notes])
 
 
@@ -150,13 +167,16 @@ def _number(value: float) -> str:
 
 
 def _with_interval(row: pd.Series) -> str:
-    ends = f" ({row['ci_low']:.3f} to {row['ci_high']:.3f})" if pd.notna(row["ci_low"]) else ""
+    ends = " (too few)" if row["too_few"] else ""
+    ends = f" ({row['ci_low']:.3f} to {row['ci_high']:.3f})" if pd.notna(row["ci_low"]) else ends
     return _number(row["value"]) + ends
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:
     found, unit = cell.estimate, cell.scope.unit
-    low, high = bounds(cell.keys, found.value, found.error, found.degrees)
+    variance, degrees = patients_part([cell])
+    low, high = bounds(cell.keys, found.value, np.sqrt(variance), degrees)
+    few = cell.too_few
     for k, (label, metric) in enumerate(cell.keys):
         tuned = metric in WITH_THRESHOLDS
         if tuned and cell.scope.thresholds is None:
@@ -166,12 +186,16 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         if metric == "auroc":
             method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
         note = _join(note, why) if found.error[k] == 0 else note
-        yield label, metric, found.value[k], low[k], high[k], method, note
+        if few[k] and found.error[k] > 0:
+            note = _join(note, f"no interval: fewer than {FEWEST} {unit}s")
+        yield label, metric, found.value[k], low[k], high[k], method, few[k], note
     if cell.sample.by_patient:
-        both = auroc(cell.sample.as_images()).with_mean(cell.scope.averaged(cell.scope.counted))
-        low, high = interval(both.value, both.error, both.degrees)
-        for k, (label, _) in enumerate(cell.keys[: len(both.value)]):
-            yield label, "auroc", both.value[k], low[k], high[k], "delong-image", cell.note[k]
+        images, averaged = cell.sample.as_images(), cell.scope.averaged(cell.scope.counted)
+        areas = auroc(images)
+        both = areas.with_mean(averaged).with_column(areas.mean(averaged & cell.scope.many))
+        for k, row in enumerate(areas_with_ends(images, both).itertuples()):
+            found_by_image = row.value, row.ci_low, row.ci_high, "delong-image", row.too_few
+            yield cell.keys[k][0], "auroc", *found_by_image, cell.note[k]
 
 
 def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
@@ -192,7 +216,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
         value = np.where(scope.counted, value, np.nan)
         mean = value[averaged].mean() if averaged.any() else np.nan
         for label, each, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
-            yield label, metric, each, np.nan, np.nan, "none", _join(why, note)
+            yield label, metric, each, np.nan, np.nan, "none", False, _join(why, note)
 
 
 def _join(*notes: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.evidence.expected import expected_status
+from cxrbench.evidence.expected import NOT_RUN, REFUSED, expected_status
 from cxrbench.evidence.machine import is_busy, machine_of, processor_of
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import EvidenceStore
@@ -16,14 +16,12 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
 from cxrbench.study.platform_names import ACCELERATED
 
-NOT_RUN = "not run"
 UNEXPECTED = "(unexpected)"
-REFUSED = "refused"  # an origin: recorded evidence that is not used (status 'not run', why in `failure`)
 COLUMNS = [
     *("cell", "dataset", "architecture", "platform", "seed", "status", "origin", "failure", "ended"),
     *("device", "instance", "cores_used", "commit", "dirty", "attempts", "parameters"),
     *("images_per_second", "train_seconds", "total_seconds", "recipe_hash", "packed", "torch"),
-    *("train_images", "norm_images", "machine", "processor", "others_share", "busy"),
+    *("train_images", "norm_images", "machine", "processor", "others_share", "busy", "update"),
 ]
 
 Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_expected
@@ -70,6 +68,7 @@ def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
         "processor": processor_of(record),
         "others_share": timing.others_share,
         "busy": is_busy(record),
+        "update": record.update,
     }
 
 

@@ -15,6 +15,7 @@ A label that is not known counts in no sum; image-level measures use only images
 
 import numpy as np
 
+from cxrbench.analysis.moderated import Parts
 from cxrbench.analysis.sample import Sample
 from cxrbench.analysis.thresholds import Thresholds
 
@@ -117,6 +118,33 @@ def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict
         "any_finding": np.column_stack([finding & abnormal, abnormal, finding]) & whole,
         "no_finding": np.column_stack([~finding & clear, clear, ~finding]) & whole,
     }
+
+
+def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> dict[str, Parts]:
+    """Return F1, sensitivity and specificity of the ``tuned`` labels (L,) by image, at fixed thresholds.
+
+    F1 is the mean of hits over images that count once when they are called and once when they are positive.
+    """
+    called = {name: part.astype(float) for name, part in _called(sample, thresholds, tuned).items()}
+    positive, negative = called["positive"], called["decisions"] - called["positive"]
+    right = negative - (called["strict_called"] - called["strict_hits"])
+    fewest = [sample.positive_clusters(part) for part in (sample.labels, sample.negative)]
+    means = {
+        "f1": (2 * called["hits"], called["called"] + positive, fewest[0]),
+        "sensitivity_at_specificity_90": (called["strict_hits"], positive, fewest[0]),
+        "specificity_at_that_threshold": (right, negative, fewest[1]),
+    }
+    return {name: _mean_of(tuned, *mean) for name, mean in means.items()}
+
+
+def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: np.ndarray) -> Parts:
+    """Return the parts of the sum of ``hits`` over that of ``weight``, each (n, tuned labels)."""
+    influence, share = np.zeros((2, len(hits), len(tuned)))
+    total, value = np.maximum(weight.sum(axis=0), 1), np.full(len(tuned), np.nan)
+    value[tuned] = hits.sum(axis=0) / total
+    influence[:, tuned] = (hits - weight * value[tuned]) / total
+    share[:, tuned] = weight / total
+    return Parts(value, influence, share, np.ones(share.shape, dtype=bool), np.asarray(patients))
 
 
 def totals_of(sums: Sums) -> Sums:

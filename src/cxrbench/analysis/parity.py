@@ -26,12 +26,13 @@ import pandas as pd
 from cxrbench.analysis.auroc import Estimate
 from cxrbench.analysis.components import (
     ALPHA,
+    Difference,
     between_platforms,
     mean_influence,
     mean_value,
     within_platform,
 )
-from cxrbench.analysis.estimates import COMPARED, CellEstimate
+from cxrbench.analysis.estimates import COMPARED, ENDPOINT, CellEstimate
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins
 from cxrbench.study.platform_names import ACCELERATED
@@ -45,7 +46,8 @@ COLUMNS = [
 ]
 EVERY = "every"
 MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
-SHOWN = (("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))  # verdicts of a pair in a table
+# Verdicts of a pair in a table.
+SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
 
 Seeds = dict[int, CellEstimate]
 
@@ -125,7 +127,7 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
         "n_images": cell.sample.n_images,
         "n_patients": cell.sample.n_clusters,
     }
-    margin = np.array([_margin(key, margins) for key in cell.keys])
+    margin = np.array([margin_of(key, margins) for key in cell.keys])
     cause, why = _obstacle(pair)
     columns = {} if cause is Cause.IMAGES else _columns(pair, margin, cell, bare=bool(cause))
     rows = []
@@ -140,11 +142,28 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
     yield {**named, "label": EVERY, "metric": "auroc", "margin": margins.auroc_label, **_every(labels)}
 
 
-def _margin(key: tuple[str, str], margins: Margins) -> float:
+def margin_of(key: tuple[str, str], margins: Margins) -> float:
+    """Return the declared margin of a (label, metric); that of means of AUROC holds for the main endpoint."""
     label, metric = key
     if metric != "auroc":
         return margins.f1
-    return margins.auroc_macro if label == "macro" else margins.auroc_label
+    return margins.auroc_macro if label in ("macro", ENDPOINT) else margins.auroc_label
+
+
+def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, Any]:
+    """Return p_equivalent, smallest_margin, verdict and reason of column ``k`` of a ``difference``."""
+    columns = {
+        "difference": difference.value,
+        "se_patients": difference.patient_variance,
+        "se_seeds": difference.seed_variance,
+        "p_holm": difference.p_different(),
+        "p_equivalent": difference.p_equivalent(margin),
+        "smallest_margin": difference.smallest_margin(),
+        "margin": margin,
+    }
+    row = {name: float(values[k]) for name, values in columns.items()}
+    kept = {name: row[name] for name in ("p_equivalent", "smallest_margin")}
+    return kept | _verdict(row, Cause.NONE, "")
 
 
 def _obstacle(pair: _Pair) -> tuple[Cause, str]:

@@ -11,7 +11,7 @@ distribution of the observed variance (Phillips 1990 for the t test), and so ove
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
@@ -23,11 +23,23 @@ from scipy.special import ndtr, ndtri, stdtrit
 from scipy.stats import chi2
 
 from cxrbench.analysis.components import ALPHA, POWER
+from cxrbench.analysis.estimates import ENDPOINT
+from cxrbench.analysis.pairs import measured_share
 from cxrbench.study.config import Margins
 
 GROUP = ["dataset", "architecture", "platform", "metric"]
 COLUMNS = [
-    *("patient_se", "measured_on", "seed_sd", "patients", "seeds", "share", "margin", "power_at_zero"),
+    *(
+        "patient_se",
+        "measured_on",
+        "seed_sd",
+        "seed_freedom",
+        "patients",
+        "seeds",
+        "share",
+        "margin",
+        "power_at_zero",
+    ),
     *("smallest_margin", "seeds_needed", "patients_needed", "difference", "seeds_to_see", "patients_to_see"),
 ]
 METRICS = ("auroc", "f1_macro", "f1_micro")  # whose spread is sized
@@ -35,6 +47,7 @@ METRICS = ("auroc", "f1_macro", "f1_micro")  # whose spread is sized
 PREPRINT = {"cuda": 0.8027, "trainium": 0.8007}
 DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
 SHARES = (0.0, 0.2, 0.5, 1.0)
+ASSUMED = "assumed"  # where a share comes from
 FEWEST_SEEDS = 3  # with fewer the spread between seeds is known too badly for a verdict
 MOST = 10_000_000  # patients or seeds; what needs more is out of reach
 _NODES = 1000  # of the average over observed variances: an error of power below 0.001
@@ -43,11 +56,15 @@ _ACCURACY = 0.2  # one minus the level of the upper limit of a seed spread (Brow
 
 @dataclass(frozen=True)
 class Spread:
-    """One network's spread: ``patient_se`` over ``patients`` (the root of luck), ``seed_sd`` of skill."""
+    """One network's spread: ``patient_se`` over ``patients`` (the root of luck), ``seed_sd`` of skill.
+
+    ``freedom``: degrees of freedom behind ``seed_sd``, 0 where it is given.
+    """
 
     patient_se: float
     patients: int
     seed_sd: float
+    freedom: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +136,7 @@ def answers(
     known = difference is not None
     return {
         **{"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd},
+        "seed_freedom": spread.freedom,
         **{**asdict(design), "margin": margin, "power_at_zero": shown(design)},
         "smallest_margin": smallest_margin(spread, design),
         "seeds_needed": fewest("seeds", shown, design),
@@ -166,59 +184,89 @@ def _chi_squared(freedom: int) -> np.ndarray:
 
 def recorded_spreads(
     spread: pd.DataFrame, metrics: Iterable[str] = METRICS, fixed: bool = False
-) -> Iterator[tuple[dict[str, str], Spread, int]]:
-    """Yield the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
+) -> list[tuple[dict[str, str], Spread, int]]:
+    """Return the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
-    which they have in common, is taken off (``patient_sampling_variance`` in components.py). ``fixed``:
-    with the thresholds of F1 taken as fixed.
+    which they have in common, is taken off (``patient_sampling_variance`` in components.py). The variance of
+    skill is pooled over the groups of a metric, drawn and real ones apart: three seeds alone say little of
+    it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""
-    wanted = spread["label"].isin(["macro", "all"]) & spread["metric"].isin(metrics)
-    for row in spread[wanted & (spread["n_seeds"] > 1)].to_dict("records"):
-        seeds, common = row["n_seeds"], row[f"patient_se_of_mean{end}"]
-        luck = seeds / (seeds - 1) * (row[f"patient_se{end}"] ** 2 - common**2)
-        if luck > 0 and np.isfinite(row["seed_sd_beyond_patients"]):
-            known = Spread(luck**0.5, row["n_patients"], row["seed_sd_beyond_patients"])
-            yield {name: str(row[name]) for name in GROUP}, known, seeds
+    wanted = spread["label"].isin([ENDPOINT, "macro", "all"]) & spread["metric"].isin(metrics)
+    wanted &= (spread["metric"] != "auroc") | (spread["label"] == ENDPOINT)
+    rows = spread[wanted & (spread["n_seeds"] > 1)]
+    rows = rows.assign(freedom=rows["n_seeds"] - 1, luck=_luck(rows, end))
+    rows = rows[(rows["luck"] > 0) & rows["seed_sd_beyond_patients"].notna()]
+    skill = rows["freedom"] * (rows["seed_sd"] ** 2 - _luck(rows, ""))  # seeds choose their thresholds anew
+    kind = [rows["metric"], rows["dataset"].str.startswith("phantom")]
+    freedom = rows["freedom"].groupby(kind).transform("sum")
+    pooled = (skill.groupby(kind).transform("sum") / freedom).clip(lower=0)
+    rows = rows.assign(seed_sd_pooled=np.sqrt(pooled), pooled=freedom)
+    return [
+        (
+            {name: str(row[name]) for name in GROUP},
+            Spread(row["luck"] ** 0.5, row["n_patients"], row["seed_sd_pooled"], int(row["pooled"])),
+            int(row["n_seeds"]),
+        )
+        for row in rows.to_dict("records")
+    ]
 
 
-def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
-    """Return one row per group of spread.csv, metric and share of the seed variance that is made anew."""
+def _luck(rows: pd.DataFrame, end: str) -> pd.Series:
+    own = rows[f"patient_se{end}"] ** 2 - rows[f"patient_se_of_mean{end}"] ** 2
+    return own * rows["n_seeds"] / (rows["n_seeds"] - 1)
+
+
+def power_table(spread: pd.DataFrame, margins: Margins, measured: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return one row per group of spread.csv, metric and share of the seed variance that is made anew.
+
+    ``measured``: shares of :func:`cxrbench.analysis.pairs.shares`; that of a network is one more row, which
+    ``share_from`` names.
+    """
     rows = []
     for named, known, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
-        for share in SHARES:
+        for share, origin in shares_for(measured, named["architecture"], named["metric"]):
             design = Design(known.patients, max(seeds, FEWEST_SEEDS), share)
-            rows.append(named | {"measured_seeds": seeds} | answers(known, design, *asked))
-    return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", *COLUMNS]).convert_dtypes()
+            first = named | {"measured_seeds": seeds, "share_from": origin}
+            rows.append(first | answers(known, design, *asked))
+    return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
 
 
-def patients_by_definition(
-    spread: pd.DataFrame, dataset: str | None, architecture: str, fixed: bool
-) -> pd.Series:
-    """Return, by definition of F1, the patients at best that show ``DIFFERENCE`` in it.
+def shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) -> list[tuple[float, str]]:
+    """Return the shares that a table has, each with its origin: assumed, or measured on which networks."""
+    assumed = [(share, ASSUMED) for share in SHARES]
+    row = measured_share(measured, architecture, metric) if measured is not None else None
+    return [*assumed, (min(row["share"], 1.0), f"measured, {row['architecture']}")] if row else assumed
 
-    ``fixed``: with thresholds as they are, else with thresholds chosen anew.
+
+def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.DataFrame:
+    """Return the patients at best that show ``DIFFERENCE``, a row per recorded recipe and definition of F1.
+
+    Columns ``metric`` and ``patients``, those of ``GROUP`` beside. ``fixed``: with thresholds as they are,
+    else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
-    rows = spread[(spread["dataset"] == dataset) & (spread["architecture"] == architecture)]
-    definitions = [name for name in rows["metric"].unique() if name.startswith("f1_")]
-    found = {
-        named["metric"]: patients_to_see(
-            known, Design(known.patients, max(seeds, FEWEST_SEEDS), SHARES[0]), DIFFERENCE
-        )
-        for named, known, seeds in recorded_spreads(rows, definitions, fixed)
-    }
-    return pd.Series(found, dtype=float)
+    definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
+    found = [
+        named | {"patients": patients_to_see(known, _alike(known, seeds), DIFFERENCE)}
+        for named, known, seeds in recorded_spreads(spread, definitions, fixed)
+    ]
+    return pd.DataFrame(found, columns=[*GROUP, "patients"])
+
+
+def _alike(known: Spread, seeds: int) -> Design:
+    return Design(known.patients, max(seeds, FEWEST_SEEDS), SHARES[0])
 
 
 def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
-    """Return, by architecture, the seeds on each platform that a verdict on macro AUROC needs.
+    """Return, by architecture, the seeds on each platform that a verdict on the main endpoint needs.
 
     With that many, equal platforms are shown equivalent with 80 % power even if sharing seeds does not help.
     """
     whole = table[(table["dataset"] == dataset) & (table["metric"] == "auroc")]
+    whole = whole[whole["share_from"] == ASSUMED]
     needed = whole[whole["share"] == SHARES[-1]].groupby("architecture")["seeds_needed"].max()
     return {str(name): int(count) for name, count in needed.items()}
 
@@ -226,10 +274,10 @@ def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
 def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     """Return the seeds needed where the variance between networks is at its upper limit.
 
-    ``row`` of power.csv gives the spread and the ``measured_seeds``.
+    ``row`` of power.csv gives the spread and its degrees of freedom.
     """
-    seeds = int(row["measured_seeds"])
-    luck, factor = row["patient_se"] ** 2, (seeds - 1) / chi2.ppf(_ACCURACY, seeds - 1)
+    freedom = int(row["seed_freedom"])
+    luck, factor = row["patient_se"] ** 2, freedom / chi2.ppf(_ACCURACY, freedom)
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
     larger = Spread(row["patient_se"], int(row["measured_on"]), seed_sd)
     design = Design(larger.patients, FEWEST_SEEDS)

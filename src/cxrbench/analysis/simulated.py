@@ -24,12 +24,16 @@ class Table(NamedTuple):
 
 
 _RATE = ["cases", "rate", "monte_carlo_error"]
-COVERAGE = Table("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE])
+_WIDTH = ["mean_width", "wide"]  # of the intervals; the share that is wider than WIDE
+WIDE = 0.5
+COVERAGE = Table("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE, *_WIDTH])
 VERDICTS = Table("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
-MEANS = Table("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE])
+MEANS = Table("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE, *_WIDTH])
 
 # labels in the column ``what``: of COVERAGE
 FINDING, FINDING_BY_IMAGE, MACRO = "finding", "finding, images as patients", "macro"
+FINDING_OWN = "finding, variance not moderated"  # as of means and differences: CR3, effective patients
+REAL = "real scores"  # in the column ``auroc``: drawn with their patients from a recorded network's
 # of VERDICTS: false statements, and an interval
 DIFFERENT, SOME_DIFFERENT = "macro different, none is", "some finding different, none is"
 EQUIVALENT = "finding equivalent, at the margin"
@@ -51,5 +55,10 @@ CALIBRATION_WHOLE = {
     ("macro", "brier"): "Brier score, macro",
     ("macro", "calibration_in_the_large"): "calibration in the large, macro",
 }
-BY_FINDING = {("", "average_precision"): "average precision", ("", "f1"): "F1"}
+BY_FINDING = {
+    ("", "average_precision"): "average precision",
+    ("", "f1"): "F1",
+    ("", "sensitivity_at_specificity_90"): "sensitivity",
+    ("", "specificity_at_that_threshold"): "specificity",
+}
 METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING

@@ -13,13 +13,13 @@ from cxrbench.analysis.components import (
     patient_sampling_variance,
     seed_variance,
 )
-from cxrbench.analysis.estimates import CellEstimate, bounds
+from cxrbench.analysis.estimates import CellEstimate, bounds, patients_part
 from cxrbench.analysis.parity import MIN_SEEDS
 from cxrbench.study.cells import Cell
 
 COLUMNS = [
     *("dataset", "architecture", "platform", "label", "metric", "seeds", "n_seeds", "mean", "ci_low"),
-    *("ci_high", "lowest", "highest", "seed_sd", "seed_sd_beyond_patients", "patient_se"),
+    *("ci_high", "too_few", "lowest", "highest", "seed_sd", "seed_sd_beyond_patients", "patient_se"),
     *("patient_se_of_mean", "patient_se_fixed", "patient_se_of_mean_fixed", "n_images", "n_patients", "note"),
 ]
 
@@ -28,11 +28,12 @@ def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
     """Return one row per dataset, architecture, platform, label and metric (columns ``COLUMNS``).
 
     ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
-    there is none with fewer than ``MIN_SEEDS`` seeds. The other columns keep the two apart: ``seed_sd`` is
-    the standard deviation over seeds on these test images, and ``seed_sd_beyond_patients`` takes off what the
-    choice of patients alone adds to it; ``patient_se`` is one network's clustered standard error (root mean
-    square over seeds), ``patient_se_of_mean`` that of the seed mean, both blind to seeds; ``..._fixed``: the
-    same with the thresholds of F1 taken as fixed. With one seed the seed columns are empty.
+    there is none with fewer than ``MIN_SEEDS`` seeds, nor for a finding with ``too_few`` patients. The other
+    columns keep the two apart: ``seed_sd`` is the standard deviation over seeds on these test images, and
+    ``seed_sd_beyond_patients`` takes off what the choice of patients alone adds to it; ``patient_se`` is one
+    network's clustered standard error (root mean square over seeds), ``patient_se_of_mean`` that of the seed
+    mean, both blind to seeds; ``..._fixed``: the same with the thresholds of F1 taken as fixed. With one seed
+    the seed columns are empty.
     """
     rows: list[dict] = []
     for named, group in groupby(
@@ -57,7 +58,7 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
             of_mean = mean_influence(estimates)[rows]
             columns[f"patient_se_of_mean{name}"] = np.sqrt((of_mean**2).sum(axis=0))
     if len(seeds) >= MIN_SEEDS and paired:
-        mean = over_seeds(estimates)
+        mean = over_seeds(estimates, patients_part(list(seeds.values())))
         columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
     if len(seeds) > 1:
         variance = seed_variance(estimates)
@@ -70,6 +71,7 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
         why = next((each.why[k] for each in seeds.values() if each.why[k]), "")
         yield {
             **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
+            "too_few": bool(first.too_few[k]),
             **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
             **{"n_images": first.sample.n_images, "n_patients": tested},
             **{name: float(column[k]) for name, column in columns.items()},

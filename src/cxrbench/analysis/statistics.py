@@ -9,6 +9,7 @@ import pandas as pd
 from cxrbench.analysis import f1_search, literature, subgroups
 from cxrbench.analysis.contrasts import contrasts
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
+from cxrbench.analysis.pairs import pairs, shares
 from cxrbench.analysis.parity import parity
 from cxrbench.analysis.power import power_table
 from cxrbench.analysis.spread import spread
@@ -21,6 +22,7 @@ from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.cores import cores
 from cxrbench.study.files import read_csv, write_csv
 
+PHANTOM = "phantom"  # how the names of drawn datasets begin
 Predictions = dict[Cell, pd.DataFrame]
 
 
@@ -31,14 +33,18 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     ok = cells[cells["status"] == "ok"]
     adopted = results / "cells"
     predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
-    estimates = {cell: estimate_cell(table) for cell, table in predictions.items()}
+    estimates = {cell: estimate_cell(table, study.endpoint) for cell, table in predictions.items()}
     of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
+    paired = pairs(estimates, ok, study)
+    measured = shares(paired[~paired["dataset"].str.startswith(PHANTOM)])
     tables = {
         "parity": _parity(estimates, ok, study),
-        "contrasts": contrasts(estimates, study),
+        "contrasts": _contrasts(estimates, ok, study),
+        "pairs": paired,
+        "shares": measured,
         "spread": spreads,
-        "power": power_table(spreads, study.margins),
+        "power": power_table(spreads, study.margins, measured),
         "f1_search": _per_cell(predictions, f1_search.f1_search, f1_search.COLUMNS),
         "subgroups": _per_cell(of_nih, _by_sex_and_view, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
@@ -66,21 +72,35 @@ def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return parity within cells of equal data, recipe and images per BatchNorm statistic, with the
-    processors of each side: where these differ, a difference is not due to the platform alone."""
+    processors of each side: where these differ, a difference is not due to the platform alone; and whether
+    the seeds of a side were trained with updates that round differently (``mixed_updates``)."""
     alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
     groups = [[Cell.parse(cell) for cell in some["cell"]] for _, some in cells.groupby(alike, sort=False)]
     parts = [parity({cell: estimates[cell] for cell in group}, study.margins) for group in groups]
     rows = pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
-    ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    ran_on, update = (dict(zip(cells["cell"], cells[name], strict=True)) for name in ("processor", "update"))
+    rows["mixed_updates"] = False
     for side in ("a", "b"):
         columns = rows[["dataset", "architecture", f"platform_{side}", f"seeds_{side}"]]
-        named = columns.itertuples(index=False, name=None)
-        rows[f"processors_{side}"] = [_processors(ran_on, "/".join(row[:3]), row[3]) for row in named]
+        seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
+        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
+        rows["mixed_updates"] |= [len({update[cell] for cell in some}) > 1 for some in seeds]
     return rows
 
 
-def _processors(ran_on: dict[str, str], folder: str, seeds: str) -> str:
-    return processors_in_words(ran_on[f"{folder}/seed{seed}"] for seed in seeds.split(",") if seed)
+def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Return contrasts with the processors of each side."""
+    rows = contrasts(estimates, study)
+    ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    for side in ("a", "b"):
+        columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
+        seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
+        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
+    return rows
+
+
+def _seeds(folder: str, seeds: str) -> list[str]:
+    return [f"{folder}/seed{seed}" for seed in seeds.split(",") if seed]
 
 
 def _per_cell(

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.auroc import Estimate, auroc, interval
-from cxrbench.analysis.estimates import CellEstimate
+from cxrbench.analysis.auroc import Estimate, auroc
+from cxrbench.analysis.estimates import CellEstimate, areas_with_ends
 from cxrbench.analysis.sample import Sample, sample_of
 from cxrbench.analysis.thresholds import scope_of
 from cxrbench.study.errors import UserError
@@ -74,12 +74,11 @@ def _groups(predictions: pd.DataFrame, nih: pd.DataFrame) -> Iterator[Group]:
 def _table(group: Group) -> pd.DataFrame:
     sample, shared = group.sample, group.shared
     both = group.areas.with_mean(shared)
-    low, high = interval(both.value, both.error, both.degrees)
-    narrow = (high - low) <= WIDEST  # false for an unknown interval too
+    table = areas_with_ends(sample, both)
+    narrow = (table["ci_high"] - table["ci_low"]) <= WIDEST  # false for an unknown interval too
     left_out = ", ".join(np.array(sample.names)[~shared]) if shared.any() else ""
-    values = {"label": [*sample.names, "macro"], "value": both.value, "ci_low": low, "ci_high": high}
-    table = pd.DataFrame(values)
     return table.assign(
+        label=[*sample.names, "macro"],
         left_out=[*("" for _ in sample.names), left_out],
         note=np.where(np.isnan(both.value), "undefined: only one class", np.where(narrow, "", NO_CLAIM)),
         group=group.kind,

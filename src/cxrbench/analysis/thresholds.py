@@ -103,12 +103,15 @@ def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> 
 @dataclass(frozen=True)
 class Scope:
     """Masks over labels (L,): ``counted`` have both classes, ``estimable`` at least two clusters of each
-    class, ``tuned`` are counted and have a threshold. ``unit`` is what is drawn: patient or image. ``whole``
+    class, ``tuned`` are counted and have a threshold, ``many`` have the positive test patients (``patients``,
+    L) that the main endpoint asks for (``least``). ``unit`` is what is drawn: patient or image. ``whole``
     says how many images have all their labels, where some have not."""
 
     counted: np.ndarray
     estimable: np.ndarray
     tuned: np.ndarray
+    patients: np.ndarray
+    least: int
     unit: str
     names: tuple[str, ...]
     thresholds: Thresholds | None
@@ -138,9 +141,27 @@ class Scope:
         labels = f"{included.sum()} label{'' if included.sum() == 1 else 's'}"
         return f"{labels}, without {', '.join(missing)}" if missing else ""
 
+    @property
+    def many(self) -> np.ndarray:
+        """Which labels (L,) the main endpoint is over, of those with an interval."""
+        return np.asarray(self.patients >= self.least)
 
-def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:
-    """Return the scope of ``sample`` when scored with ``thresholds``."""
+    def endpoint_note(self) -> str:
+        """Return what the main endpoint leaves out, and why."""
+        left_out = np.flatnonzero(~(self.many & self.averaged(self.counted))).tolist()
+        if len(left_out) == len(self.names):
+            return f"undefined: no label has {self.least} positive test {self.unit}s"
+        few = [f"{self.names[k]} ({self.patients[k]})" for k in left_out]
+        without = f"fewer than {self.least} positive test {self.unit}s: {', '.join(few)}"
+        labels = f"{len(self.names) - len(left_out)} labels"
+        return f"{labels}, without those of {without}" if few else ""
+
+
+def scope_of(sample: Sample, thresholds: Thresholds | None, least: int = 0) -> Scope:
+    """Return the scope of ``sample`` when scored with ``thresholds``.
+
+    ``least``: how many positive patients a finding of the main endpoint has at least.
+    """
     positive, negative = sample.labels, sample.negative
     counted = np.asarray(positive.any(axis=0) & negative.any(axis=0))
     fewest = np.minimum(sample.positive_clusters(positive), sample.positive_clusters(negative))
@@ -148,6 +169,8 @@ def scope_of(sample: Sample, thresholds: Thresholds | None) -> Scope:
         counted=counted,
         estimable=counted & (fewest > 1),
         tuned=counted & thresholds.tuned if thresholds else np.zeros_like(counted),
+        patients=sample.positive_clusters(positive),
+        least=least,
         unit="patient" if sample.by_patient else "image",
         names=sample.names,
         thresholds=thresholds,

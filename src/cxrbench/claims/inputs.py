@@ -190,7 +190,8 @@ class PriceOf(Strict):
             where = f"{key['instance']} in {key['region']} with basis '{key['basis']}'"
             raise NotHere(f"no price for {where}{until}")
         usd, as_of = float(rows["usd_per_hour"].iloc[0]), rows["as_of"].iloc[0]
-        now = usd if self.history else float(price(context.prices, **key)["usd_per_hour"])
+        same = self.history or self.as_of is None
+        now = usd if same else float(price(context.prices, **key)["usd_per_hour"])
         shown = f"{usd:g} USD/h ({' '.join(key.values())}, {as_of})"
         return Value((usd, usd), (now, now), Basis.PRICES, shown)
 

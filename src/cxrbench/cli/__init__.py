@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, compile, cost, data, evidence, report, sagemaker, scores, train
+from cxrbench.cli import audit, compile, cost, evidence, get, report, sagemaker, scores, train
 from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
@@ -55,11 +55,11 @@ def schema(
 
 # The order in which a user meets them: panels and, inside each, commands.
 STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "1. Data: download, check, pack": {"data": data.app},
+    "1. Data: download, check, pack": {"data": get.data_app},
     "2. Train one cell, compare it with its record": {
         "plan": train.plan,
         "train": train.train,
-        "cell": train.app,
+        "cell": get.cell_app,
         "precompile": train.precompile,
         "predict": train.predict,
         "sagemaker": sagemaker.app,

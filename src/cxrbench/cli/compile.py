@@ -51,6 +51,21 @@ def compile(
         str | None, typer.Option(help="docker or podman, to run the compiler in a container.")
     ] = None,
     image: Annotated[str | None, typer.Option(help="The container's image, with its registry.")] = None,
+    model_type: Annotated[
+        str | None,
+        typer.Option(help="The compiler's model type, such as cnn-training. Default: the recipe's."),
+    ] = None,
+    auto_cast: Annotated[
+        str | None,
+        typer.Option(help="none or matmult. Default: none; with --planned, that release's own default."),
+    ] = None,
+    foreign: Annotated[
+        Path | None, typer.Option("--from", help="Folder of graphs (*.pb) of a device, in place of networks.")
+    ] = None,
+    outcomes: Annotated[
+        bool,
+        typer.Option("--outcomes", help="Print what is recorded, a column per release; compile nothing."),
+    ] = False,
     graphs: Annotated[Path, typer.Option(help="Folder of dumped graphs.")] = RESULTS / "compile/graphs",
     out: Annotated[Path, typer.Option(help="Folder of outcomes.")] = RESULTS / "compile",
     record: Annotated[bool, typer.Option("--record", help="Keep each outcome as recorded evidence.")] = False,
@@ -61,24 +76,32 @@ def compile(
 ) -> None:
     """Compile the parts of networks' training steps with neuronx-cc, one graph at a time.
 
-    No Neuron device is needed. Every outcome is kept with its log. After an
-    interruption, the same command continues.
+    No Neuron device is needed. Controls are compiled first: while one of them fails,
+    nothing else is. Every outcome is kept with its log. After an interruption, the
+    same command continues.
     """
     from typing import get_args
 
     from cxrbench.compile.campaign import Campaign
     from cxrbench.compile.compiler import Compiler, Limits
-    from cxrbench.compile.outcomes import is_version, rows
+    from cxrbench.compile.outcomes import rows
     from cxrbench.compile.rules import Setting
     from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
-    from cxrbench.study.config import AuditedPrecision, read_study
-    from cxrbench.study.config import Compiler as Options
+    from cxrbench.study.config import read_study
+    from cxrbench.study.recipe import Compiler as RecipeOptions
+    from cxrbench.study.toolchains import AuditedPrecision, AutoCast, CompileOptions
     from cxrbench.training.plan import must_be_architectures
 
     for option, given, known in (
         ("--target", [target or "trn1"], get_args(Target)),
         ("--precision", precision or [], get_args(AuditedPrecision)),
         ("--part", part or [], PARTS),
+        ("--auto-cast", [auto_cast or "none"], get_args(AutoCast)),
+        (
+            "--model-type",
+            [model_type or "generic"],
+            get_args(RecipeOptions.model_fields["model_type"].annotation),
+        ),
     ):
         if unknown := [value for value in given if value not in known]:
             raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(known)}")
@@ -90,11 +113,14 @@ def compile(
     recipes = config.recipes if config else {}
     if recipe and recipe not in recipes:
         raise UserError(f"--recipe: {study} has no recipe '{recipe}'{suggestion(recipe, recipes)}")
-    options = recipes[recipe].compiler if recipe else Options()
     if listed and planned is None:
         raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
-    if not listed and not networks:
-        raise UserError("name networks as timm does, or --planned for those of the study")
+    if outcomes:
+        return _show_columns(study, recorded, as_json)
+    if foreign and (listed or networks):
+        raise UserError("--from has graphs of its own; leave out --planned and the networks")
+    if not listed and not networks and not foreign:
+        raise UserError("name networks as timm does, --planned for those of the study, or --from a folder")
     asked: tuple[list[Any], ...] = (networks or [], pixels or [], batch or [], precision or [])
     if planned:
         steps = [
@@ -105,17 +131,23 @@ def compile(
     else:
         each = product(pixels or [224], batch or [1], precision or ["fp32"])
         steps = [(name, Setting(*axis)) for axis in each for name in networks or ()]
-    if not steps:
+    if not steps and not foreign:
         raise UserError("the study has no such training step; to compile it anyway, leave out --planned")
     must_be_architectures((name for name, _ in steps), "name them as timm does")
     compiler = Compiler.find(container, image)
-    if planned and not is_version(compiler.version, planned.compiler):
+    version = compiler.version.partition("+")[0]
+    usual = planned.options_of(version) if planned else CompileOptions()
+    changed = recipes[recipe].compiler.model_dump() if recipe else {}
+    changed |= {k: v for k, v in (("model_type", model_type), ("auto_cast", auto_cast)) if v}
+    options = CompileOptions.model_validate(usual.model_dump() | changed)
+    if planned and version not in dict(planned.toolchains()):
         say(
             f"neuronx-cc {compiler.version} is not the study's {planned.compiler}: its outcomes are recorded "
             "under its own version, and are not in the paper's table"
         )
-    if planned and options != Options():
-        say(f"recipe {recipe} has options of its own: its outcomes are not in the paper's table")
+    if planned and options != usual:
+        who = f"recipe {recipe}" if recipe else "this call"
+        say(f"{who} has options of its own: its outcomes are not in the paper's table")
     limits = Limits(hours if hours is not None else planned.hours if planned else 2.0, memory_gib)
     campaign = Campaign(
         compiler=compiler,
@@ -126,9 +158,30 @@ def compile(
         out=out,
         recorded=recorded if record else None,
         replace=replace,
+        controls=tuple((step[0], Setting(*step[1:])) for step in planned.control_steps()) if planned else (),
     )
-    _show(rows(campaign.run(steps, part or PARTS, say)), as_json)  # type: ignore[arg-type]
+    found = campaign.run_files(foreign, say) if foreign else campaign.run(steps, part or PARTS, say)  # type: ignore[arg-type]
+    _show(rows(found), as_json)
     say(f"neuronx-cc {compiler.version}; {NOT_SHOWN}")
+
+
+def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
+    """Print the recorded states of the planned training steps that have any, by release of the compiler."""
+    from cxrbench.compile.outcomes import NOT_RUN, STEP, columns
+    from cxrbench.evidence.compiled import read_compiled
+    from cxrbench.study.config import read_study
+
+    planned = read_study(study).compilation
+    if planned is None:
+        raise UserError(f"{study}: the study has no 'compilation'; add it")
+    table = columns(planned, read_compiled(recorded))
+    releases = table.columns.drop(STEP)
+    some = table[(table[releases] != NOT_RUN).any(axis=1)]
+    if as_json:
+        print(some.to_json(orient="records", indent=1))
+    elif len(some):
+        print(in_columns(some, _HEADS))
+    say(f"{len(some)} of {len(table)} planned training steps have an outcome, by {', '.join(releases)}")
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

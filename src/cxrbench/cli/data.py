@@ -1,14 +1,30 @@
 """``cxrbench data``: fetch, verify and pack datasets; look at phantoms."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import PACKED, REGISTRY, RESULTS, STUDY, JsonOption, StudyOption, say, wrapped
-from cxrbench.study.errors import UserError, printable
+from cxrbench.cli.words import (
+    PACKED,
+    RECORDED,
+    REGISTRY,
+    RESULTS,
+    STUDY,
+    JsonOption,
+    RecordedOption,
+    StudyOption,
+    say,
+    wrapped,
+)
+from cxrbench.study.errors import UserError, and_more, printable
+
+if TYPE_CHECKING:
+    from cxrbench.study.config import Dataset
 
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
 
@@ -120,9 +136,9 @@ def data_pack(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Images decoded at once. It does not change the result.")
     ] = None,
+    recorded: RecordedOption = RECORDED,
 ) -> None:
     """Decode, resize and split a dataset's images into one array, in one pass."""
-    from cxrbench.datasets.packed import pack
     from cxrbench.study.config import read_study
 
     folder = out.parent if out else PACKED / name
@@ -130,9 +146,54 @@ def data_pack(
         raise UserError(
             f"--out {out}: a packed dataset is a folder of its name; write FOLDER/{name}/manifest.json"
         )
-    config = read_study(study).dataset(name)
-    manifest = pack(name, config, folder.parent, workers, say)
+    pack_and_compare(name, read_study(study).dataset(name), folder.parent, recorded, workers)
+
+
+def pack_and_compare(name: str, config: Dataset, root: Path, recorded: Path, workers: int | None) -> None:
+    """Pack a dataset below ``root`` and say whether it is the one that its recorded cells were trained on."""
+    from cxrbench.datasets.packed import pack
+    from cxrbench.evidence.store import EvidenceStore
+
+    manifest = pack(name, config, root, workers, say, recorded)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")
+    total, unlike = sum(manifest["images"].values()), manifest.get("unlike_recorded", [])
+    if unlike:
+        say(
+            f"{len(unlike):,} of {total:,} images are not those of the recorded evidence: {unlike[0]}"
+            f"{and_more(len(unlike) - 1)}; scores of cells trained on them cannot be compared with recorded "
+            "ones: get the archive again (cxrbench data verify)"
+        )
+    if not (hashes := EvidenceStore(recorded).packed_hashes(name)):
+        return
+    if manifest["packed"] in hashes:
+        say(f"images and labels are those of the recorded cells (packed {manifest['packed'][:16]})")
+    elif not unlike:
+        say(
+            f"the packed hash is {manifest['packed'][:16]}, the recorded cells name "
+            f"{', '.join(sorted(text[:16] for text in hashes))}: the size, the split or the choice of images "
+            "is another, or Pillow, pandas or pyarrow are not those of requirements/base.lock"
+        )
+
+
+@app.command("checks")
+def data_checks(
+    name: Annotated[str, typer.Argument(help="A packed dataset of the study, as large as its reduction.")],
+    study: StudyOption = STUDY,
+    packed: Annotated[Path, typer.Option(help="Folder of packed datasets.")] = PACKED,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Record a check value of each reduced image. Packing names images that have another one."""
+    from cxrbench.datasets.check_values import write_checks
+    from cxrbench.datasets.packed import read_packed
+    from cxrbench.evidence.sums import updated_sums
+    from cxrbench.study.config import NihSource, read_study
+
+    config = read_study(study).dataset(name)
+    if not isinstance(config, NihSource):
+        raise UserError(f"{name}: only images of NIH are reduced; name such a dataset")
+    with updated_sums(recorded):
+        written = write_checks(read_packed(packed / name), config, recorded)
+    say(f"wrote {written}")
 
 
 @app.command("sheet")

@@ -97,22 +97,20 @@ def expected(
     accept: Annotated[str | None, typer.Option(help="Accept the outcomes, for this reason.")] = None,
 ) -> None:
     """Compare every cell's status with the reviewed one. Any difference fails."""
-    from cxrbench.analysis.matrix import NOT_RUN, REFUSED
     from cxrbench.evidence import expected as reviewed
-    from cxrbench.study.files import read_csv
+    from cxrbench.study.files import read_texts
 
-    cells = read_csv(table, keep_default_na=False)
-    run = cells[cells["status"] != NOT_RUN]
-    statuses = dict(zip(run["cell"], run["status"], strict=True))
+    cells = read_texts(table)
+    statuses = {row["cell"]: row["status"] for row in cells if row["status"] != reviewed.NOT_RUN}
     if accept is not None:
         reviewed.accept(listed, statuses, accept)
         say(f"wrote {listed}")
     problems = reviewed.unexpected(statuses, reviewed.read_expected(listed))
-    refused = cells[cells["origin"] == REFUSED]
-    for problem in (*(f"{row.cell}: {REFUSED}: {row.failure}" for row in refused.itertuples()), *problems):
+    refused = [row for row in cells if row["origin"] == reviewed.REFUSED]
+    for problem in (*("{cell}: {origin}: {failure}".format_map(row) for row in refused), *problems):
         complain(problem)
     if problems:
         say("to accept these outcomes after looking at them: cxrbench expected --accept 'the reason'")
-    if problems or len(refused):
+    if problems or refused:
         raise typer.Exit(1)
     print(f"{len(statuses)} cells have the expected status")

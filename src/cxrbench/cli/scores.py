@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,16 +37,22 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
     replicates: Annotated[int, typer.Option(min=1, help="Draws for the calibration error by chance.")] = 2000,
+    positive_patients: Annotated[
+        int,
+        typer.Option(min=1, help="The main endpoint is over findings with so many positive test patients."),
+    ] = 10,
 ) -> None:
     """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
 
     Example: cxrbench evaluate predictions.parquet
     """
     from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
+    from cxrbench.study.config import Endpoint
     from cxrbench.study.files import write_csv
 
-    is_cell = source.name == "record.json"
-    table, notes = evaluate_cell(source, replicates) if is_cell else evaluate_file(source, replicates, say)
+    is_cell, endpoint = source.name == "record.json", Endpoint(positive_patients=positive_patients)
+    score = evaluate_cell if is_cell else partial(evaluate_file, say=say)
+    table, notes = score(source, replicates, endpoint)
     if out:
         write_csv(out, table)
     for note in notes:
@@ -119,7 +126,10 @@ def power(
     share: Annotated[
         list[float] | None,
         typer.Option(
-            min=0, max=1, help="Share of the variance between seeds that differs between platforms."
+            min=0,
+            max=1,
+            help="Share of the variance between seeds that differs between platforms. Default: as measured"
+            " between recorded ones, else 0, 0.2, 0.5 and 1.",
         ),
     ] = None,
     patient_se: Annotated[
@@ -146,7 +156,7 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.analysis.power import SHARES, Design, Spread, answers
+    from cxrbench.analysis.power import Design, Spread, answers
     from cxrbench.study.errors import UserError
 
     if patient_se is None:
@@ -160,7 +170,7 @@ def power(
     rows = [
         named | answers(spread, Design(patients or spread.patients, seeds, each), margin, difference)
         for named, spread in known
-        for each in share or SHARES
+        for each in share or _shares(tables / "shares.csv", named.get("architecture", ""), metric)
     ]
     table = pd.DataFrame(rows).convert_dtypes()
     if difference is None:
@@ -186,7 +196,9 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     table = read_csv(path)
     names = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
     asked = (table["metric"] == metric) & (names + "/").str.startswith(f"{group}/" if group else "")
-    chosen = [(named, spread) for named, spread, _ in recorded_spreads(table[asked])]
+    within = {tuple(row) for row in table.loc[asked, ["dataset", "architecture", "platform"]].to_numpy()}
+    recorded = recorded_spreads(table, [metric])  # all of them: their variance of skill is pooled
+    chosen = [(names, spread) for names, spread, _ in recorded if tuple(names.values())[:3] in within]
     if not chosen:
         raise UserError(
             f"{group or metric}: no spread over seeds is known{suggestion(group, list(names.unique()))}; "
@@ -195,11 +207,30 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     return chosen
 
 
+def _shares(path: Path, architecture: str, metric: str) -> list[float]:
+    """Return the share that was measured, with its interval on standard error; those of tables if none
+    was."""
+    import pandas as pd
+
+    from cxrbench.analysis.pairs import ALL, measured_share
+    from cxrbench.analysis.power import SHARES
+
+    row = measured_share(pd.read_csv(path), architecture, metric) if path.exists() else None
+    if row is None:
+        return list(SHARES)
+    of = "all networks" if row["architecture"] == ALL else row["architecture"]
+    ends = f"{row['share_low']:.2f} to {min(row['share_high'], 1):.2f}"
+    text = f"share of {metric} as measured on {row['pairs']:.0f} pairs of {of}: {row['share']:.2f} ({ends})"
+    say(wrapped(f"{text}; above 1 counts as 1. --share sets another"))
+    return [min(row["share"], 1.0)]
+
+
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
 _FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
 _FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")
 _HEADS = {
     "patient_se": "SE over patients", "measured_on": "patients measured", "seed_sd": "SD over seeds",
+    "seed_freedom": "df of SD",
     "patients": "test patients", "share": "share of seed variance", "power_at_zero": "power if equal",
     "smallest_margin": "smallest margin", "seeds_needed": "seeds needed",
     "patients_needed": "patients needed",

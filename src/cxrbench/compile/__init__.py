@@ -1,1 +1,1 @@
-"""Graphs of training steps, checked against Neuron's limits. Only ``capture`` needs torch."""
+"""Graphs of training steps, checked against Neuron's limits. Only ``capture`` and ``calls`` need torch."""

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -12,11 +12,16 @@ from pydantic import Field
 
 from cxrbench.compile.audit import Wanted, traced, versions
 from cxrbench.compile.compiler import LOG, Compiler, Limits, NotEvidence, judged, run_compiler
+from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.module import read_module
+from cxrbench.compile.operators import names_in, unlisted
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (
     FOLDER,
+    OPERATORS,
     PARTS,
     CompileRecord,
+    ForeignGraph,
     GraphPart,
     Target,
     TracedGraph,
@@ -25,39 +30,76 @@ from cxrbench.evidence.compiled import (
     outcome_path,
 )
 from cxrbench.evidence.record import Part, read_model
+from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms.neuron_settings import graph_flags
-from cxrbench.study.config import Compiler as Options
 from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, write_text
+from cxrbench.study.toolchains import CompileOptions
 from cxrbench.training import host
 
 MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
+Say = Callable[[str], None]
+AnyGraph = TracedGraph | ForeignGraph
+Known = tuple[tuple[str, ...], frozenset[str]]  # what the compiler lists; what its controls have
+_CONTROL_HOURS = 2.0  # at least: a limit for other graphs must not end a control
 TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
 # Between these graphs and those that torch_neuronx traces on a Neuron device; facts that could differ are
-# listed where they do not.
+# listed where they do not. Each with its consequence.
+_XLA_IMPL = "torch_neuronx/xla_impl/ops.py, a public copy of an older release"
 DIFFERENCES = (
     {
-        "what": "GELU, SiLU, softmax and their gradients are custom calls there (AwsNeuronGelu and others), "
-        "elementary operations here",
-        "source": "Neuron SDK docs, compiler/error-codes/EVRF015 (recognised custom calls)",
+        "what": "GELU and its gradient are custom calls, same as on the device (AwsNeuronGelu and "
+        "AwsNeuronGeluBackward); the approximation by tanh is elementary operations here",
+        "consequence": "none for exact GELU; no network of the study has the other",
+        "source": f"Neuron SDK docs, compiler/error-codes/EVRF015; {_XLA_IMPL}",
+    },
+    {
+        "what": "SiLU may be a custom call there (AwsNeuronSilu), and is elementary operations here",
+        "consequence": "a failure of EfficientNet or MobileNet in such an operation may be this trace's",
+        "source": f"Neuron SDK docs, compiler/error-codes/EVRF015; not in {_XLA_IMPL}",
+    },
+    {
+        "what": "softmax is elementary operations, same as on the device unless it sets NEURON_FUSE_SOFTMAX",
+        "consequence": "none by default",
+        "source": _XLA_IMPL,
+    },
+    {
+        "what": "64-bit integers (counters of BatchNorm) are in the graph, same as on the device",
+        "consequence": "none; f64 alone is replaced there, and no graph here has any",
+        "source": "pytorch/xla, torch_xla/csrc/dtype.cpp: MaybeDowncastToXlaDeviceType",
+    },
+    {
+        "what": "the loop that finds the indices of max-pooling is in the graph of ResNets, unused",
+        "consequence": "a failure that names `while` may be that of dead code",
+        "source": "counted in the dumped graphs",
+    },
+    {
+        "what": "the update is this project's own AdamW on both, without f64 and counters",
+        "consequence": "none; torch's AdamW would put an f64 parameter into this trace alone",
+        "source": "cxrbench.platforms.adamw",
     },
     {
         "what": "the input is streamed from the host, same as on the device: no graph gathers it",
+        "consequence": "none",
         "source": "cxrbench.platforms.neuron.NeuronPlatform.keeps_input",
     },
     {
         "what": "functionalization is off, same as on the device",
+        "consequence": "none",
         "source": "Neuron SDK docs, torch-neuron-envvars (XLA_DISABLE_FUNCTIONALIZATION)",
     },
     {
         "what": "one process, so that no gradients are averaged; where a recipe has micro-batches, each of "
         "them is a graph there",
+        "consequence": "nothing is learned of collectives",
         "source": "cxrbench.training.loop.Trainer.step",
     },
     {
         "what": "where it compiles a graph itself, torch_xla lets results take the memory of parameters "
         "(aliased buffers), and makes one tuple of 3,200 parameters or more",
+        "consequence": "this graph needs more device memory than the device's own",
         "source": "pytorch/xla, torch_xla/csrc/xla_graph_executor.cpp: BuildInputOutputAliases, Compile",
     },
 )
@@ -133,35 +175,104 @@ class Campaign:
     limits: Limits
     graphs: Path
     out: Path
-    options: Options = field(default_factory=Options)
+    options: CompileOptions = field(default_factory=CompileOptions)
     recorded: Path | None = None
     replace: bool = False  # what is recorded already
+    controls: tuple[Wanted, ...] = ()  # besides those that are always compiled first
 
-    def run(
-        self, steps: Sequence[Wanted], parts: Collection[GraphPart], say: Callable[[str], None]
-    ) -> Iterator[CompileRecord]:
-        """Trace and compile these parts of training steps in order; yield the outcomes.
+    def run(self, steps: Sequence[Wanted], parts: Collection[GraphPart], say: Say) -> Iterator[CompileRecord]:
+        """Trace and compile these parts of training steps in order, after the controls; yield the outcomes.
 
-        Outcomes that are kept already are not made again. A machine fault is a message, and the rest goes on.
+        Outcomes that are kept already are not made again. A machine fault and a fault of the trace are
+        messages, and the rest goes on. UserError where a control fails: then nothing is an outcome.
         """
+        known = self._proven(say)
         for start in range(0, len(steps), TOGETHER):
             for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():
                 if graph.part in parts:
-                    try:
-                        yield self._outcome(file, graph, say)
-                    except NotEvidence as error:
-                        say(f"not recorded: {error}")
+                    yield from self._judged(self.graphs / file, graph, known, say)
 
-    def _outcome(self, file: str, graph: TracedGraph, say: Callable[[str], None]) -> CompileRecord:
+    def run_files(self, folder: Path, say: Say) -> Iterator[CompileRecord]:
+        """Compile the HloModuleProtos below ``folder``, after the controls; yield the outcomes."""
+        files = sorted(path for path in folder.rglob("*.pb") if path.is_file())
+        if not files:
+            raise UserError(f"{folder}: there is no graph (*.pb, an HloModuleProto) below it; name another")
+        known = self._proven(say)
+        for path in files:
+            try:
+                content = read_module(path.read_bytes())
+            except ValueError as error:
+                say(f"{path}: {error}; left out")
+                continue
+            name, size = str(path.relative_to(folder)), content.instructions
+            graph = ForeignGraph(file=name, sha256=sha256_file(path), instructions=size)
+            yield from self._judged(path, graph, known, say)
+
+    def _proven(self, say: Say) -> Known:
+        """Compile the controls; return the operators that the compiler lists, and what the controls have.
+
+        One that failed is compiled again: its installation may have been mended since.
+        """
+        patient = replace(self, limits=replace(self.limits, hours=max(_CONTROL_HOURS, self.limits.hours)))
+        answer, proven, outcomes = self.compiler.operators(), frozenset[str](), []
+        write_text(self.out / self.compiler.version / OPERATORS, answer)
+        controls = (*ALWAYS, *self.controls)
+        dumped = dump_steps(controls, self.graphs, say)
+        for step in controls:
+            file = _files(step)[0]
+            if (graph := dumped.get(file)) is None:
+                raise UserError(f"the control {step[0]} could not be traced; without it nothing is recorded")
+            record, place = patient._outcome(self.graphs / file, graph, say, again=True)
+            if record.status != "ok":
+                raise UserError(
+                    f"the control {graph.name} fails ({in_words(record)}): this compiler or its installation "
+                    f"does not work here, so nothing is recorded of any other graph; see {place}"
+                )
+            outcomes.append((record, place.with_suffix(".log")))
+            contents = read_module((self.graphs / file).read_bytes())
+            proven |= contents.opcodes | contents.targets
+        self._keep(outcomes, say)
+        if (
+            self.recorded
+            and not (kept := self.recorded / FOLDER / self.compiler.version / OPERATORS).exists()
+        ):
+            with updated_sums(self.recorded):
+                write_text(kept, answer)
+        return tuple(names_in(answer)), proven
+
+    def _judged(self, path: Path, graph: AnyGraph, known: Known, say: Say) -> Iterator[CompileRecord]:
+        """Yield the outcome of a graph if it is one; else say why not."""
+        try:
+            record, place = self._outcome(path, graph, say)
+        except NotEvidence as error:
+            say(f"not recorded: {error}")
+            return
+        suspects = [] if record.status == "ok" else unlisted(read_module(path.read_bytes()), *known)
+        if suspects:
+            say(
+                f"{graph.name}: a fault of the trace and no outcome: the graph has {', '.join(suspects)}, "
+                f"which neuronx-cc {record.compiler} does not list; a device may never send it"
+            )
+            return
+        self._keep([(record, place.with_suffix(".log"))], say)
+        yield record
+
+    def _keep(self, outcomes: list[tuple[CompileRecord, Path]], say: Say) -> None:
+        """Record outcomes, if they are to be."""
+        if self.recorded:
+            for path in keep_compiled(outcomes, self.recorded, self.replace):
+                say(f"recorded {path}")
+
+    def _outcome(
+        self, path: Path, graph: AnyGraph, say: Say, again: bool = False
+    ) -> tuple[CompileRecord, Path]:
+        """Return what the compiler did with a graph, and where that is kept; ``again``: not a failure."""
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
-        if record is None:
-            record = self._compiled(self.graphs / file, graph, place)
+        if record is None or (again and record.status != "ok"):
+            record = self._compiled(path, graph, place)
             say(f"{graph.name}: {in_words(record)}")
-        if self.recorded:
-            for path in keep_compiled([(record, place.with_suffix(".log"))], self.recorded, self.replace):
-                say(f"recorded {path}")
-        return record
+        return record, place
 
     def _kept(self, name: Path) -> tuple[Path, CompileRecord | None]:
         """Return the path of an outcome, and the outcome itself or None if it has yet to be made."""
@@ -177,13 +288,15 @@ class Campaign:
             return self.limits.hours > record.limit_hours
         return record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf)
 
-    def _compiled(self, file: Path, graph: TracedGraph, place: Path) -> CompileRecord:
+    def _compiled(self, file: Path, graph: AnyGraph, place: Path) -> CompileRecord:
         """Compile the graph in ``file`` and keep its outcome, with its log, at ``place``.
 
         Raises NotEvidence where the machine and not the graph decided how it ended.
         """
         started, work = host.now(), place.with_suffix(".work").absolute()
-        flags = graph_flags(graph.precision, self.options)
+        flags = graph_flags("fp32", self.options)
+        if self.target == "trn2":
+            flags.append("--logical-nc-config=2")  # its default, said
         name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         shutil.rmtree(work, ignore_errors=True)
         try:

@@ -24,7 +24,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
+from cxrbench.compile.calls import gelu_as_on_neuron
+from cxrbench.compile.controls import register_controls
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
+from cxrbench.compile.module import read_module
+from cxrbench.compile.operators import REFUSED_TYPES
 from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.compiled import GraphPart, TracedGraph
@@ -58,7 +62,8 @@ def audit_network(architecture: str, setting: Setting) -> dict[str, Facts]:
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
     try:
-        return capture(build(architecture, setting.pixels), setting, platform)
+        with gelu_as_on_neuron():
+            return capture(build(architecture, setting.pixels), setting, platform)
     except NotCaptured as error:
         return {part: Facts(part, problem=str(error), fallbacks=_fallbacks()) for part in AUDITED_PARTS}
 
@@ -85,13 +90,15 @@ def dump_network(
             raise NotCaptured(
                 f"its {part} graph has {len(content):,} bytes, above protobuf's {LARGEST_FILE:,}"
             )
-        computation = xla_builder.computation_from_module_proto("graph", content)
+        contents = read_module(content)
+        if refused := contents.wide_types & REFUSED_TYPES:
+            raise NotCaptured(f"its {part} graph has {', '.join(refused)}, which no Neuron device is sent")
         graph = TracedGraph(
             network=architecture,
             **vars(setting),
             part=part,
             sha256=hashlib.sha256(content).hexdigest(),
-            instructions=len(Graph.parse(xla_builder.get_computation_hlo(computation)).instructions),
+            instructions=contents.instructions,
             versions=versions,
         )
         file = folder / f"{graph.name}.hlo.pb"
@@ -99,7 +106,8 @@ def dump_network(
             aside.write_bytes(content)
         dumped[file.name] = graph
 
-    capture(build(architecture, setting.pixels), setting, platform, keep=keep)
+    with gelu_as_on_neuron():
+        capture(build(architecture, setting.pixels), setting, platform, keep=keep)
     return dumped
 
 
@@ -167,6 +175,7 @@ def _batch(setting: Setting, platform: Platform, labels: int) -> Batch:
 
 def build(architecture: str, pixels: int) -> nn.Module:
     """Build a cell's network with zeros for weights; NotCaptured when it cannot be built for this size."""
+    register_controls()
     recipe, priors = Recipe(epochs=1, batch=1), np.full(len(FINDINGS), 0.1)
     with _named("built", Setting(pixels)):
         try:
@@ -205,8 +214,8 @@ def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.opti
         group["lr"] = rate
         for weight in group["params"]:
             optimizer.state[weight] = {
-                name: xla_builder.create_placeholder_tensor(shape, torch.float32)
-                for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape))
+                name: xla_builder.create_placeholder_tensor(weight.shape, torch.float32)
+                for name in ("exp_avg", "exp_avg_sq")
             }
     averaged.state = {
         name: xla_builder.create_placeholder_tensor(value.shape, value.dtype)

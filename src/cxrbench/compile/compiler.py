@@ -13,11 +13,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
+from cxrbench.compile.operators import names_in
 from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure
 from cxrbench.study.errors import UserError
@@ -31,6 +32,8 @@ COMMAND = "neuronx-cc"
 CONTAINERS = ("docker", "podman")
 IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
 LOG, NEFF = "compile.log", "graph.neff"
+OWN_LOG = "log-neuron-cc.txt"  # which it writes into its working folder (neuronx-cc CLI reference)
+_LOG_END = 200_000  # bytes kept of each end of it
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
 _ANSWER, _PAUSE = 120.0, 0.1  # seconds for short commands, between samples
 _NOT_STARTED = (125, 126, 127)  # exit codes of docker and podman themselves
@@ -75,8 +78,23 @@ class Compiler:
         if container and image and (looked := _answer([container, "image", "inspect", image])).returncode:
             reason = error_line(looked.stderr.decode(errors="replace"))
             raise UserError(f"{image} is not here ({reason}); pull it: {container} pull {image}")
-        asked = (*words[:2], "--rm", *words[2:]) if container else words
-        return cls(words, _version(asked), image if container else None)
+        found = cls(words, "", image if container else None)
+        return replace(found, version=_version(found._asking()))
+
+    def _asking(self) -> tuple[str, ...]:
+        """Return the words before a question: its container is removed by itself."""
+        return (*self.words[:2], "--rm", *self.words[2:]) if self.container else self.words
+
+    def operators(self) -> str:
+        """Return what ``list-operators`` prints of the operators that XLA may send; UserError for nothing."""
+        call = [*self._asking(), "list-operators", "--framework", "XLA"]
+        done = _answer(call)
+        answer = done.stdout.decode(errors="replace")
+        if done.returncode or not names_in(answer):
+            reason = normalise(error_line((done.stdout + done.stderr).decode(errors="replace")))
+            ending = f"ended with {done.returncode} and no operators ({reason})"
+            raise UserError(f"`{' '.join(call)}` {ending}; run it manually: no outcome means much without it")
+        return answer
 
     def call(self, graph: Path, target: Target, flags: Sequence[str], limits: Limits, name: str) -> list[str]:
         """Return the command line that compiles ``graph`` into ``NEFF`` beside it."""
@@ -84,7 +102,7 @@ class Compiler:
             return [*self.words, *_arguments(graph, graph.with_name(NEFF), target, flags)]
         runner, run, *options, image, command = self.words
         memory = [f"--memory={limits.gib:g}g", f"--memory-swap={limits.gib:g}g"] if limits.gib else []
-        mounted = ["--name", name, "--volume", f"{graph.parent.absolute()}:{_INSIDE}"]
+        mounted = ["--name", name, "--volume", f"{graph.parent.absolute()}:{_INSIDE}", "--workdir", _INSIDE]
         inside = _arguments(Path(_INSIDE, graph.name), Path(_INSIDE, NEFF), target, flags)
         return [runner, run, *options, *memory, *mounted, image, command, *inside]
 
@@ -109,7 +127,7 @@ def _version(words: Sequence[str]) -> str:
 
 def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) -> list[str]:
     files = ["--framework", "XLA", "--target", target, "--output", str(neff)]
-    return ["compile", str(graph), *files, *flags]
+    return ["compile", str(graph), *files, *flags, "--verbose=info"]  # its table of device memory too
 
 
 @dataclass(frozen=True)
@@ -162,7 +180,7 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
     if oom_killed and limits.gib and child.returncode and not stopped:
         stopped = "memory"
     oom_killed = oom_killed or host.out_of_memory_kills() > kills
-    text = published((work / LOG).read_bytes())
+    text = published(_whole_log(work))
     (work / LOG).write_text(text, encoding="utf-8", newline="\n")
     return Ending(
         returncode=child.returncode,
@@ -174,6 +192,17 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
         log=text,
         neff=_neff(work / NEFF),
     )
+
+
+def _whole_log(work: Path) -> bytes:
+    """Return what the compiler printed, and the log that it wrote beside it; of a large one both ends."""
+    printed, own = (work / LOG).read_bytes(), work / OWN_LOG
+    if own.is_file():
+        written = own.read_bytes()
+        if len(written) > 2 * _LOG_END:
+            written = written[:_LOG_END] + b"\n[...]\n" + written[-_LOG_END:]
+        printed = written + f"\n== {OWN_LOG} above, what was printed below ==\n".encode() + printed
+    return printed
 
 
 def _removed(runner: str, container: str) -> bool:

@@ -7,8 +7,8 @@ import pandas as pd
 
 from cxrbench.compile.reports import Outcome
 from cxrbench.compile.rules import Setting, facts_of
-from cxrbench.evidence.compiled import PARTS, CompileRecord
-from cxrbench.study.config import Compilation, Compiler
+from cxrbench.evidence.compiled import PARTS, CompileRecord, TracedGraph
+from cxrbench.study.toolchains import Compilation, CompileOptions
 
 STEP = ["network", "pixels", "batch", "precision"]
 KEY = [*STEP, "part"]
@@ -25,6 +25,8 @@ def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
     """Return a row per record for tables: the graph, the compiler and the outcome."""
     return [
         {
+            **dict.fromkeys(KEY),
+            "network": record.graph.name,
             **record.graph.model_dump(include={*KEY}),
             "target": record.target,
             "compiler": record.compiler,
@@ -41,16 +43,27 @@ def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def outcomes(planned: Compilation | None, records: Iterable[CompileRecord]) -> pd.DataFrame:
+def outcomes(
+    planned: Compilation | None,
+    records: Iterable[CompileRecord],
+    toolchain: tuple[str, CompileOptions] | None = None,
+) -> pd.DataFrame:
     """Return a row per planned graph in the study's order: :data:`KEY`, and what :func:`rows` has of it.
 
-    ``status`` is "not run", and ``failed`` missing, where nothing is recorded of the study's compiler with
-    default options and of its target; ``failed`` is missing too where a limit ended the compiler. The newest
+    ``toolchain``: version and options of a compiler; None: the study's version of today, with the options of
+    the study. ``status`` is "not run", and ``failed`` missing, where nothing is recorded of it and of the
+    study's target; ``failed`` is missing too where a limit ended the compiler. The newest
     record of a graph counts: other versions of torch or timm give others of the same name.
     """
     steps = planned.steps() if planned else []
     plan = pd.DataFrame([(*step, part) for step in steps for part in PARTS], columns=KEY)
-    some = [record for record in records if planned and _counts(record, planned)]
+    version, options = toolchain or (planned.toolchains()[0] if planned else ("", CompileOptions()))
+    some = [
+        record
+        for record in records
+        if planned and isinstance(record.graph, TracedGraph) and record.target == planned.target
+        if record.options == options and is_version(record.compiler, version)
+    ]
     found = pd.DataFrame(rows(sorted(some, key=lambda record: record.started)), columns=_COLUMNS)
     newest = found.drop_duplicates(KEY, keep="last").astype(plan.dtypes)
     table = plan.merge(newest, "left", KEY, validate="one_to_one").astype({"failed": "boolean"})
@@ -60,11 +73,6 @@ def outcomes(planned: Compilation | None, records: Iterable[CompileRecord]) -> p
 _COLUMNS = [*KEY, "status", "failed", "code", "seconds", "graph_sha256"]
 
 
-def _counts(record: CompileRecord, planned: Compilation) -> bool:
-    same = record.target == planned.target and record.options == Compiler()
-    return same and is_version(record.compiler, planned.compiler)
-
-
 def states(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per training step of :func:`outcomes`, in its order, with one of :data:`STATES`.
 
@@ -72,6 +80,22 @@ def states(table: pd.DataFrame) -> pd.DataFrame:
     """
     found = [(*step, _state(some)) for step, some in table.groupby(STEP, sort=False)]
     return pd.DataFrame(found, columns=[*STEP, "state"])
+
+
+def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFrame:
+    """Return a row per planned training step, with its state by each release of the study, today's first.
+
+    A release has a second column where outcomes of the model type cnn-training are recorded of it.
+    """
+    known, found = list(records), pd.DataFrame(planned.steps(), columns=STEP)
+    for version, usual in planned.toolchains():
+        for model_type in ("generic", "cnn-training"):
+            options = usual.model_copy(update={"model_type": model_type})
+            state = states(outcomes(planned, known, (version, options)))["state"]
+            if model_type == usual.model_type or (state != NOT_RUN).any():
+                cast = f", auto-cast {options.auto_cast}" if options.auto_cast != "none" else ""
+                found[f"{version}, {model_type}{cast}"] = state
+    return found
 
 
 def _state(graphs: pd.DataFrame) -> str:

@@ -21,8 +21,8 @@ from cxrbench.cost.projection import (
     known_speeds,
     work_of,
 )
-from cxrbench.datasets.packed import MANIFEST, data_present, read_packed
-from cxrbench.datasets.registry import read_files
+from cxrbench.datasets.packed import MANIFEST, read_packed
+from cxrbench.datasets.published import in_words, to_download
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
@@ -57,22 +57,16 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
 
 
 def downloads(plan: Plan, registry: Path) -> list[str]:
-    """Return a sentence per source of images that are not here, where the registry states their size."""
-    study, files = plan.study, read_files(registry) if registry.is_file() else []
-    used = {cell.dataset: study.dataset(cell.dataset) for cell in study.all_cells()}
-    absent = [
-        config.source
-        for name, config in used.items()
-        if not (plan.packed / name / MANIFEST).exists() and not data_present(config)
+    """Return a sentence per published source of images that are not here: files, size, the command."""
+    absent = dict[str, list[str]]()
+    for name in dict.fromkeys(cell.dataset for cell in plan.study.all_cells()):
+        here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
+        if not here and (files := to_download(plan.study.dataset(name), registry)):
+            absent.setdefault(in_words(files.values()), []).append(name)
+    return [
+        f"Download for {', '.join(names)}: {files}; `cxrbench data get {names[0]}`."
+        for files, names in absent.items()
     ]
-    sentences = []
-    for source in dict.fromkeys(absent):
-        sizes = [file.size for file in files if file.dataset == source]
-        known = [size for size in sizes if size is not None]
-        if sizes and len(known) == len(sizes):
-            size = f"all {len(sizes)} files are {sum(known) / 1e9:.0f} GB"
-            sentences.append(f"Download of {source}: {size} (`cxrbench data download {source}`).")
-    return sentences
 
 
 class _Outlook:

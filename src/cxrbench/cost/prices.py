@@ -8,6 +8,7 @@ accelerator.
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
+import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, Field
 
@@ -97,9 +98,10 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
             prices = prices[prices["as_of"] <= ("" if as_of == UNDATED else iso_date(as_of))]
         except ValueError as error:
             raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
-    for column, value in where.items():
-        prices = prices[prices[column] == value]
-    rows = prices.sort_values([*KEY, "as_of"], kind="stable").drop_duplicates(KEY, keep="last")
+    wanted = np.logical_and.reduce([prices[column].to_numpy() == value for column, value in where.items()])
+    rows = prices[wanted] if where else prices
+    order = [column for column in (*KEY, "as_of") if column not in where]
+    rows = rows.sort_values(order, kind="stable").drop_duplicates(KEY, keep="last")
     return rows.assign(as_of=dates(rows)).reset_index(drop=True)
 
 

@@ -4,7 +4,7 @@ import io
 import struct
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -57,10 +57,17 @@ class Files(Source):
         return {"source_sizes": dict(sorted(sizes.items())), "source_modes": dict(sorted(modes.items()))}
 
 
-def decode(found: Found, pixels: int, formats: tuple[str, ...] = ("PNG",), colour: bool = True) -> Decoded:
+def decode(
+    found: Found,
+    pixels: int,
+    formats: tuple[str, ...] = ("PNG",),
+    colour: bool = True,
+    reduce: Callable[[Image.Image, int, str], np.ndarray] | None = None,
+) -> Decoded:
     """Return an image in one of Pillow's ``formats``, reduced; UserError when it cannot be.
 
-    ``colour``: take the luminance of a colour image instead of refusing it.
+    ``colour``: take the luminance of a colour image instead of refusing it. ``reduce``: another way than
+    :func:`reduced`; it gets the image in grey, ``pixels`` and the image's place for messages.
     """
     try:
         with Image.open(io.BytesIO(found.data), formats=formats) as image:
@@ -72,7 +79,8 @@ def decode(found: Found, pixels: int, formats: tuple[str, ...] = ("PNG",), colou
                 raise UserError(
                     f"{found.where}: a colour picture, not a radiograph; remove its row, or save it in grey"
                 )
-            return reduced(grey, pixels), image.mode, f"{image.width}x{image.height}"
+            small = reduce(grey, pixels, found.where) if reduce else reduced(grey, pixels)
+            return small, image.mode, f"{image.width}x{image.height}"
     except _UNREADABLE as error:
         kinds = " or ".join(formats)
         what = f"not a readable {kinds} ({error}); fetch it again or remove it"
@@ -106,6 +114,33 @@ def reduced(grey: Image.Image, pixels: int) -> np.ndarray:
     """Return an 8-bit grey image as (pixels, pixels) uint8."""
     size = (pixels, pixels)
     return np.asarray(grey if grey.size == size else grey.resize(size, FILTER))
+
+
+def in_steps(grey: Image.Image, steps: tuple[int, ...], whole: int, where: str) -> np.ndarray:
+    """Return an 8-bit grey image of ``whole`` pixels a side, reduced to each of ``steps`` in turn (uint8).
+
+    An image of the last step's size is taken as it is; UserError for any other size. The pixels are those of
+    OpenCV's bilinear resize, which is not antialiased: of each block the mean of its four central pixels.
+    """
+    image = np.asarray(grey)
+    if image.shape == (steps[-1], steps[-1]):
+        return image
+    if image.shape != (whole, whole):
+        sizes = f"{whole} x {whole} px, as NIH publishes it, and {steps[-1]} x {steps[-1]} px"
+        raise UserError(
+            f"{where}: {grey.width} x {grey.height} px; the reduction takes images of {sizes}; get the image "
+            "in one of these sizes, or drop 'reduced' from the config"
+        )
+    for side in steps:
+        image = _central_means(image, len(image) // side)
+    return image
+
+
+def _central_means(image: np.ndarray, block: int) -> np.ndarray:
+    """Return the mean of the four central pixels of each ``block`` x ``block``, rounded half up."""
+    first, second = block // 2 - 1, block // 2
+    rows = image[first::block].astype(np.uint16) + image[second::block]  # whole rows: fast to read
+    return ((rows[:, first::block] + rows[:, second::block] + 2) >> 2).astype(np.uint8)
 
 
 def to_grey(image: Image.Image) -> Image.Image:

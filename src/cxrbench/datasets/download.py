@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from urllib.parse import quote
 
 import requests
@@ -89,7 +89,7 @@ def _download(files: list[RemoteFile], folder: Path, options: Options, mend: boo
     begun = sum(size_of(part_of(folder, file.name)) for file in missing if file.size)
     _must_have_room(len(missing), total - begun, folder)
     bar = tqdm(desc="fetching", total=total or None, initial=begun, unit="B", unit_scale=True, disable=None)
-    transfers = Transfers(folder, options, bar)
+    transfers = Transfers(folder, options, bar, Pace(total - begun) if bar.disable and total else None)
     with bar, ThreadPoolExecutor(options.jobs) as pool:
         running = [pool.submit(transfers.run, file) for file in missing]
         try:
@@ -119,11 +119,37 @@ def check_links(files: list[RemoteFile], timeout: float) -> list[tuple[str, ...]
         return list(pool.map(check, *zip(*asked, strict=True)))
 
 
+class Pace:
+    """Says at each tenth of ``total`` bytes how fast they come, where no terminal shows a bar."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.taken, self.told = total, 0, 0
+        self.since, self.lock = time.monotonic(), Lock()
+
+    def update(self, count: int) -> None:
+        """Count bytes, less than none where a server starts again."""
+        with self.lock:
+            self.taken += count
+            if (tenths := 10 * self.taken // self.total) <= self.told or tenths > 9:
+                return
+            self.told = tenths
+            rate = self.taken / max(time.monotonic() - self.since, 1e-3)
+            left = time.strftime("%H:%M:%S", time.gmtime((self.total - self.taken) / rate))
+        done = f"{self.taken / 1e9:.2f} of {self.total / 1e9:.2f} GB fetched"
+        _say(f"{done}, {rate / 1e6:.1f} MB/s, {left} left at this speed")
+
+
 class Transfers:
     """Transfers of files into ``folder``."""
 
-    def __init__(self, folder: Path, options: Options, bar: tqdm) -> None:
-        self.folder, self.options, self.bar, self.stop = folder, options, bar, Event()
+    def __init__(self, folder: Path, options: Options, bar: tqdm, pace: Pace | None = None) -> None:
+        self.folder, self.options, self.bar, self.pace, self.stop = folder, options, bar, pace, Event()
+
+    def came(self, count: int) -> None:
+        """Show that ``count`` bytes more have come."""
+        self.bar.update(count)
+        if self.pace:
+            self.pace.update(count)
 
     def run(self, file: RemoteFile) -> str:
         """Fetch a file from the first source that gives it; return what is wrong when none does."""
@@ -156,7 +182,7 @@ class Transfers:
                 raise Refused("has another hash than the registry's")
         except OSError as error:
             raise Refused(str(error.strerror)) from None
-        self.bar.update(size_of(Path(source)) - size_of(part))
+        self.came(size_of(Path(source)) - size_of(part))
         shutil.copyfile(source, part)
 
     def _fetch(self, url: str, file: RemoteFile, part: Path) -> None:
@@ -188,10 +214,10 @@ class Transfers:
         with _answer(url, file.size, size_of(part), self.options.timeout) as (chunks, start, total):
             if file.size is None and total is not None:
                 _must_have_room(1, total - start, self.folder)
-            self.bar.update(start - size_of(part))  # less than 0 where the server starts again
+            self.came(start - size_of(part))  # less than 0 where the server starts again
             with open(part, "ab" if start else "wb", buffering=0) as out:
                 for chunk in chunks:
-                    self.bar.update(out.write(chunk))
+                    self.came(out.write(chunk))
                     if self.stop.is_set() or (total is not None and out.tell() > total):
                         break
                 os.fsync(out.fileno())

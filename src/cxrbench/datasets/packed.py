@@ -42,13 +42,18 @@ def data_present(config: Dataset) -> bool:
 
 
 def pack(
-    name: str, config: Dataset, root: Path, workers: int | None = None, say: Say = lambda text: None
+    name: str,
+    config: Dataset,
+    root: Path,
+    workers: int | None = None,
+    say: Say = lambda text: None,
+    recorded: Path | None = None,
 ) -> dict[str, Any]:
     """Pack the dataset called ``name`` below ``root``; return the manifest.
 
-    ``workers`` decode in parallel (None: one per core) and do not change a byte. The dataset is built in a
-    hidden folder and renamed when it is complete; a failed run removes that folder, and what a killed run
-    left is removed by the next.
+    Its images are held against the check values below ``recorded``. ``workers`` decode in parallel (None: one
+    per core) and do not change a byte. The dataset is built in a hidden folder and renamed when it is
+    complete; a failed run removes that folder, and what a killed run left is removed by the next.
     """
     root.mkdir(parents=True, exist_ok=True)
     if (root / name).is_symlink():
@@ -58,7 +63,7 @@ def pack(
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
-            manifest = _write(aside, name, config, _source(config)(config, workers, say), say)
+            manifest = _write(aside, name, config, _source(config)(config, workers, say, recorded), say)
             _put_in_place(aside, root / name)
             return manifest
         except OSError as error:
@@ -201,8 +206,12 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
         return  # reading it reports that
     manifest = read_packed(folder).manifest
     again = f"run `cxrbench data pack {manifest['dataset']}`"
+    settings = manifest.get("settings", manifest)
+    if steps := getattr(config, "steps", ()):  # what was packed before reductions had names had none
+        plain = {f"{steps[-1]}x{steps[-1]}"} >= set(manifest.get("source_sizes", ()))
+        settings = {"reduced": config.settings()["reduced"] if plain else None} | settings
     for key, wanted in config.settings().items():
-        if (found := manifest.get("settings", manifest).get(key, wanted)) != wanted:
+        if (found := settings.get(key, wanted)) != wanted:
             raise UserError(f"{folder}: packed with {key} {found}, the study says {wanted}; {again}")
     table = getattr(config, "table", folder)
     if table.is_file() and manifest["table_sha256"] != sha256_file(table):

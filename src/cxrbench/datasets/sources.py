@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,14 @@ class Source(ABC):
     findings: tuple[str, ...]
 
     def __init__(
-        self, config: Any, workers: int | None = None, say: Callable[[str], None] = lambda text: None
+        self,
+        config: Any,
+        workers: int | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        recorded: Path | None = None,
     ) -> None:
         self.config, self.workers, self.say = config, workers or cores(), say
+        self.recorded = recorded  # folder of evidence whose images these may be
 
     @staticmethod
     @abstractmethod

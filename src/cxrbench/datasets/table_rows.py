@@ -20,7 +20,7 @@ from cxrbench.study.readers import shortened
 
 ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
 _KNOWN = ("image", "patient", "split", *ABOUT)
-_RESERVED = ("macro", "all", "every")  # what stands for several findings in result tables
+_RESERVED = ("macro", "all", "every", "endpoint")  # what stands for several findings in result tables
 _UNCERTAIN = -1.0
 _MEANS = {"mask": np.nan, "positive": 1.0, "negative": 0.0}
 _OUTSIDE = r"^/|^~|^[A-Za-z]:|\\|(?:^|/)\.{1,2}(?:/|$)|//|[\x00-\x1f]"

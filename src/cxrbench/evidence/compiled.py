@@ -12,11 +12,12 @@ from pydantic import Field
 
 from cxrbench.evidence.record import Failure, Part, read_model
 from cxrbench.evidence.sums import updated_sums
-from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy, sha256_file, sha256_json, write_text, written_aside
+from cxrbench.study.toolchains import CompileOptions
 
 FOLDER = Path("compile")
+OPERATORS = "operators.txt"  # beside the outcomes of a version: what its list-operators printed
 GraphPart = Literal["forward", "backward", "step"]  # backward: forward, loss and its gradients
 PARTS: tuple[GraphPart, ...] = ("step", "backward", "forward")  # a step's parts say where it fails
 Outcome = Literal["ok", "compile_failed", "out_of_memory", "timed_out", "crashed"]
@@ -24,7 +25,7 @@ Limit = Literal["hours", "memory"]  # of ours
 Target = Literal["trn1", "trn2"]
 NOT_SHOWN = (
     "not shown by a compilation: that the graph loads, fits into the device's memory, how fast it runs, and "
-    "what it computes; the graph was traced on a CPU and lacks what torch_neuronx rewrites"
+    "what it computes; a graph that was traced on a CPU is not the one that a device is sent"
 )
 
 
@@ -33,9 +34,9 @@ def graph_name(network: str, pixels: int, batch: int, precision: str, part: Grap
     return f"{network}-{pixels}px-batch{batch}-{precision}-{part}"
 
 
-def outcome_path(compiler: str, graph: str, target: Target, options: Compiler) -> Path:
+def outcome_path(compiler: str, graph: str, target: Target, options: CompileOptions) -> Path:
     """Return an outcome's path below a folder of outcomes; ``graph`` is its sha256."""
-    other = "" if options == Compiler() else f"-{sha256_json(options.model_dump())[:8]}"
+    other = "" if options == CompileOptions() else f"-{sha256_json(options.model_dump())[:8]}"
     return Path(compiler, graph, f"{target}{other}.json")
 
 
@@ -56,6 +57,18 @@ class TracedGraph(Part):
         return graph_name(self.network, self.pixels, self.batch, self.precision, self.part)
 
 
+class ForeignGraph(Part):
+    """A graph that was found in a file: what a device was sent, or anybody's."""
+
+    file: str = Field(description="its path below the folder that was named")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the HloModuleProto's bytes")
+    instructions: int = Field(description="of its entry computation")
+
+    @property
+    def name(self) -> str:
+        return self.file
+
+
 class Neff(Part):
     """The compiled program; it is not kept."""
 
@@ -67,11 +80,11 @@ class CompileRecord(Part):
     """One call of neuronx-cc for one graph."""
 
     schema_version: Literal[1] = 1
-    graph: TracedGraph
+    graph: TracedGraph | ForeignGraph
     target: Target
     compiler: str = Field(description="version that neuronx-cc reports", pattern=r"^[\w.+-]+$")
     container: str | None = Field(None, description="image that it ran in; none where it was on PATH")
-    options: Compiler = Field(Compiler(), description="`compiler` of the recipe")
+    options: CompileOptions = Field(CompileOptions(), description="`compiler` of a recipe, and the casting")
     flags: list[str]
     status: Outcome
     stopped: Limit | None = Field(None, description="limit at which it was stopped")
@@ -113,6 +126,8 @@ def compile_problems(root: Path) -> Iterator[str]:
     """Yield what is wrong with the compile evidence below ``root``, each with its file."""
     for path in sorted((root / FOLDER).rglob("*")):
         if path.is_dir():
+            continue
+        if path.name == OPERATORS and len(path.relative_to(root).parts) == 3:
             continue
         if path.suffix not in (".json", ".log") or len(path.relative_to(root).parts) != 4:
             yield f"{path}: is no file of compile evidence; remove it"

@@ -4,13 +4,13 @@ import fnmatch
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
-import pandas as pd
-
 from cxrbench.evidence.record import Status
 from cxrbench.study.files import write_csv
 from cxrbench.study.readers import Row, Text, one_of, read_rows
 
 EXPECTED = Path("data/expected_status.csv")
+NOT_RUN = "not run"  # a status
+REFUSED = "refused"  # an origin: recorded evidence that is not used (status 'not run', why in `failure`)
 
 
 class Expected(Row):
@@ -48,4 +48,6 @@ def accept(path: Path, statuses: dict[str, str], reason: str) -> None:
     kept = [line for line in read_expected(path) if line[0] not in statuses]  # in order: the last one decides
     changed = {cell: status for cell, status in statuses.items() if status != expected_status(cell, kept)}
     added = [(cell, status, reason) for cell, status in sorted(changed.items())]
+    import pandas as pd  # slow, and nothing else here needs it
+
     write_csv(path, pd.DataFrame(kept + added, columns=Expected.columns()))

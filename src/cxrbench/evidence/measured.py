@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cxrbench.evidence.tolerances import outside
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy
+from cxrbench.study.files import remedy, sha256_json
 
 Rows = list[dict[str, Any]]
+STEPS = Path("results/bench/steps.json")  # of `cxrbench bench steps`, below a checkout
 _STEP = ("platform", "architecture", "pixels", "batch", "precision", "fastest")
 KEYS = {
     "train": _STEP,
@@ -42,3 +44,15 @@ def merged(before: Rows, new: Rows, kind: str) -> Rows:
 
     replaced = [setting(row) for row in new]
     return [row for row in before if setting(row) not in replaced] + new
+
+
+def step_parity(platform: str, precision: str, path: Path = STEPS) -> dict[str, Any] | None:
+    """Return what ``cxrbench bench steps`` measured here of a platform, for a record; None: it was not run.
+
+    ``sha256`` is of its rows as JSON, which ``cxrbench bench record`` keeps.
+    """
+    some = [row for row in read_rows(path) if (row["platform"], row["precision"]) == (platform, precision)]
+    if not some:
+        return None
+    networks = list(dict.fromkeys(row["architecture"] for row in some))
+    return {"sha256": sha256_json(some), "networks": networks, "within_tolerance": not outside(some)}

@@ -46,12 +46,13 @@ def scores_of(table: pd.DataFrame) -> np.ndarray:
 
 def macro_auroc(labels: np.ndarray, scores: np.ndarray) -> float | None:
     """Return the mean AUROC of the labels (n, L) that have both classes, for the learning curve alone."""
-    from sklearn.metrics import roc_auc_score
-
-    known = [~np.isnan(column) for column in labels.T]
-    parts = [(labels[rows, k], scores[rows, k]) for k, rows in enumerate(known)]
-    both = [part for part in parts if 0 < part[0].sum() < len(part[0])]
-    return float(np.mean([roc_auc_score(*part) for part in both])) if both else None
+    parts = []
+    for truth, score in zip(labels.T, scores.T, strict=True):  # an unknown label is in neither class
+        positives, negatives = score[truth == 1], np.sort(score[truth == 0])
+        if len(positives) and len(negatives):  # the share of their pairs that the scores order, ties half
+            ranks = [np.searchsorted(negatives, positives, side).mean() for side in ("left", "right")]
+            parts.append(sum(ranks) / 2 / len(negatives))
+    return float(np.mean(parts)) if parts else None
 
 
 def predictions_table(
@@ -170,15 +171,18 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
-    if taken := named.keys() & {"macro", "all"}:
-        yield f"no finding can have the name {min(taken)}, which means all of them; choose another"
+    if taken := named.keys() & {"macro", "all", "endpoint"}:
+        yield f"no finding can have the name {min(taken)}, which stands for several of them; choose another"
     for name in named:
         if not (name.strip() and name.isprintable()):
             yield f"no finding can have the name '{name}', which cannot be printed; choose another"
     if table.empty:
         yield "there are no rows; write at least one prediction"
     for name in table.columns.intersection(IDENTITY):
-        if (bad := table[name].isna() | (table[name].astype(str).str.strip() == "")).any():
+        bad = table[name].isna()
+        if table[name].dtype == object:
+            bad |= table[name].astype(str).str.strip() == ""
+        if bad.any():
             or_not = ", or leave the column out" if name == "patient" else ""
             yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
     if (bad := ~table["split"].isin(SPLITS)).any():
@@ -188,7 +192,7 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
     for name in needed[2:]:
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
         if name.startswith(LABEL):
-            good = np.isin(values, (0, 1)) | table[name].isna().to_numpy()
+            good = (values == 0) | (values == 1) | table[name].isna().to_numpy()
         else:
             good = (values >= 0) & (values <= 1)
         if not good.all():

@@ -165,6 +165,12 @@ class Record(Part):
         per_process = self.platform.get("batchnorm_statistics") == NormStatistics.PER_PROCESS
         return (self.micro_batch or 0) if per_process else 0
 
+    @property
+    def update(self) -> str:
+        """The code of the optimizer that is this project's own; else, and in older records, torch's AdamW."""
+        named = str(self.platform.get("update", ""))
+        return named if named.startswith("cxrbench.") else "torch's AdamW"
+
     def to_json(self) -> str:
         """The bytes of record.json as text."""
         return self.model_dump_json(indent=1) + "\n"

@@ -37,6 +37,12 @@ class EvidenceStore:
         cells = find_cells(self.root) if self.root.is_dir() else []
         return {cell: record for cell in cells if (record := self.record(cell))}
 
+    def packed_hashes(self, dataset: str) -> set[str]:
+        """Return the hashes of packed images and labels that intact records of ``dataset`` name."""
+        cells = find_cells(self.root) if self.root.is_dir() else []
+        records = [self.record(cell) for cell in cells if cell.dataset == dataset]
+        return {record.dataset.packed for record in records if record and record.dataset}
+
     def refused(self, cell: Cell) -> str | None:
         """Return why the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
 

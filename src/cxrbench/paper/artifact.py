@@ -15,6 +15,7 @@ from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
 from cxrbench.cost.costs import cost_table
+from cxrbench.datasets.published import published
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
@@ -28,6 +29,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 
 PRICES, REBUILD = Path("data/prices.csv"), "make paper-from-evidence"
+REGISTRY = Path("data/registry.csv")
 
 
 def numbers(read: Results) -> Values:
@@ -132,14 +134,18 @@ def _cost(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
 
 
 def _packed(cell: Cell, read: Results) -> str:
-    """Return the size of a cell's packed images, a byte per pixel; unknown where no cell is recorded."""
+    """Return the size of a cell's download and of its packed images; unknown where no cell is recorded."""
     store = EvidenceStore(read.recorded)
     alike = (other for other in find_cells(read.recorded) if other.dataset == cell.dataset)
     record = next(filter(None, map(store.record, alike)), None)
     if record is None or cell.dataset not in read.study.datasets:
         return "not measured"
-    identity, pixels = record.dataset, read.study.dataset(cell.dataset).pixels
-    return f"{sum(identity.images.values()) * pixels**2 / 2**20:.0f} MiB packed" if identity else "-"
+    identity, config = record.dataset, read.study.dataset(cell.dataset)
+    if identity is None:
+        return "-"
+    size = sum(file.size or 0 for file in published(config, REGISTRY).values()) if REGISTRY.is_file() else 0
+    packed = f"{sum(identity.images.values()) * config.pixels**2 / 2**20:.0f} MiB packed"  # a byte per pixel
+    return f"{size / 1e9:.1f} GB download, {packed}" if size else packed
 
 
 # -- systems ---------------------------------------------------------------------------------------

@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.compile.outcomes import NOT_RUN, STATES, states
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import GROUP, host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.paper import pairs
 from cxrbench.paper.compilation import graphs
 from cxrbench.paper.cost_tables import MACHINE, machine_names
 from cxrbench.paper.figures import (
@@ -30,7 +32,8 @@ from cxrbench.paper.results import Results, parity_drawn, processors_differ, rea
 
 
 def parity(read: Results) -> Figure:
-    """Draw differences in macro AUROC between platforms and between seeds of one; a star: two processors."""
+    """Draw differences in the main endpoint between platforms and between seeds of one; a star: two
+    processors."""
     rows = parity_drawn(read.parity)
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
@@ -49,8 +52,35 @@ def parity(read: Results) -> Figure:
     axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=1)
     fill = rows["colour"].where(~floor, "w")
     axes.scatter(rows["difference"], rows["y"], 18, fill, edgecolors=rows["colour"], zorder=3)
-    axes.set_xlabel("difference in macro AUROC")
+    axes.set_xlabel("difference in the main endpoint (mean AUROC)")
     return figure
+
+
+def seeds_against_platforms(read: Results) -> Figure:
+    """Draw how far networks lie apart that differ in the seed alone, or in something else with the same
+    seed."""
+    rows = pairs.drawn(read)
+    if rows.empty:
+        return no_evidence("No two networks on real radiographs differ in one thing alone.")
+    kinds = [kind for kind in pairs.WORDS if (rows["changed"] == kind).any()]
+    figure, panels = plt.subplots(1, len(pairs.SHOWN), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True)
+    rng = np.random.default_rng(0)
+    for axes, (metric, name) in zip(panels, pairs.SHOWN.items(), strict=True):
+        for y, kind in enumerate(kinds):
+            sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
+            axes.scatter(
+                sizes.clip(lower=_LEAST_DRAWN), y + rng.uniform(-0.25, 0.25, len(sizes)), 6, alpha=0.5
+            )
+            axes.plot([max(sizes.median(), _LEAST_DRAWN)] * 2, [y - 0.35, y + 0.35], color="black", lw=1.5)
+        if metric != "auroc":
+            axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
+        axes.set(xscale="log", xlabel=f"difference in {name}")
+    panels[0].set_yticks(range(len(kinds)), [pairs.WORDS[kind] for kind in kinds])
+    panels[0].invert_yaxis()
+    return figure
+
+
+_LEAST_DRAWN = 1e-5  # smaller differences are drawn there
 
 
 def step_parity(read: Results) -> Figure:

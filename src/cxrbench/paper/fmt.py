@@ -88,12 +88,13 @@ def listed(values: pd.Series) -> str:
     return ", ".join(dict.fromkeys(values.dropna().astype(str)))
 
 
-def difference(row: Any) -> str:
-    """Return a difference with its interval, or alone where it has none."""
-    if pd.isna(row.ci_low):
+def difference(row: Any, interval: str = "ci") -> str:
+    """Return a difference with its ``interval`` (95 %; ``ci90``: 90 %), or alone where it has none."""
+    low, high = (getattr(row, f"{interval}_{end}") for end in ("low", "high"))
+    if pd.isna(low):
         return number(row.difference, "+.4f", "")
-    form = f"+.{digits((row.ci_high - row.ci_low) / 2)}f"
-    return f"{row.difference:{form}} ({row.ci_low:{form}} to {row.ci_high:{form}})"
+    form = f"+.{digits((high - low) / 2)}f"
+    return f"{row.difference:{form}} ({low:{form}} to {high:{form}})"
 
 
 def digits(half_width: float) -> int:

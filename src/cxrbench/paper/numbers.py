@@ -4,15 +4,17 @@ from collections import Counter
 
 import pandas as pd
 
+from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.f1_search import TARGET
 from cxrbench.analysis.matrix import NOT_RUN, REFUSED
+from cxrbench.analysis.moderated import FEWEST
 from cxrbench.analysis.parity import checks_software
 from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.evidence.machine import GROUP, short_processor
-from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, power, provenance
+from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, pairs, power, provenance
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
@@ -29,6 +31,10 @@ def numbers(read: Results) -> Values:
     values = {
         "f1/target": f"{TARGET:.2f}",
         "subgroups/widest": f"{WIDEST:g}",
+        "endpoint/patients": str(read.study.endpoint.positive_patients),
+        "endpoint/declared": escape(read.study.endpoint.declared or "no day"),
+        "endpoint/dated": str(int(read.study.endpoint.declared is not None)),
+        "findings/fewest": str(FEWEST),
         "price/region": escape(read.study.prices.region),
         "price/basis": escape(words(read.study.prices.basis)),
     }
@@ -36,7 +42,7 @@ def numbers(read: Results) -> Values:
         values["paper/title"] = escape(read.study.paper.title)
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
-    parts = (artifact, compilation, data_card, measurements, power, provenance)
+    parts = (artifact, compilation, data_card, measurements, pairs, power, provenance)
     for some in (*own, *others, *(part.numbers for part in parts)):
         values |= some(read)
     return values
@@ -95,6 +101,7 @@ def _group_numbers(read: Results) -> Values:
         some = {"seeds": str(seeds), "status": listed(rows_of(read.cells, *group)["status"])}
         if seeds:
             some |= _speed_numbers(group, read) | {"auroc": read.mean(group, "auroc", "macro")}
+            some["endpoint"] = read.mean(group, "auroc", ENDPOINT)
         values |= {f"{'/'.join(group)}/{what}": escape(text) for what, text in some.items()}
     return values
 
@@ -146,6 +153,9 @@ def _picked_numbers(read: Results) -> Values:
             "seeds": str(len(aurocs)),
             "patients": counted(aurocs["n_patients"].iloc[0]),
             "auroc": read.mean(group, "auroc", "macro"),
+            "endpoint": read.mean(group, "auroc", ENDPOINT),
+            "endpoint/note": listed(read.of(group, "auroc", ENDPOINT)["note"]),
+            "once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
             "lowest": f"{aurocs['value'].min():.4f}",
             "highest": f"{aurocs['value'].max():.4f}",
             "f1_macro": read.f1(group, "f1_macro"),
@@ -183,13 +193,14 @@ def _named_weights(weights: Weights) -> str:
 def _parity_numbers(read: Results) -> Values:
     """Return every verdict on pairs of platforms, counted, the unfavourable ones too.
 
-    ``parity/pairs/...``: pairs on real radiographs, by macro AUROC; ``parity/phantoms/...``: all verdicts.
+    ``parity/pairs/...``: pairs on real radiographs, by the main endpoint; ``parity/phantoms/...``: all
+    verdicts.
     """
     compared = read.parity[read.parity["kind"] != "noise floor"]
     drawn = is_phantom(compared["dataset"])
-    real, phantoms = compared[~drawn], compared[drawn & compared["label"].isin(["macro", "every"])]
+    real, phantoms = compared[~drawn], compared[drawn & compared["label"].isin([ENDPOINT, "macro", "every"])]
     macro = real[real["label"] == "macro"]
-    pairs = macro[macro["metric"] == "auroc"]
+    pairs = real[real["label"] == ENDPOINT]
     checks = sum(map(checks_software, pairs.itertuples()))
     counts = phantoms["verdict"].value_counts().reindex(VERDICTS).dropna().astype(int)
     verdicts = (f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items())
@@ -202,6 +213,7 @@ def _parity_numbers(read: Results) -> Values:
         "parity/pairs/accelerated": str(len(pairs) - checks),
         "parity/pairs/processors": str(sum(map(processors_differ, pairs.itertuples()))),
         "parity/auroc": _verdicts(pairs),
+        "parity/all findings": _verdicts(macro[macro["metric"] == "auroc"]),
         "parity/f1": _verdicts(macro[macro["metric"] == "f1_macro"]),
         "parity/findings": _verdicts(real[real["label"].isin(read.findings())]),
         "parity/phantoms": str(len(phantoms)),
@@ -274,11 +286,11 @@ def _three_digits(value: float) -> str:
 
 
 def _contrast_numbers(read: Results) -> Values:
-    """Return differences in macro AUROC, ``worth/<dataset>/<other dataset>/<architecture>/<platform>``.
+    """Return differences in the main endpoint, ``worth/<dataset>/<other dataset>/<architecture>/<platform>``.
 
     ``worth/weights``: how many of them are between initial weights alone.
     """
-    rows = read.contrasts[read.contrasts["metric"] == "auroc"]
+    rows = read.contrasts[read.contrasts["label"] == ENDPOINT]
     values = {"worth/weights": str((rows["differs"] == "weights").sum())}
     for row in rows.itertuples():
         key = f"worth/{row.dataset_a}/{row.dataset_b}/{row.architecture}/{row.platform}"

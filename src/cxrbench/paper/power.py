@@ -8,8 +8,10 @@ import pandas as pd
 
 from cxrbench.analysis import simulated
 from cxrbench.analysis.components import ALPHA, POWER
+from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.parity import family
 from cxrbench.analysis.power import (
+    ASSUMED,
     DIFFERENCE,
     SHARES,
     patients_by_definition,
@@ -24,8 +26,7 @@ from cxrbench.paper.latex import escape
 from cxrbench.paper.provenance import COLUMN, of_group
 from cxrbench.paper.results import Results, is_phantom
 
-PREPRINT_NETWORK = "convnext_pico"
-METRICS = {"auroc": "AUROC, macro", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
+METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
 REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one network on one split
 NONE = r"\emph{none would do}"
 
@@ -45,7 +46,7 @@ def what_can_be_shown(read: Results) -> Iterator[Row]:
         "Metric": lambda row: METRICS[row.metric],
         "Error": "{patient_se:.4f}",
         "SD": "{seed_sd:.4f}",
-        "Share": "{share:g}",
+        "Share": lambda row: f"{row.share:g}" if row.share_from == ASSUMED else f"{row.share:.2f} (measured)",
         "Could show": "{smallest_margin:.3f}",
         "Power": "{power_at_zero:.0%}",
         "Seeds needed": lambda row: fmt.number(row.seeds_needed, ",.0f", "none"),
@@ -67,8 +68,8 @@ def what_can_be_shown(read: Results) -> Iterator[Row]:
 
 def _fixed(read: Results, row: Any) -> float:
     """Return the patients that show the preprint's difference if thresholds are taken as they are."""
-    spread = read.spread[read.spread["platform"] == row.platform]
-    return float(patients_by_definition(spread, row.dataset, row.architecture, fixed=True)[row.metric])
+    found = patients_by_definition(read.spread, fixed=True).set_index([*GROUP, "metric"])["patients"]
+    return float(found[row.dataset, row.architecture, row.platform, row.metric])
 
 
 def numbers(read: Results) -> Values:
@@ -102,13 +103,17 @@ def _thousands(values: pd.Series) -> str:
 
 
 def _power(read: Results) -> Values:
-    """Return ``power/...`` by the spread recorded on the first platform, which ``power/platform`` names."""
+    """Return ``power/...``: by the main dataset's networks on the first platform, which ``power/platform``
+    names; the preprint's difference by all recipes on real radiographs."""
     table = _main(read)
     if table.empty:
         return {}
     platform = table["platform"].iloc[0]
-    table, spread = (some[some["platform"] == platform] for some in (table, read.spread))
-    whole, margins = table[table["metric"] == "auroc"], read.study.margins
+    table = table[table["platform"] == platform]
+    whole, measured = (
+        table[(table["metric"] == "auroc") & (assumed == (table["share_from"] == ASSUMED))]
+        for assumed in (True, False)
+    )
     of_f1 = table[(table["metric"] != "auroc") & (table["share"] == SHARES[-1])]
     values = {
         "power/platform": escape(platform),
@@ -116,32 +121,46 @@ def _power(read: Results) -> Values:
         "power/seeds": fmt.range_of(whole["measured_seeds"], "{:,.0f}", NONE),
         "power/patients": fmt.range_of(whole["patients"], "{:,.0f}", NONE),
         "power/shares": ", ".join(f"{share:g}" for share in SHARES),
+        "power/seed freedom": fmt.range_of(whole["seed_freedom"], "{:.0f}", NONE),
         "power/plan/f1": fmt.number(of_f1["seeds_needed"].max(), ",.0f", "none"),
+        **_preprint(read),
     }
     for network, some in whole.groupby("architecture"):
         powers = [_percent(value) for value in some["power_at_zero"]]
         values[f"power/{network}/at zero"] = ", ".join(powers)
         values[f"power/{network}/ends"] = f"{powers[0]} to {powers[-1]}"
-    preprint = table[(table["architecture"] == PREPRINT_NETWORK) & table["difference"].notna()]
-    if len(preprint):
-        alike, anew = (preprint[preprint["share"] == share] for share in (SHARES[0], SHARES[-1]))
-        chosen, fixed = (
-            patients_by_definition(spread, read.main(), PREPRINT_NETWORK, given) for given in (False, True)
-        )
-        values |= {
-            "power/preprint/patients": _thousands(alike["patients_to_see"]),
-            "power/preprint/patients fixed": _thousands(fixed[["f1_macro", "f1_micro"]]),
-            "power/preprint/patients any": _thousands(pd.concat([chosen, fixed])),
-            "power/preprint/seeds": fmt.range_of(anew["seeds_to_see"], "{:,.0f}", NONE),
-        }
+    for row in measured.itertuples():
+        values[f"power/{row.architecture}/measured share"] = f"{row.share:.2f}"
+        values[f"power/{row.architecture}/at measured share"] = _percent(row.power_at_zero)
     needed = planned_seeds(whole, str(whole["dataset"].iloc[0]))
     for network, seeds in needed.items():  # also with the true seed spread at its upper limit
         row = whole[(whole["architecture"] == network) & (whole["share"] == SHARES[-1])].iloc[0]
-        upper = seeds_at_upper_limit(row, margins.auroc_macro)
+        upper = seeds_at_upper_limit(row, read.study.margins.auroc_macro)
         values[f"power/plan/{network}"] = str(seeds)
         values[f"power/plan/{network}/upper"] = fmt.number(upper, ",.0f", "none")
     words = (f"{seeds} for \\code{{{escape(name)}}}" for name, seeds in needed.items())
     return values | {"power/plan": ", ".join(words)}
+
+
+def _preprint(read: Results) -> Values:
+    """Return ``power/preprint/...``: what the preprint's difference takes by the spread of every recipe."""
+    real = read.spread[~is_phantom(read.spread["dataset"])]
+    anew, fixed = (patients_by_definition(real, given) for given in (False, True))
+    table = read.power[~is_phantom(read.power["dataset"]) & read.power["difference"].notna()]
+    apart = table[(table["share"] == SHARES[-1]) & (table["share_from"] == ASSUMED)]
+    if anew.empty or apart.empty:
+        return {}
+    values = {"power/recipes": str(len(anew.drop_duplicates(GROUP)))}
+    for name, metric in (("macro", "f1_macro"), ("micro", "f1_micro")):
+        patients = anew.loc[anew["metric"] == metric, "patients"]
+        seeds = apart.loc[apart["metric"] == metric, "seeds_to_see"]
+        values |= {
+            f"power/preprint/{name}": _thousands(patients),
+            f"power/preprint/{name}/median": _thousands(pd.Series([patients.median()])),
+            f"power/preprint/{name}/fixed": _thousands(fixed.loc[fixed["metric"] == metric, "patients"]),
+            f"power/preprint/{name}/seeds": fmt.range_of(seeds, "{:,.0f}", NONE),
+        }
+    return values
 
 
 def _reproductions(literature: pd.DataFrame) -> Values:
@@ -172,8 +191,8 @@ def _coverage(recorded: Path) -> Values:
     )
     rates = {
         "coverage/many": findings.loc[fewest >= 15, "rate"],
-        "coverage/ten": findings.loc[fewest == 10, "rate"],
-        "coverage/few": findings.loc[fewest == 2, "rate"],
+        "coverage/few": findings.loc[fewest < 15, "rate"],
+        "coverage/many/wide": findings.loc[fewest >= 15, "wide"],
         "coverage/macro": macro["rate"],
         "coverage/f1": anew[anew.index.isin(simulated.F1_WHOLE.values())],
         "coverage/f1 fixed": fixed[fixed.index.isin(simulated.F1_WHOLE.values())],
@@ -205,8 +224,8 @@ def families(parity: pd.DataFrame) -> Values:
             **{verdict: mask.sum() for verdict, mask in masks.items()},
             **{f"{verdict} after correction": (mask & holds).sum() for verdict, mask in masks.items()},
         }
-        macro = (rows["label"] == "macro") & (rows["metric"] == "auroc")
-        counts["macro equivalent after correction"] = (masks["equivalent"] & holds & macro).sum()
+        main = rows["label"] == ENDPOINT
+        counts["endpoint equivalent after correction"] = (masks["equivalent"] & holds & main).sum()
         values |= {f"family/{name}/{what}": str(count) for what, count in counts.items()}
     return values
 
@@ -215,7 +234,9 @@ def coverage_tables(recorded: Path) -> dict[str, str]:
     """Return the tables of docs/statistics.md in Markdown, by the names of their places."""
     tables = simulated.COVERAGE, simulated.VERDICTS, simulated.MEANS
     covered, erred, held = (table.read(recorded) for table in tables)
-    covered["auroc"] = covered["auroc"].map("AUROC {}".format)
+    covered["auroc"] = covered["auroc"].map(
+        lambda skill: skill if skill == simulated.REAL else f"AUROC {skill}"
+    )
     erred["platform_share"] = erred["platform_share"].map("share {}".format)
     return {
         "coverage": _markdown(covered, ["what", "positive_patients"], "auroc"),
@@ -225,7 +246,10 @@ def coverage_tables(recorded: Path) -> dict[str, str]:
 
 
 def _markdown(rows: pd.DataFrame, index: list[str], columns: str) -> str:
+    """Return rates with their Monte-Carlo errors; of intervals also the mean width and how many are wide."""
     names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
     shown = rows["rate"].map("{:.1%}".format) + " ± " + rows["monte_carlo_error"].map("{:.1%}".format)
+    if "mean_width" in rows:
+        shown += "; " + rows["mean_width"].map("{:.3f}".format) + "; " + rows["wide"].map("{:.1%}".format)
     wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
     return as_markdown(wide.fillna("").reset_index().rename(columns={**names, "metric": "Metric"}))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.evidence.machine import GROUP, processors_in_words
 from cxrbench.evidence.measured import DEFAULTS, read_rows
@@ -17,6 +18,7 @@ from cxrbench.paper.fmt import UNDEFINED
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.files import read_csv
 
+TOO_FEW = "too few patients"  # in place of an interval
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
@@ -33,6 +35,8 @@ class Results:
     cost: pd.DataFrame
     parity: pd.DataFrame
     contrasts: pd.DataFrame
+    pairs: pd.DataFrame
+    shares: pd.DataFrame
     spread: pd.DataFrame
     power: pd.DataFrame
     f1_search: pd.DataFrame
@@ -70,7 +74,8 @@ class Results:
     def findings(self, *group: str) -> list[str]:
         """Return the findings that were scored in a group (or those that begin so), in the data's order."""
         rows = rows_of(self.metrics, *group)
-        return [label for label in rows.loc[rows["metric"] == "auroc", "label"].unique() if label != "macro"]
+        labels = rows.loc[rows["metric"] == "auroc", "label"].unique()
+        return [label for label in labels if label not in ("macro", ENDPOINT)]
 
     def main(self) -> str | None:
         """Return the paper's main dataset: the first scored on real radiographs, else on phantoms."""
@@ -161,7 +166,8 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     }
     empty = path.is_file() and path.read_bytes() == b"\n"
     table = pd.DataFrame() if empty else read_csv(path, **texts.get(name, {}))
-    return table.fillna(dict.fromkeys(("processors_a", "processors_b"), "")) if name == "parity" else table
+    sides = dict.fromkeys(("processors_a", "processors_b"), "")
+    return table.fillna(sides) if name in ("parity", "contrasts") else table
 
 
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
@@ -177,11 +183,11 @@ def is_phantom(datasets: pd.Series) -> pd.Series:
 
 
 def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the parity figure: macro AUROC with an interval, in the study's order.
+    """Return the rows of the parity figure: the main endpoint with an interval, in the study's order.
 
     Beside real radiographs phantoms are drawn for pairs of platforms only, without their noise floors.
     """
-    rows = parity[(parity["label"] == "macro") & (parity["metric"] == "auroc") & parity["ci_low"].notna()]
+    rows = parity[(parity["label"] == ENDPOINT) & (parity["metric"] == "auroc") & parity["ci_low"].notna()]
     real = ~is_phantom(rows["dataset"])
     if real.any():
         rows = rows[real | (rows["kind"] != "noise floor")]
@@ -194,11 +200,16 @@ def processors_differ(row: Any) -> bool:
 
 
 def with_interval(rows: pd.DataFrame, scale: float = 1) -> str:
-    """Return ``0.712 (0.690 to 0.734)``: the value of a single row and its interval, times ``scale``."""
+    """Return ``0.712 (0.690 to 0.734)``: the value of a single row and its interval, times ``scale``.
+
+    A finding without an interval says why: ``0.901 (too few patients)``.
+    """
     if rows.empty or rows["value"].isna().all():
         return UNDEFINED
     value, low, high = rows[["value", "ci_low", "ci_high"]].to_numpy(float).squeeze(0) * scale
-    return f"{value:.3f}" + (f" ({low:.3f} to {high:.3f})" if pd.notna(low) else "")
+    few = "too_few" in rows and bool(rows["too_few"].iloc[0])
+    ends = f" ({low:.3f} to {high:.3f})" if pd.notna(low) else f" ({TOO_FEW})" * few
+    return f"{value:.3f}{ends}"
 
 
 def mean_of_seeds(values: pd.Series) -> str:

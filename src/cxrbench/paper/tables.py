@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.parity import Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.datasets.findings import SPLITS
@@ -47,6 +48,20 @@ def auroc_elsewhere(read: Results) -> Table:
     return _per_label(read, [group for group in read.scored() if group[0] != read.main()], "auroc")
 
 
+@fmt.table("lrrrll")
+def main_endpoint(read: Results) -> Iterator[Row]:
+    """The main endpoint of every network beside the mean over all findings, and with each patient once."""
+    for group in [group for group in read.scored() if not group[0].startswith(PHANTOM)] or read.scored():
+        yield {
+            "Network": " ".join(group),
+            "Main endpoint": read.mean(group, "auroc", ENDPOINT),
+            "All findings": read.mean(group, "auroc", "macro"),
+            "Main endpoint, each patient once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
+            INTERVAL_OF: read.interval_of(group),
+            COLUMN: of_group(read, *group),
+        }
+
+
 def average_precision(read: Results) -> Table:
     """Average precision per finding on the main dataset, beside the prevalence."""
     groups = read.scored(main=True)
@@ -67,7 +82,9 @@ def f1_by_definition(read: Results) -> Table:
 
 def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
     findings = dict.fromkeys(finding for group in groups for finding in read.findings(*group))
-    labels = {fmt.words(label): label for label in findings} | {"Macro": "macro"}
+    labels = {fmt.words(label): label for label in findings}
+    labels |= {"Main endpoint": ENDPOINT} if metric == "auroc" else {}
+    labels |= {"Macro": "macro"}
     rows = {name: partial(read.mean, metric=metric, label=label) for name, label in labels.items()}
     return _by_group(read, groups, "Finding", rows)
 
@@ -153,11 +170,11 @@ def published_beside_ours(read: Results) -> Table:
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
-@fmt.table("lllrrrl")
+@fmt.table("lllrrrll")
 def what_settings_are_worth(read: Results) -> Iterator[Row]:
-    """A network under two settings of the study, on the same real radiographs."""
+    """A network under two settings of the study, on the same real radiographs, by the main endpoint."""
     table = read.contrasts
-    shown = table[(table["metric"] == "auroc") & ~is_phantom(table["dataset_a"])]
+    shown = table[(table["label"] == ENDPOINT) & ~is_phantom(table["dataset_a"])]
     for row in shown.itertuples():
         sides = [(side, row.architecture, row.platform) for side in (row.dataset_a, row.dataset_b)]
         yield {
@@ -167,6 +184,7 @@ def what_settings_are_worth(read: Results) -> Iterator[Row]:
             "First": f"{row.mean_a:.3f}",
             "Second": f"{row.mean_b:.3f}",
             "Difference": fmt.difference(row),
+            "Verdict": _judged(row),
             COLUMN: ", ".join(of_group(read, *side) for side in sides),
         }
 
@@ -195,17 +213,19 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
 
 
 def _parity(read: Results, drawn: bool) -> Iterator[Row]:
-    """Yield rows of pairs, one where no metric has an interval; of noise floors the size in macro AUROC."""
+    """Yield rows of pairs, one where no metric has an interval; of noise floors the main endpoint's size."""
     table = read.parity[is_phantom(read.parity["dataset"]) == drawn]
     columns: Columns = {
-        "Metric": "{metric}, {label}",
-        "Difference": fmt.difference,
+        "Metric": lambda row: (
+            "auroc, main endpoint" if row.label == ENDPOINT else f"{row.metric}, {row.label}"
+        ),
+        "Difference": lambda row: fmt.difference(row, "ci90"),
         "Margin": "{margin:g}",
         "Could show": lambda row: fmt.number(row.smallest_margin, f".{fmt.digits(row.smallest_margin)}f", ""),
         "Verdict": _verdict,
     }
-    floor = (table["kind"] == "noise floor") & ((table["metric"] != "auroc") | (table["label"] != "macro"))
-    shown = table["label"].isin(["macro", "every"]) & ~floor
+    floor = (table["kind"] == "noise floor") & (table["label"] != ENDPOINT)
+    shown = table["label"].isin([ENDPOINT, "macro", "every"]) & ~floor
     pairs = ["dataset", "architecture", "platform_a", "platform_b", "seeds_a", "seeds_b"]
     for (dataset, network, a, b, *seeds), some in table[shown].groupby(pairs, sort=False, dropna=False):
         ran_with = " - ".join("none" if pd.isna(names) else str(names) for names in seeds)
@@ -230,4 +250,15 @@ def _verdict(row: Any) -> str:
     verdict = "noise floor" if floor and pd.notna(row.ci_low) else row.verdict
     if verdict == row.verdict and pd.notna(row.reason) and row.cause != Cause.MARGIN:
         verdict += f": {row.reason}"  # a margin too small stands in a column of its own
+    if getattr(row, "mixed_updates", False):  # the same mathematics (platforms/adamw.py)
+        verdict += "; seeds of one side with updates that round differently"
     return f"{verdict} *" if processors_differ(row) else verdict
+
+
+def _judged(row: Any) -> str:
+    """Return the verdict on two settings with the interval that it rests on; empty where none was
+    declared."""
+    if not row.verdict or pd.isna(row.verdict):
+        return ""
+    ends = f"{row.verdict} within {row.margin:g}: {row.ci90_low:+.4f} to {row.ci90_high:+.4f}"
+    return f"{ends} *" if processors_differ(row) else ends

@@ -21,6 +21,7 @@ class Platform:
 
     name: str
     device: torch.device
+    recomputes = True  # activations in backward, where a recipe has activation_checkpointing
     compiles_graphs = False  # as it meets them: the first steps are compilation
     backend = "gloo"  # how several processes talk to each other
     keeps_input = True  # packed images may live on the device, where each batch is gathered from them

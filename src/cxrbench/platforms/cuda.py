@@ -29,6 +29,8 @@ class CudaPlatform(Platform):
         if reason := _why_not():
             raise UserError(f"platform cuda cannot run here: {reason}")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        if reason := _lacks(precision):
+            raise UserError(f"platform cuda cannot run {precision} here: {reason}; use a recipe in fp32")
         super().__init__(threads, precision)
         kinds = sorted(set(self.gather(torch.cuda.get_device_name())))
         if len(kinds) > 1:
@@ -195,6 +197,17 @@ def _why_not() -> str | None:
             return None
     why = " ".join(str(said[0].message).split())[:300] if said else "it names no reason"
     return f"PyTorch finds no usable GPU ({why}); compare with nvidia-smi"
+
+
+def _lacks(precision: str) -> str | None:
+    """Return why this process's GPU has no such arithmetic, and would run another under its name."""
+    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    if precision == "tf32" and capability < (8, 0):
+        have = ".".join(map(str, capability))
+        return f"{name} has compute capability {have}, and TF32 begins with 8.0"
+    if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return f"{name} only emulates bf16"
+    return None
 
 
 def _asked(question: str) -> Any:

@@ -27,7 +27,9 @@ class NeuronPlatform(Monitored, XlaPlatform):
     name = "neuron"
     backend = "xla"
     hardware = "NEURON"
-    processes = (1, 2, 8, 16, 32)  # one per NeuronCore; others: "Unsupported topology" (optimum-neuron #619)
+    # One per NeuronCore of trn1; others: "Unsupported topology" (optimum-neuron #619). 4 and 64 are the
+    # logical cores of trn2.3xlarge and trn2.48xlarge, which the same release runs (n2-manifest.json, 2.31).
+    processes = (1, 2, 4, 8, 16, 32, 64)
     steps_between_votes = 10
     keeps_input = False  # the gather would be in every graph, and its failure look like the network's
 

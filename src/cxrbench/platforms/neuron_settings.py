@@ -20,6 +20,7 @@ import psutil
 from cxrbench.platforms import installed
 from cxrbench.study.config import Compiler
 from cxrbench.study.errors import UserError
+from cxrbench.study.toolchains import CompileOptions
 
 DEVICES = Path("/dev")
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own
@@ -37,6 +38,7 @@ _AUTO_CAST = "none"
 # A failed compilation is cached and returned at once, without the reason that the record needs. It may also
 # have failed for lack of host memory alone (training-troubleshooting.rst): so it is tried again.
 _RETRY = "--retry_failed_compilation"
+_HOLDERS = ("neuronx-cc", "neuron_parallel_compile", "cxrbench.training.child")
 # Locks do not hold there: training-troubleshooting.rst names NFS, EFS (nfs4) and FSx (lustre).
 _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.sshfs", "9p")
 
@@ -62,13 +64,34 @@ unavailable = partial(why_not, "neuron")
 def recover() -> None:
     """Clear the locks of killed compilers in the compile cache, for which others would wait without end.
 
-    Source: Neuron SDK, pytorch-neuron-parallel-compile.rst (``--command clear-locks``).
+    The tool clears all locks of a cache, so that nothing is done while another process here may hold one, and
+    never in S3, where another machine may. Source: Neuron SDK, pytorch-neuron-parallel-compile.rst.
     """
+    cache = os.environ.get("NEURON_COMPILE_CACHE_URL", DEFAULT_CACHE)
+    holders = "others, in S3" if cache.startswith("s3://") else _may_hold_locks(cache)
+    if holders:
+        print(
+            f"the locks of Neuron's compile cache {cache} are left: {holders} may hold them", file=sys.stderr
+        )
+        return
     # Beside the interpreter too, which may have been called by its path.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
     if program := shutil.which("neuron_parallel_compile", path=path):
         command = [program, "--command", "clear-locks"]
         subprocess.run(command, env=os.environ | {"PATH": path}, stdout=sys.stderr, check=False)
+
+
+def _may_hold_locks(cache: str) -> str:
+    """Return the processes of other families that compile or train with a cache, in words; empty: none."""
+    ours = psutil.Process()
+    family = {process.pid for process in (ours, *ours.parents(), *ours.children(recursive=True))}
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "environ"]):
+        words, given = " ".join(process.info["cmdline"] or ()), process.info["environ"]
+        same = given is None or given.get("NEURON_COMPILE_CACHE_URL", DEFAULT_CACHE) == cache
+        if process.info["pid"] not in family and same and any(name in words for name in _HOLDERS):
+            found.append(f"process {process.info['pid']}")
+    return ", ".join(found)
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
@@ -118,9 +141,10 @@ def compiler_flags(precision: str, compiler: Compiler, given: str) -> list[str]:
     return [f"{flag}={value}" if value else flag for flag, value in flags.items()]
 
 
-def graph_flags(precision: str, compiler: Compiler) -> list[str]:
-    """Return the recipe's flags for one graph by itself: without those of the cache."""
-    return [flag for flag in compiler_flags(precision, compiler, "") if flag != _RETRY]
+def graph_flags(precision: str, options: CompileOptions) -> list[str]:
+    """Return the flags for one graph by itself: without those of the cache, casting as ``options`` say."""
+    flags = [flag for flag in compiler_flags(precision, options, "") if flag != _RETRY]
+    return [f"--auto-cast={options.auto_cast}", *flags[1:]]
 
 
 def _flags(given: str) -> dict[str, str]:

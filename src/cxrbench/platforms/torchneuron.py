@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch._dynamo import utils as dynamo
 
+from cxrbench.platforms.adamw import AdamW
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.neuron_tools import Monitored
 
@@ -53,7 +54,12 @@ class TorchNeuronPlatform(Monitored, Platform):
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
+        # Every number is a tensor: as a scalar a new rate may compile the update again, and a Python float is
+        # the reported cause of f64 in its graph (NCC_ESPP004).
+        return AdamW(groups, learning_rate, weight_decay, changing=self.number, constant=self.number)
+
+    def number(self, value: float) -> torch.Tensor:
+        return self.to_device(torch.tensor(value))
 
     def generator_state(self) -> dict[str, Any]:
         read = getattr(torch.get_device_module(self.device), "get_rng_state", None)

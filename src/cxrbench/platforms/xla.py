@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cxrbench.platforms.adamw import AdamW
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 
@@ -30,6 +31,7 @@ class XlaPlatform(Platform):
 
     name = "xla_cpu"
     compiles_graphs = True
+    recomputes = False  # torch.utils.checkpoint fails under torch_xla 2.9 (aws-neuron-sdk issue 1317)
     hardware = "CPU"
     processes: tuple[int, ...] = (1,)  # that work together: gloo takes no XLA tensors
 
@@ -78,10 +80,8 @@ class XlaPlatform(Platform):
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
-        # (3) One update per tensor: fused kernels are for CPU and CUDA, and XLA fuses the updates itself.
-        return torch.optim.AdamW(
-            groups, lr=learning_rate, weight_decay=weight_decay, foreach=False, capturable=True
-        )
+        # (3) AdamW with bias corrections from the host: no counters on the device, no f64 in the graph.
+        return AdamW(groups, learning_rate, weight_decay, changing=self.number)
 
     def restore_network(self, network: nn.Module, values: dict[str, torch.Tensor]) -> None:
         tensors = network.state_dict(keep_vars=True)
@@ -128,6 +128,7 @@ class XlaPlatform(Platform):
         state = xm.get_rng_state()
         torch_xla.sync(wait=True)
         xm.set_rng_state(state)
+        xm.wait_device_ops()  # a sync with nothing to compile waits for dispatch alone
 
     def compiles(self) -> tuple[int, float]:
         timed = xla_metrics.metric_data("CompileTime")  # (samples, nanoseconds, ...); None before the first

@@ -16,6 +16,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from cxrbench.study.cells import Cell, matches
+from cxrbench.study.dataset import AnySource, Dataset, Seed
+from cxrbench.study.dataset import ChestMnistSource as ChestMnistSource
+from cxrbench.study.dataset import NihSource as NihSource
+from cxrbench.study.dataset import PhantomSource as PhantomSource
+from cxrbench.study.dataset import TableSource as TableSource
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
@@ -23,10 +28,11 @@ from cxrbench.study.recipe import Augmentation as Augmentation
 from cxrbench.study.recipe import Compiler as Compiler
 from cxrbench.study.recipe import Count, FileWeights, Name, Strict, TimmWeights
 from cxrbench.study.recipe import Recipe as Recipe
+from cxrbench.study.toolchains import Compilation as Compilation
+from cxrbench.study.toolchains import CompileBlock, Toolchain
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
-AuditedPrecision = Literal["fp32", "bf16"]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
@@ -47,99 +53,11 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 Place = Annotated[
     str, matching(r"(?!-)([\w./+\-@~,:=]|<\w+>)+", "a path without blanks and quotes, such as results/mine")
 ]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 def _of_platforms(field: str) -> dict[str, Any]:
     """Return the platforms of which ``field`` is known, with its value."""
     return {name: value for name, entry in ENTRIES.items() if (value := getattr(entry, field))}
-
-
-class _Packable(Strict):
-    """Where a dataset's images and labels come from."""
-
-    def settings(self) -> dict[str, Any]:
-        """Return what decides pixels, labels and split, as JSON has it; without folders and recipe."""
-        values = self.model_dump(mode="json", exclude={"recipe", "folder", "table", "expect_images"})
-        return values | ({"split": Path(values["split"]).name} if "split" in values else {})
-
-
-class PhantomSource(_Packable):
-    """Drawn radiographs with real label rows; always called phantom."""
-
-    source: Literal["phantom"]
-    pixels: int = Field(ge=16, le=1024)
-    recipe: str
-    images: dict[Literal["train", "val", "test"], Count] = Field({"train": 2800, "val": 800, "test": 1400})
-    seed: Seed = 0
-
-
-class NihSource(_Packable):
-    """A folder or tarballs of NIH-named images of any size, with NIH's own label table."""
-
-    source: Literal["nih"]
-    pixels: int = Field(ge=16, le=1024)
-    recipe: str
-    folder: Path = Field(description="PNG files or tarballs, anywhere below; relative to the repository")
-    split: str = Field(
-        "chexnet", description="official, chexnet, seeded-N, or a CSV file with columns image,split"
-    )
-    expect_images: dict[Literal["train", "val", "test"], Count] | None = Field(
-        None, description="images per part, asserted when packing"
-    )
-
-
-class ChestMnistSource(_Packable):
-    """MedMNIST's reduced ChestX-ray14 in one of its four sizes; its patient ids are not published."""
-
-    source: Literal["chestmnist"]
-    pixels: Literal[28, 64, 128, 224]
-    recipe: str
-    folder: Path = Field(
-        Path("data/raw/chestmnist"), description="where chestmnist.npz or chestmnist_64.npz is"
-    )
-
-
-Meaning = Literal["mask", "positive", "negative"]
-
-
-class TableSource(_Packable):
-    """Anybody's radiographs: a table with a row per image, and a folder or archives of the images."""
-
-    source: Literal["table"]
-    pixels: int = Field(ge=16, le=1024)
-    recipe: str
-    table: Path = Field(
-        description="CSV or Parquet: image, patient, split (or none of it); view, sex, age; then the findings"
-    )
-    folder: Path = Field(
-        description="PNG, JPEG and DICOM files, tarballs and zip files; or one of these archives"
-    )
-    findings: list[str] | None = Field(
-        None,
-        min_length=1,
-        description="columns of labels; none: all that are not known to be something else",
-    )
-    patient: Literal["none"] | None = Field(
-        None, description="none: patients are unknown, and each image counts as one"
-    )
-    uncertain: Meaning | None = Field(None, description="what a label of -1 means; mask: it is left out")
-    blank: Meaning | None = Field(None, description="what an empty label means; mask: it is left out")
-    seed: Seed = Field(0, description="of the split by patient, where the table has no column split")
-    fractions: dict[Literal["train", "val", "test"], float] = Field(
-        {"train": 0.7, "val": 0.1, "test": 0.2}, description="of the patients, where the table has no split"
-    )
-
-    @model_validator(mode="after")
-    def _fractions_are_of_all(self) -> TableSource:
-        shares = self.fractions.values()
-        if len(shares) != 3 or min(shares) <= 0 or not math.isclose(sum(shares), 1):
-            raise ValueError("fractions of train, val and test must be above 0 and sum to 1; correct them")
-        return self
-
-
-AnySource = PhantomSource | NihSource | ChestMnistSource | TableSource
-Dataset = Annotated[AnySource, Field(discriminator="source")]
 
 
 class CellBlock(Strict):
@@ -206,42 +124,14 @@ class Cluster(Strict):
     exclusive: bool = Field(True, description="a job has its node for itself, as a cell's cost assumes")
 
 
-class CompileBlock(Strict):
-    """A block of training steps: every network at every size, batch and precision."""
-
-    networks: list[Name] = Field(min_length=1)
-    pixels: list[Annotated[int, Field(ge=16, le=1024)]] = Field(min_length=1)
-    batch: list[Count] = Field(min_length=1, description="images per step")
-    precision: list[AuditedPrecision] = Field(min_length=1)
-
-
-class Compilation(Strict):
-    """Training steps for Neuron's compiler (``cxrbench compile --planned``), and the compiler's version."""
-
-    target: Literal["trn1", "trn2"] = "trn1"
-    compiler: Annotated[str, matching(r"\d+(\.\d+)+", "a version such as 2.26.6360.0")] = Field(
-        description="of neuronx-cc; outcomes of other versions are recorded apart"
-    )
-    hours: float = Field(2.0, gt=0, description="limit of one graph; more is status timed_out")
-    blocks: list[CompileBlock] = Field(min_length=1)
-
-    def steps(self) -> list[tuple[str, int, int, AuditedPrecision]]:
-        """Return network, pixels, batch and precision of every training step, in order, each once."""
-        steps = (
-            (network, pixels, batch, precision)
-            for block in self.blocks
-            for pixels, batch, precision, network in product(
-                block.pixels, block.batch, block.precision, block.networks
-            )
-        )
-        return list(dict.fromkeys(steps))
-
-
 class Endpoint(Strict):
     """Which findings the main endpoint, the mean AUROC that a study is planned for, is taken over."""
 
     positive_patients: Count = Field(
         10, description="a finding counts when at least so many test patients have it; others add noise"
+    )
+    declared: str | None = Field(
+        None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date of the decision; the paper prints it"
     )
 
 
@@ -407,5 +297,7 @@ _SECTIONS: dict[str, type[Strict]] = {
     "margins": Margins,
     "compilation": Compilation,
     "blocks": CompileBlock,
+    "controls": CompileBlock,
+    "earlier": Toolchain,
     "paper": Paper,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import io
@@ -10,17 +11,17 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cxrbench.study.errors import UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
+Table = TypeVar("Table")
 _REMEDIES = {
     errno.ENOENT: "there is no such file or folder; check the path",
     errno.EISDIR: "this is a folder; name a file, for example one in it",
@@ -172,13 +173,29 @@ def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
     """
     import pandas as pd  # imported here: many commands do without it
 
+    return _parsed(path, lambda text: pd.read_csv(io.StringIO(text), **options))
+
+
+def read_texts(path: Path | str) -> list[dict[str, str]]:
+    """Return the rows of such a table as texts, without pandas, which is slow to load."""
+
+    def parse(text: str) -> list[dict[str, str]]:
+        rows = list(csv.DictReader(io.StringIO(text), strict=True))
+        if any(None in row or None in row.values() for row in rows):
+            raise ValueError("its rows differ in length")
+        return rows
+
+    return _parsed(path, parse)
+
+
+def _parsed(path: Path | str, parse: Callable[[str], Table]) -> Table:
     try:
         text = Path(path).read_text(encoding="utf-8")
         if not text.endswith("\n"):
             raise ValueError("its last line is cut")
-        return pd.read_csv(io.StringIO(text), **options)
+        return parse(text)
     except OSError as error:
         raise explained(error, path) or UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:  # of pandas too
+    except (ValueError, csv.Error) as error:  # of pandas too
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path}: a damaged table ({reason}); remove it, then build it again") from None

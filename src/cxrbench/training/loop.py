@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
+from cxrbench.platforms.adamw import update_of
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 from cxrbench.training import augment, checkpoint
@@ -48,6 +49,11 @@ class Trainer:
         self.stop = stop
         self.rows = {split: packed.rows(split) for split in ("train", "val", "test")}
         self._check_sizes()
+        if self.recipe.activation_checkpointing and not platform.recomputes:
+            raise UserError(
+                f"platform {platform.name} cannot train with activation_checkpointing; set it to false in a "
+                "recipe of its own"
+            )
         self.steps_per_epoch = len(self.rows["train"]) // self.recipe.batch
         platform.seed(job.seed)
         priors = np.asarray(np.nanmean(packed.labels()[self.rows["train"]], axis=0, dtype=np.float64))
@@ -209,6 +215,7 @@ class Trainer:
         decisions = {
             "resident_input": self.batches.resident,
             "processes": platform.size,
+            "update": update_of(self.optimizer),
             "batchnorm_statistics": NormStatistics.PER_PROCESS if statistics else NormStatistics.NONE,
         }
         event(
@@ -301,7 +308,12 @@ class Trainer:
             "recipe": self.recipe.hash(),
             "data": self.packed.manifest["packed"],
             "number of processes": str(self.platform.size),
-        }
+        } | self._own_update()
+
+    def _own_update(self) -> dict[str, str]:
+        """Return the optimizer's code unless it is torch's: no other one continues from its state."""
+        update = update_of(self.optimizer)
+        return {} if update.startswith("torch.") else {"update of the weights": update}
 
     def _save(self) -> None:
         """Save all that the next step depends on: network, average, optimizer, generators, position."""

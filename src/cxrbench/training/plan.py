@@ -22,6 +22,7 @@ from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import sha256_file
 from cxrbench.study.platform_names import ACCELERATED
 from cxrbench.study.recipe import FileWeights, Weights
+from cxrbench.training.package_weights import has_tensors, published
 
 _SHOWN = 3  # unknown names in one message
 ARCHITECTURES = Path(__file__).parent / "architectures.txt"  # of the locked timm, and our variants
@@ -56,13 +57,17 @@ def must_be_architectures(
 def weights_missing(weights: Weights) -> str | None:
     """Return why initial ``weights`` are not on this machine, in one sentence; None when they are.
 
-    Raises UserError for a file of another content. Weights of timm are downloaded when a cell is trained.
+    Raises UserError for a file of another content; one with the same tensors counts as the same. Weights of
+    timm are downloaded when a cell is trained.
     """
     if not isinstance(weights, FileWeights):
         return None
+    row = published(weights)
     if not weights.file.is_file():
-        return f"the weights {weights.file} are not on this machine: put or link them there"
-    if (found := sha256_file(weights.file)) != weights.sha256:
+        remedy = "put or link them there" if row is None else f"they are in {row.package}"
+        return f"the weights {weights.file} are not on this machine: {remedy}"
+    found = sha256_file(weights.file)
+    if found != weights.sha256 and not (row and has_tensors(weights.file, row.tensors)):
         raise UserError(
             f"{weights.file}: its sha256 is {found}, the recipe says {weights.sha256}: other weights; get "
             "the file again whole, or correct sha256 in the recipe"
@@ -112,7 +117,7 @@ class Plan:
         if isinstance(config, TableSource):
             needed = f"{config.table} and {config.folder} are needed"
             return f"the images of {dataset} are not on this machine: {needed}"
-        return f"the images of {dataset} are not on this machine (data/README.md says how to get them)"
+        return f"the images of {dataset} are not on this machine: run `cxrbench data get {dataset}`"
 
     def origin(self, cell: Cell) -> Origin:
         """Return where ``cell``'s evidence comes from; UserError with the reason when from nowhere."""

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cxrbench import platforms
+from cxrbench.evidence.measured import step_parity
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record, Status
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, write_json, written_aside
+from cxrbench.study.platform_names import ACCELERATED
 from cxrbench.training import host
 from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
 from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Job, checkpoints
@@ -188,6 +190,8 @@ def _write_evidence(
         done = json.loads(precompiled.read_text(encoding="utf-8"))
         facts.setdefault("platform", {})["precompile"] = done
         _charge(facts, "compile", done["seconds"])
+    if job.platform in ACCELERATED:  # null: the step was not compared with the CPU's before
+        facts.setdefault("platform", {})["step_parity"] = step_parity(job.platform, job.recipe.precision)
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
         log_file.write_text(_publishable(job), encoding="utf-8", newline="\n")

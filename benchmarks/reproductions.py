@@ -1,0 +1,73 @@
+"""Cells that were trained again: how far their predictions are from the recorded ones, and on what machines.
+
+Runs on other instructions can be made on one machine: ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+MKL_ENABLE_INSTRUCTIONS=AVX2 cxrbench train CELL --out FOLDER/CELL/record.json.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cxrbench.analysis.compare import compare, tolerances
+from cxrbench.evidence.predictions import read_predictions, scores_of
+from cxrbench.evidence.record import PREDICTIONS, RECORD
+from cxrbench.evidence.store import FILES, check_evidence
+from cxrbench.study.cells import Cell, find_cells
+from cxrbench.study.errors import UserError
+
+_NAMES = {"macro AUROC": "auroc", "macro F1": "f1"}
+
+
+def reproductions(recorded: Path, runs: Iterable[Path], commits: Iterable[str]) -> pd.DataFrame:
+    """Return a row for each cell below ``runs``, and for each that a commit had recorded before.
+
+    Left out are runs of another recipe or of other images, and the recorded run itself.
+    """
+    rows = [_row(cell, cell.folder(root), recorded) for root in runs for cell in find_cells(root)]
+    for commit in commits:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += [
+                _row(cell, place, recorded) for cell, place in _of_commit(commit, Path(folder), recorded)
+            ]
+    found = [row for row in rows if row is not None]
+    if not found:
+        raise UserError("no cell was trained again with the recorded recipe and images; name such runs")
+    order = ["cell", "device", "started"]
+    return pd.DataFrame(found).sort_values(order, ignore_index=True).drop_duplicates(order)
+
+
+def _of_commit(commit: str, folder: Path, recorded: Path) -> Iterator[tuple[Cell, Path]]:
+    """Yield the recorded cells as they were in ``commit``, written below ``folder``."""
+    for cell in find_cells(recorded):
+        place = cell.folder(folder)
+        for name in FILES:
+            path = f"{commit}:./{cell.folder(recorded) / name}"
+            done = subprocess.run(["git", "show", path], capture_output=True)
+            if done.returncode == 0:
+                place.mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(done.stdout)
+        if (place / RECORD).is_file():
+            yield cell, place
+
+
+def _row(cell: Cell, folder: Path, recorded: Path) -> dict[str, Any] | None:
+    mine, theirs = check_evidence(folder, cell), check_evidence(cell.folder(recorded), cell)
+    images = [record.dataset.packed if record.dataset else "" for record in (mine, theirs)]
+    if mine == theirs or mine.recipe_hash != theirs.recipe_hash or images[0] != images[1]:
+        return None
+    row: dict[str, Any] = {"cell": str(cell), "started": mine.started, "recorded_started": theirs.started}
+    for before, record in (("", mine), ("recorded_", theirs)):
+        row |= {f"{before}commit": (record.commit or "")[:12], f"{before}device": record.host.device}
+        row |= {f"{before}processor": record.host.cpu}
+    pair = [read_predictions(place / PREDICTIONS) for place in (folder, cell.folder(recorded))]
+    row["max_score_difference"] = float(abs(scores_of(pair[0]) - scores_of(pair[1])).max())
+    allowed = {line.name: line.tolerance for line in tolerances(cell, recorded)}
+    for line in compare(cell, folder, recorded).lines:
+        if name := _NAMES.get(line.name):
+            row[f"{name}_difference"] = line.yours - line.recorded
+            row[f"{name}_tolerance"] = allowed[line.name]
+    return row

@@ -1,0 +1,156 @@
+"""Seeds against platforms: how far two trained networks lie apart that differ in one thing alone.
+
+``pairs`` has a row per pair of recorded networks and score. What is ``changed`` is the seed (same recipe,
+data and platform), the platform, the precision, the number of threads, or the processor alone (same seed in
+each).
+
+``shares`` answers how many seeds a comparison needs: which share of the variance between seeds do two
+settings not have in common? With D the difference of a seed's two networks and S their sum, Var(D) / (Var(D)
++ Var(S)) is (1 - r) / 2 for the correlation r of the two; the share is 1 - r, 0 if a seed does the same to
+both and 1 if they are as different as two seeds (above 1 if r is negative). Where both have one variance and
+are normal, D and S are independent, so the interval follows from F (Pitman 1939, Morgan 1939). Scores are of
+one test part: the share is of the variance on these patients, whose luck it includes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import fdtri
+
+from cxrbench.analysis.contrasts import settings_differ
+from cxrbench.analysis.estimates import ENDPOINT, CellEstimate
+from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Study
+
+SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
+BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed
+METRICS = (
+    *((ENDPOINT, "auroc"), ("macro", "auroc")),
+    *(("macro" if name == "f1_macro" else "all", name) for name in DEFINITIONS if name not in IMAGE_LEVEL),
+    *(("all", name) for name in IMAGE_LEVEL),
+)
+COLUMNS = [
+    *("changed", "dataset", "architecture", "platform", "dataset_b", "platform_b", "seed", "seed_b"),
+    *("label", "metric", "value", "value_b", "difference", "processor", "processor_b"),
+]
+SHARE_COLUMNS = [
+    *("changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"),
+    *("pairs", "freedom", "share", "share_low", "share_high", "sd_of_difference", "sd_of_seeds"),
+]
+OF_METRIC = {"auroc": ENDPOINT, "f1_macro": "macro"}  # labels of what is sized; others: all
+ALL = "all"  # in place of what is changed, or of a network: pooled over them
+LEAST = 3  # pairs behind a share
+LEVEL = 0.95
+
+
+def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Return the pairs of networks of ``estimates`` that differ in one thing (columns ``COLUMNS``).
+
+    ``cells``: their rows of cells.csv, which say what each was trained on and where.
+    """
+    facts = cells.set_index("cell").to_dict("index")
+    rows: list[dict[str, Any]] = []
+    for a, b in combinations(estimates, 2):
+        changed = _changed(a, b, facts[str(a)], facts[str(b)], study)
+        if changed and estimates[a].same_images(estimates[b]):
+            rows += _rows(changed, (a, b), estimates, facts)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _changed(a: Cell, b: Cell, first: dict[str, Any], second: dict[str, Any], study: Study) -> str:
+    """Return the one thing that two cells differ in; empty where it is none or several."""
+    if a.architecture != b.architecture or first["norm_images"] != second["norm_images"]:
+        return ""
+    same = a.dataset == b.dataset and first["recipe_hash"] == second["recipe_hash"]
+    if first["packed"] != second["packed"]:
+        return ""
+    if same:
+        changes = [name for name in (SEED, PLATFORM) if getattr(a, name) != getattr(b, name)]
+        return changes[0] if len(changes) == 1 else ""
+    if (a.platform, a.seed) != (b.platform, b.seed) or a.dataset == b.dataset:
+        return ""
+    differs = settings_differ(study, a.dataset, b.dataset)
+    if not differs and first["processor"] != second["processor"]:
+        return PROCESSOR
+    return differs[0] if len(differs) == 1 and differs[0] in BETWEEN else ""
+
+
+def _rows(
+    changed: str, both: tuple[Cell, Cell], estimates: Mapping[Cell, CellEstimate], facts: Mapping[str, dict]
+) -> Iterator[dict[str, Any]]:
+    a, b = both
+    values = [dict(zip(estimates[cell].keys, estimates[cell].estimate.value, strict=True)) for cell in both]
+    for label, metric in METRICS:
+        first, second = (found.get((label, metric), np.nan) for found in values)
+        yield {
+            **{"changed": changed, "dataset": a.dataset, "architecture": a.architecture},
+            **{"platform": a.platform, "dataset_b": b.dataset, "platform_b": b.platform},
+            **{"seed": a.seed, "seed_b": b.seed, "label": label, "metric": metric},
+            **{"value": first, "value_b": second, "difference": first - second},
+            "processor": facts[str(a)]["processor"],
+            "processor_b": facts[str(b)]["processor"],
+        }
+
+
+def shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the share for each two settings of a network, and pooled (columns ``SHARE_COLUMNS``).
+
+    ``table`` is :func:`pairs`. Pooled rows are per network over all that was changed, per change over all
+    networks, and over everything; their sums of squares are added, as if one share held for all.
+    """
+    paired = table[(table["changed"] != SEED) & table["difference"].notna()]
+    by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
+    single = [
+        dict(zip(by, named, strict=True)) | parts
+        for named, some in paired.groupby(by, sort=False)
+        if (parts := _parts(some))["pairs"] >= LEAST
+    ]
+    rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
+    frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
+    for kept in (["architecture"], ["changed"], []):
+        names = [*kept, "label", "metric"]
+        for named, some in frame.groupby(names, sort=False):
+            sums = some[["pairs", "freedom", "between", "common"]].sum()
+            place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
+            rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
+    return pd.DataFrame(rows, columns=SHARE_COLUMNS)
+
+
+def _parts(some: pd.DataFrame) -> dict[str, float]:
+    """Return how many pairs, and the sums of squares of their differences and of their sums."""
+    difference, total = some["difference"], some["value"] + some["value_b"]
+    squares = (float(((part - part.mean()) ** 2).sum()) for part in (difference, total))
+    between, common = squares
+    return {"pairs": len(some), "freedom": len(some) - 1, "between": between, "common": common}
+
+
+def _share(between: float, common: float, freedom: float) -> dict[str, float]:
+    """Return the share, its interval, and what it is made of, from sums of squares of differences and
+    sums."""
+    quantile = fdtri(freedom, freedom, 0.5 + LEVEL / 2)
+    ratio = between / common if common else np.inf
+    ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}
+    return {
+        **{name: 2 / (1 + 1 / each) if each else 0.0 for name, each in ends.items()},
+        "sd_of_difference": float(np.sqrt(between / freedom)),
+        "sd_of_seeds": float(np.sqrt((between + common) / 4 / freedom)),
+    }
+
+
+def measured_share(table: pd.DataFrame, architecture: str, metric: str) -> dict[str, Any] | None:
+    """Return the row of :func:`shares` that stands for a network: its own pairs', else those of all networks.
+
+    None where nothing was measured. AUROC is that of the main endpoint.
+    """
+    label = OF_METRIC.get(metric, ALL)
+    rows = table[(table["metric"] == metric) & (table["label"] == label) & (table["changed"] == ALL)]
+    for name in (architecture, ALL):
+        if len(found := rows[rows["architecture"] == name]):
+            return found.iloc[0].to_dict()
+    return None

@@ -1,0 +1,180 @@
+"""Everything that a cell needs and this machine lacks: images and initial weights, from public sources."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cxrbench.cli.data import MirrorOption, RegistryOption, pack_and_compare
+from cxrbench.cli.data import app as data_app
+from cxrbench.cli.train import app as cell_app
+from cxrbench.cli.words import (
+    CANNOT_RUN,
+    PACKED,
+    RECORDED,
+    REGISTRY,
+    STUDY,
+    CellArgument,
+    RecordedOption,
+    StudyOption,
+    complain,
+    say,
+)
+from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
+
+if TYPE_CHECKING:
+    from cxrbench.datasets.registry import RemoteFile
+    from cxrbench.study.config import Dataset, Study
+    from cxrbench.training.package_weights import PublishedWeights
+
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="Download without a terminal too, where nobody could stop it.")
+]
+DiscardOption = Annotated[bool, typer.Option("--discard", help="Remove downloaded archives after packing.")]
+PackedOption = Annotated[Path, typer.Option(help="Folder of packed datasets.")]
+
+
+@dataclass
+class _Lacking:
+    """What datasets of a study need that is not on this machine."""
+
+    to_pack: dict[str, Dataset] = field(default_factory=dict)
+    files: dict[Path, dict[str, RemoteFile]] = field(default_factory=dict)  # by folder and name
+    weights: dict[Path, PublishedWeights] = field(default_factory=dict)
+
+    def downloads(self) -> list[str]:
+        """Return each download in words: what, how large, from where and to where."""
+        from cxrbench.datasets.published import in_words
+
+        files = [f"{in_words(some.values())} into {folder}" for folder, some in self.files.items()]
+        packages = (f"{row.package} ({row.size / 1e6:.0f} MB)" for row in self.weights.values())
+        return [*files, *(f"the package {package} for initial weights" for package in packages)]
+
+
+@data_app.command("get")
+def data_get(
+    names: Annotated[list[str], typer.Argument(metavar="DATASET...", help="Datasets of the study.")],
+    study: StudyOption = STUDY,
+    fetch: FetchOption = False,
+    discard: DiscardOption = False,
+    mirror: MirrorOption = None,
+    registry: RegistryOption = REGISTRY,
+    packed: PackedOption = PACKED,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Download and pack datasets of the study, and the initial weights of their recipes.
+
+    What is here already is used. An interrupted download is continued by the
+    same command.
+    """
+    from cxrbench.study.config import read_study
+
+    command = f"cxrbench data get {' '.join(names)} --fetch"
+    lacking = _lacking(read_study(study), names, registry, packed)
+    _get(lacking, command, fetch, tuple(mirror or ()), packed, recorded)
+    if discard:
+        _discard(read_study(study), names, registry)
+
+
+@cell_app.command("get")
+def cell_get(
+    cell: CellArgument,
+    study: StudyOption = STUDY,
+    fetch: FetchOption = False,
+    discard: DiscardOption = False,
+    mirror: MirrorOption = None,
+    registry: RegistryOption = REGISTRY,
+    packed: PackedOption = PACKED,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Download and pack what CELL needs, if its platform is on this machine."""
+    from cxrbench import platforms
+    from cxrbench.evidence.store import EvidenceStore
+    from cxrbench.study.config import read_study
+    from cxrbench.training.plan import Plan
+
+    named, of = Cell.parse(cell), read_study(study)
+    Plan(of, EvidenceStore(recorded)).must_be_known(named)
+    if platforms.unavailable(named.platform):
+        return  # `cxrbench cell check` says why
+    lacking = _lacking(of, [named.dataset], registry, packed)
+    _get(lacking, f"make cell CELL={named} FETCH=1", fetch, tuple(mirror or ()), packed, recorded)
+    if discard:
+        _discard(of, [named.dataset], registry)
+
+
+def _lacking(study: Study, names: list[str], registry: Path, packed: Path) -> _Lacking:
+    """Return what the datasets called ``names`` lack; UserError for what nobody publishes."""
+    from cxrbench.datasets.packed import data_present
+    from cxrbench.datasets.published import published, to_download
+    from cxrbench.study.recipe import FileWeights
+    from cxrbench.training.package_weights import published as weights_of
+    from cxrbench.training.plan import weights_missing
+
+    found = _Lacking()
+    for name in names:
+        config, weights = study.dataset(name), study.recipe(name).weights
+        if not _is_packed(name, config, packed):
+            found.to_pack[name] = config
+            for path, file in to_download(config, registry).items():
+                found.files.setdefault(path.parent, {})[file.name] = file
+            if not published(config, registry) and not data_present(config):
+                raise UserError(f"the images of {name} are your own: put them where the study says")
+        if missing := weights_missing(weights):
+            if not isinstance(weights, FileWeights) or (row := weights_of(weights)) is None:
+                raise UserError(missing)
+            found.weights[weights.file] = row
+    return found
+
+
+def _is_packed(name: str, config: Dataset, packed: Path) -> bool:
+    from cxrbench.datasets.packed import MANIFEST, must_be_packed_from
+
+    if not (packed / name / MANIFEST).exists():
+        return False
+    try:
+        must_be_packed_from(config, packed / name)
+    except UserError as error:
+        say(f"{error}; it is packed again")
+        return False
+    return True
+
+
+def _get(
+    lacking: _Lacking, command: str, fetch: bool, mirrors: tuple[str, ...], packed: Path, recorded: Path
+) -> None:
+    """Download and pack what is lacking; without a terminal and ``fetch``, print ``command`` and exit."""
+    from cxrbench.datasets.download import Options, download
+    from cxrbench.training.package_weights import get_weights
+
+    if downloads := lacking.downloads():
+        what = f"to be downloaded: {'; '.join(downloads)}"
+        if not (fetch or sys.stderr.isatty()):
+            complain(f"{what}. Without a terminal this starts only when asked for: {command}")
+            raise typer.Exit(CANNOT_RUN)
+        say(f"{what}. Ctrl-C stops it, and the same command goes on from there.")
+    for path, row in lacking.weights.items():
+        get_weights(row, path)
+        say(f"wrote {path} from {row.package} ({row.licence}), tensors as recorded")
+    for folder, files in lacking.files.items():
+        for licence in dict.fromkeys(file.licence for file in files.values()):
+            say(f"terms: {licence}")
+        download(list(files.values()), folder, Options(mirrors=mirrors))
+    for name, config in lacking.to_pack.items():
+        pack_and_compare(name, config, packed, recorded, None)
+
+
+def _discard(study: Study, names: list[str], registry: Path) -> None:
+    """Remove the registry's archives of packed datasets; a file of another size is somebody's own."""
+    from cxrbench.datasets.published import is_there, published
+
+    for name in names:
+        for path, file in published(study.dataset(name), registry).items():
+            if is_there(path, file):
+                path.unlink()
+                say(f"removed {path}; the packed images stay")

@@ -1,0 +1,72 @@
+"""Which opcodes of a graph a compiler names as its own: ``neuronx-cc list-operators``. Imports no torch.
+
+The list has XlaBuilder's names (Neuron SDK docs, neuronx-cc CLI reference), which are not HLO's opcodes. That
+of an older page lacks convolutions, so a graph with an unlisted opcode is compiled all the same: what
+compiles is an outcome, and so is a failure of a graph whose opcodes are all listed or proven. A failure of
+any other graph is a fault of the trace: a device may never send it.
+"""
+
+import re
+from collections.abc import Iterable
+
+from cxrbench.compile.module import Contents
+
+# Neuron SDK docs, compiler/error-codes/EVRF015.
+_NAMED = """
+AwsNeuronErf AwsNeuronGelu AwsNeuronGeluApprxTanh AwsNeuronGeluBackward AwsNeuronSilu
+AwsNeuronSiluBackward AwsNeuronRmsNorm AwsNeuronSoftmax AwsNeuronSoftmaxBackward
+AwsNeuronCollectiveMatmul AwsNeuronIntMatmult AwsNeuronArgMax AwsNeuronArgMin
+AwsNeuronTopK AwsNeuronDropoutMaskV1 AwsNeuronCustomNativeKernel AwsNeuronCustomOp
+AwsNeuronDevicePrint ResizeNearest ResizeBilinear ResizeNearestGrad
+AwsNeuronLNCShardingConstraint AwsNeuronTransferWithStaticRing
+AwsNeuronModuleMarkerStart-Forward AwsNeuronModuleMarkerStart-Backward
+AwsNeuronModuleMarkerEnd-Forward AwsNeuronModuleMarkerEnd-Backward
+NeuronBoundaryMarker-Start NeuronBoundaryMarker-End
+"""
+TARGETS = frozenset(_NAMED.split())
+REFUSED_TYPES = frozenset({"f64", "c128"})  # NCC_ESPP004 as reported, NCC_EVRF004
+_STRUCTURE = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})  # no operators
+_BUILDER = {  # names of XlaBuilder for opcodes that have another one
+    "and": ("logicaland",),
+    "batch-norm-training": ("batchnorm",),
+    "broadcast": ("broadcastindim",),
+    "compare": ("eq", "ne", "ge", "gt", "le", "lt"),
+    "convert": ("convertelementtype",),
+    "convolution": ("conv", "convgeneral", "convgeneraldilated", "convwithgeneraldimensions"),
+    "divide": ("div",),
+    "dot": ("dotgeneral",),
+    "exponential": ("exp",),
+    "exponential-minus-one": ("expm1",),
+    "log-plus-one": ("log1p",),
+    "maximum": ("max",),
+    "minimum": ("min",),
+    "multiply": ("mul",),
+    "negate": ("neg",),
+    "not": ("logicalnot",),
+    "or": ("logicalor",),
+    "power": ("pow",),
+    "remainder": ("rem",),
+    "reverse": ("rev",),
+    "subtract": ("sub",),
+}
+
+
+def unlisted(contents: Contents, listed: Iterable[str], proven: frozenset[str]) -> list[str]:
+    """Return what of a graph is neither ``listed`` by the compiler nor ``proven`` by a graph that compiled.
+
+    Opcodes, targets of custom calls that no documentation names, and types that are documented or reported to
+    be refused.
+    """
+    known = {_plain(name) for name in listed}
+    opcodes = contents.opcodes - _STRUCTURE - proven
+    missing = {code for code in opcodes if known.isdisjoint((_plain(code), *_BUILDER.get(code, ())))}
+    return sorted(missing | (contents.targets - TARGETS - proven) | (contents.wide_types & REFUSED_TYPES))
+
+
+def names_in(answer: str) -> list[str]:
+    """Return the operators in what ``list-operators`` printed, one on each line; other lines are messages."""
+    return [line.strip() for line in answer.splitlines() if re.fullmatch(r"\s*[A-Za-z][\w\-]*\s*", line)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

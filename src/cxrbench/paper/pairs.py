@@ -1,0 +1,122 @@
+"""Seeds against platforms: how the paper counts pairs of networks, and the share of seed variance they
+measure."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from cxrbench.analysis.contrasts import JUDGED
+from cxrbench.analysis.estimates import ENDPOINT
+from cxrbench.analysis.measures import DEFINITIONS
+from cxrbench.analysis.pairs import ALL, BETWEEN, OF_METRIC, PLATFORM, PROCESSOR, SEED
+from cxrbench.analysis.power import DIFFERENCE
+from cxrbench.paper import fmt
+from cxrbench.paper.fmt import Row, Values
+from cxrbench.paper.latex import escape
+from cxrbench.paper.results import Results, is_phantom, processors_differ
+
+WORDS = {
+    SEED: "seed alone",
+    PLATFORM: "backend, same seed",
+    "precision": "precision, same seed",
+    "threads": "threads, same seed",
+    PROCESSOR: "processor, same seed",
+}
+SHOWN = {"f1_macro": "macro F1", "f1_micro": "micro F1", "auroc": "main endpoint"}
+
+
+def drawn(read: Results) -> pd.DataFrame:
+    """Return the pairs on real radiographs, of AUROC the main endpoint's."""
+    rows = read.pairs[~is_phantom(read.pairs["dataset"])]
+    return rows[(rows["metric"] != "auroc") | (rows["label"] == ENDPOINT)].dropna(subset="difference")
+
+
+@fmt.table("llrrrrr")
+def shares(read: Results) -> Iterator[Row]:
+    """The share of the variance between seeds that two settings do not have in common, by network."""
+    rows = read.shares
+    shown = [(OF_METRIC.get(metric, ALL), metric) for metric in ("auroc", "f1_macro", "f1_micro")]
+    rows = rows[pd.MultiIndex.from_frame(rows[["label", "metric"]]).isin(shown)] if len(rows) else rows
+    for row in rows.sort_values("metric", kind="stable").itertuples() if len(rows) else ():
+        yield {
+            "Score": SHOWN[row.metric],
+            "Network and what is changed": _in_words(row),
+            "Pairs": f"{row.pairs:.0f}",
+            "SD of differences": f"{row.sd_of_difference:.4f}",
+            "SD of seeds": f"{row.sd_of_seeds:.4f}",
+            "Share": f"{row.share:.2f}",
+            "95 % interval": f"{row.share_low:.2f} to {row.share_high:.2f}",
+        }
+
+
+def _in_words(row: pd.Series) -> str:
+    network = "all networks" if row.architecture == ALL else row.architecture
+    if row.changed == ALL or row.dataset == ALL:
+        return f"{network}, {'everything' if row.changed == ALL else row.changed}"
+    sides = (row.platform, row.platform_b) if row.changed == PLATFORM else (row.dataset, row.dataset_b)
+    return f"{network}, {row.changed}: {' - '.join(sides)}"
+
+
+def numbers(read: Results) -> Values:
+    """Return ``pairs/<changed>/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
+    rows = drawn(read)
+    seeds = rows[rows["changed"] == SEED]
+    recipes = seeds.groupby(["dataset", "architecture", "platform"])
+    counts = recipes["seed"].nunique() + 1  # the last seed is the second of its pairs only
+    values = {
+        "pairs/recipes": str(len(recipes)),
+        "pairs/recipes/seeds": fmt.range_of(counts, "{:.0f}", "0"),
+    }
+    for kind in (SEED, *BETWEEN):
+        for metric in ("f1_macro", "f1_micro", "auroc"):
+            values |= _counted(rows, kind, metric)
+    on_others = rows[(rows["changed"] == PLATFORM) & (rows["processor"] != rows["processor_b"])]
+    values["pairs/platform/processors"] = str(len(on_others.drop_duplicates(_PAIR)))
+    over = seeds[seeds["difference"].abs() > DIFFERENCE].groupby("metric").size()
+    definitions = over.reindex([name for name in DEFINITIONS if name in set(seeds["metric"])]).fillna(0)
+    values["pairs/definitions"] = str(len(definitions))
+    values["pairs/definitions/fewest"] = f"{definitions.min():.0f}" if len(definitions) else "0"
+    return values | _share_numbers(read) | _precision_numbers(read)
+
+
+_PAIR = ["dataset", "architecture", "platform", "dataset_b", "platform_b", "seed", "seed_b"]
+
+
+def _counted(rows: pd.DataFrame, kind: str, metric: str) -> Values:
+    sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
+    key = f"pairs/{kind}/{metric}"
+    return {
+        f"{key}/pairs": str(len(sizes)),
+        f"{key}/above": str((sizes > DIFFERENCE).sum()),
+        f"{key}/median": fmt.number(sizes.median(), ".4f", "none"),
+    }
+
+
+def _share_numbers(read: Results) -> Values:
+    """Return ``share/<network or all>/<metric>``: the share over all pairs with its interval, and of how
+    many."""
+    values: Values = {}
+    rows = read.shares
+    for row in rows[rows["changed"] == ALL].itertuples() if len(rows) else ():
+        if row.label == OF_METRIC.get(row.metric, ALL):
+            key = f"share/{row.architecture}/{row.metric}"
+            values[key] = f"{row.share:.2f} ({row.share_low:.2f} to {row.share_high:.2f})"
+            values[f"{key}/pairs"] = f"{row.pairs:.0f}"
+    return values
+
+
+def _precision_numbers(read: Results) -> Values:
+    """Return ``precision/verdicts``: the verdict on each network between two precisions, in words."""
+    rows = read.contrasts
+    rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
+    said = [
+        rf"\code{{{escape(row.architecture)}}} {row.verdict} (\code{{{escape(row.dataset_a)}}} less "
+        rf"\code{{{escape(row.dataset_b)}}}, {len(str(row.seeds_a).split(','))}~seeds: {_signed(row)}"
+        rf"{', on two kinds of processor' if processors_differ(row) else ''})"
+        for row in rows.itertuples()
+    ]
+    return {"precision/pairs": str(len(said)), "precision/verdicts": "; ".join(said)}
+
+
+def _signed(row: pd.Series) -> str:
+    return fmt.difference(row, "ci90").replace("-", "$-$")
