@@ -1,6 +1,6 @@
 # The commands of the project. `make paper` and `make test` set up all they need.
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
-#   PYTHON=python3.11       another Python to make the environment with
+#   PYTHON=/path/python3.11  makes it with this Python; without it, uv finds a Python 3.11 or fetches one
 #   FETCH=1 make cell       downloads what a cell needs without a terminal too; DISCARD=1 removes archives after packing
 # What a user names reaches commands through the environment, quoted: no shell reads it as a program.
 
@@ -10,7 +10,7 @@ ifneq ($(filter 3.7% 3.80%,$(MAKE_VERSION)),)
 $(error make $(MAKE_VERSION) is too old: install GNU make 3.81 or newer)
 endif
 VENV ?= .venv
-PYTHON ?= python3
+PYTHON ?=
 CELL ?=
 TESTERS ?= logical
 # As written, not as make would expand them.
@@ -24,7 +24,7 @@ SPECIAL = ; : % * ? [ ~ = $$ \# \ |
 ifneq ($(words $(VENV))$(strip $(foreach one,$(SPECIAL),$(findstring $(one),$(VENV)))),1)
 $(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in this path; name another place)
 endif
-export PATH := $(abspath $(VENV))/bin:$(PATH)
+export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/.uv/bin
 export PYTHONPATH := $(CURDIR)/src
 # Set in many containers: each command of a build would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -97,15 +97,16 @@ bench: $(FULL) ## measure the speed of training and statistics here, in five min
 coverage: $(FULL) ## simulate the coverage of intervals, renew docs/statistics.md
 	@python -m benchmarks.coverage data/recorded docs/statistics.md
 
-lint: $(FULL) ## run ruff, mypy, codespell, snakefmt and snakemake --lint; renew docs/faults.md
+lint: $(FULL) ## run ruff, mypy, codespell, zizmor, snakefmt, snakemake --lint; renew docs/faults.md
 	@ruff check . && ruff format --check . && mypy && codespell
+	@zizmor --offline --quiet .github
 	@snakefmt --check Snakefile workflow && python -m snakemake --lint
 	@python -m pytest --collect-only -qq --faults >/dev/null
 
 format: $(FULL) ## format the source files
 	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow
 
-lock: ## renew the lock files from requirements/*.in (needs uv)
+lock: $(SMALL) ## renew the lock files from requirements/*.in
 	@sh requirements/lock.sh
 
 clean: ## remove all built files; data, recorded evidence and environment stay

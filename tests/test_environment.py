@@ -76,21 +76,44 @@ def other_python(path: Path, version: str) -> Path:
 
 
 def setup(
-    venv: Path, python: Path | str = sys.executable, lock: str = "requirements/base.lock", **how: object
+    venv: Path, python: Path | str = "", lock: str = "requirements/base.lock", **how: object
 ) -> CompletedProcess[str]:
     """Run the script behind `make setup`, as ``how`` says."""
     words = (ROOT / "requirements/setup.sh", python, venv, lock, venv / "stamp")
     return ran("sh", *words, **{"cwd": ROOT} | how)
 
 
+def without_uv(folder: Path, **variables: str) -> dict[str, str]:
+    """An environment whose uv is too old to be used, and that knows no other index than ``variables`` do."""
+    (folder / "tools").mkdir(exist_ok=True)
+    (folder / "tools/uv").write_text("#!/bin/sh\necho uv 0.7.22\n")
+    (folder / "tools/uv").chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    return (
+        clean
+        | {"PATH": f"{folder / 'tools'}:{os.environ['PATH']}", "PIP_CONFIG_FILE": os.devnull}
+        | variables
+    )
+
+
 def test_another_python_than_the_locks_is_one_sentence(tmp_path: Path) -> None:
-    for version, said in (("3, 10", "is not Python 3.11 or newer"), ("3, 12", "is locked for Python 3.11")):
+    for version in ("3, 10", "3, 12"):
         done = setup(tmp_path / "venv", other_python(tmp_path / "python", version))
-        assert done.returncode == 1 and said in done.stderr and "PYTHON=python3.11" in done.stderr
+        assert done.returncode == 1 and "is not Python 3.11; leave PYTHON out, and uv finds" in done.stderr
+    assert not (tmp_path / "venv").exists()
     other_python(tmp_path / "old/bin/python", "3, 12")
     done = setup(tmp_path / "old")
     assert done.returncode == 1 and "has another Python than 3.11" in done.stderr
-    assert not (tmp_path / "old/stamp").exists() and not (tmp_path / "venv").exists()
+    assert not (tmp_path / "old/stamp").exists()
+
+
+@pytest.mark.fault("setup where Python is older than 3.9 and uv too old", "one message with what to install")
+def test_a_python_that_cannot_install_uv_is_one_sentence(tmp_path: Path) -> None:
+    environment = without_uv(tmp_path)
+    other_python(tmp_path / "tools/python3", "3, 8")
+    done = setup(tmp_path / "venv", env=environment)
+    assert done.returncode == 1
+    assert done.stderr == "setup: 'python3' is not Python 3.9 or newer; install one, or uv\n"
 
 
 def wheel(folder: Path, name: str) -> str:
@@ -127,31 +150,84 @@ def buildable(folder: Path, name: str, *needs: str) -> Path:
     return own
 
 
-@pytest.mark.fault("setup without a network", "one message; nothing counts as installed")
-def test_setup_shows_how_far_it_is_and_says_when_there_is_no_network(tmp_path: Path) -> None:
-    checkout, venv = buildable(tmp_path, "own"), tmp_path / "venv"
-    source = buildable(tmp_path, "built", "first")
-    packed = Path(shutil.make_archive(str(source), "gztar", tmp_path, source.name))
+def small_lock(folder: Path) -> tuple[Path, str]:
+    """Write a checkout with a lock of three packages, one to be built; return both."""
+    checkout = buildable(folder, "own")
+    source = buildable(folder, "built", "first")
+    packed = Path(shutil.make_archive(str(source), "gztar", folder, source.name))
     lock = f"built==1.0 --hash=sha256:{hashlib.sha256(packed.read_bytes()).hexdigest()}\n"
-    lock += wheel(tmp_path, "first") + wheel(tmp_path, "second")
+    lock += wheel(folder, "first") + wheel(folder, "second")
     (checkout / "some.lock").write_text(lock)
+    return checkout, lock
 
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    clean["PIP_CONFIG_FILE"] = os.devnull
-    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1"}
-    done = setup(venv, lock="some.lock", cwd=checkout, env=clean | offline)
+
+@pytest.mark.fault("setup without a network", "one message; nothing counts as installed")
+def test_setup_without_a_network_is_one_message(tmp_path: Path) -> None:
+    venv, nowhere = tmp_path / "venv", "http://127.0.0.1:9/"
+    done = setup(venv, sys.executable, env=without_uv(tmp_path, PIP_INDEX_URL=nowhere, PIP_RETRIES="1"))
     assert done.returncode == 1 and not (venv / "stamp").exists()
     assert done.stderr.splitlines()[1:] == [
         "setup: no network: pip cannot reach the package index; run this again when it can"
     ]
-    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
-    done = setup(venv, lock="some.lock", cwd=checkout, env=clean | found)
+
+
+@pytest.mark.skipif(not shutil.which("uv"), reason="uv is not on PATH; `make test` puts it there")
+@pytest.mark.fault("a package of the lock cannot be had, or has another hash", "nothing counts as installed")
+def test_uv_installs_the_lock_and_nothing_else(tmp_path: Path) -> None:
+    checkout, lock = small_lock(tmp_path)
+    venv = tmp_path / "venv"
+    own = {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_NO_INDEX": "1"}
+    done = setup(venv, sys.executable, "some.lock", cwd=checkout, env=os.environ | own)
+    assert done.returncode == 1 and not (venv / "stamp").exists()
+    assert done.stderr.splitlines()[-1].startswith(
+        "setup: uv could not install some.lock, for the reason above"
+    )
+    (checkout / "bad.lock").write_text(re.sub("sha256:....", "sha256:0000", lock))
+    shutil.rmtree(venv)
+    none = {
+        "UV_PYTHON_PREFERENCE": "only-managed",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_PYTHON_INSTALL_DIR": "no",
+    }
+    done = setup(venv, lock="some.lock", cwd=checkout, env=os.environ | none)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("setup: uv found no Python 3.11 and could not fetch one")
+    own["UV_FIND_LINKS"] = str(tmp_path)
+    done = setup(venv, sys.executable, "bad.lock", cwd=checkout, env=os.environ | own)
+    assert done.returncode == 1 and "ash mismatch" in done.stderr and not (venv / "stamp").exists()
+    done = setup(venv, sys.executable, "some.lock", cwd=checkout, env=os.environ | own)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[1:] == [
-        "setup: downloading 3 of 3 packages",
-        "setup: unpacking the packages, which takes as long again",
-    ]
     assert (venv / "stamp").read_text().strip() == hashlib.sha256(lock.encode()).hexdigest()
+    installed = {path.name.partition("-")[0] for path in venv.glob("lib/*/site-packages/*.dist-info")}
+    assert installed == {"own", "built", "first", "second"}
+    again = setup(venv, "no such python", "some.lock", cwd=checkout, env={"PATH": "/usr/bin:/bin"})
+    assert (again.returncode, again.stderr) == (0, "")  # the stamp is enough: neither uv nor Python is asked
+
+
+def pythons() -> list[str]:
+    """Return a working Python of each version from 3.9 on that lies on PATH or below pyenv."""
+    found = {}
+    for minor in range(9, 15):
+        pyenv = sorted((Path.home() / ".pyenv/versions").glob(f"3.{minor}.*/bin/python3"))
+        for path in filter(None, [shutil.which(f"python3.{minor}"), *map(str, pyenv)]):
+            if ran(path, "-c", "").returncode == 0:
+                found[minor] = path
+    return list(found.values())
+
+
+@pytest.mark.slow  # takes uv from the package index
+def test_any_python_brings_uv(tmp_path: Path) -> None:
+    checkout, _ = small_lock(tmp_path)
+    for number, python in enumerate(pythons()):
+        environment = without_uv(tmp_path, UV_FIND_LINKS=str(tmp_path))
+        environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        (tmp_path / "tools/python3").unlink(missing_ok=True)
+        (tmp_path / "tools/python3").symlink_to(python)
+        environment["PATH"] += f":{Path(sys.base_prefix) / 'bin'}"  # has the Python 3.11 to be found
+        done = setup(venv := tmp_path / str(number), lock="some.lock", cwd=checkout, env=environment)
+        assert done.returncode == 0, f"{python}: {done.stderr}"
+        version = ran(venv / "bin/python", "-c", "import sys; print(*sys.version_info[:2])").stdout
+        assert version == "3 11\n", python
 
 
 @pytest.mark.fault("the environment's place cannot be written", "one message that names another way")
@@ -171,7 +247,7 @@ def test_no_latex_is_one_message(tmp_path: Path) -> None:
     assert "sudo apt-get install latexmk" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["base.lock", "paper.lock"])
+@pytest.mark.parametrize("name", ["base.lock", "paper.lock", "uv.txt"])
 def test_every_pin_has_a_hash(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     for entry in re.split(r"\n(?=\S)", text.strip()):

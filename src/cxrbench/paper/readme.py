@@ -75,7 +75,7 @@ def _commands(read: Results) -> pd.DataFrame:
         {
             "Command": f"`{FROM_EVIDENCE}`",
             "What it does": "makes every number, table and figure from recorded evidence",
-            "Needs": "Linux, Python 3.11, make, LaTeX (macOS and newer Pythons are locked too, but untried)",
+            "Needs": "Linux, Python 3.9 or newer, make, LaTeX (macOS is locked too, but untried)",
             "Disk": f"1 GB of packages{disk}",
             "Time after set-up": took,
         },
@@ -83,7 +83,7 @@ def _commands(read: Results) -> pd.DataFrame:
             "Command": "`make paper`",
             "What it does": f"the same, after training {len(trained)} small networks on drawn radiographs "
             f"({', '.join(f'`{cells}`' for cells in read.study.run or ())})",
-            "Needs": "Linux on x86-64, Python 3.11, make, LaTeX",
+            "Needs": "Linux on x86-64, Python 3.9 or newer, make, LaTeX",
             "Disk": "7.6 GB of packages",
             "Time after set-up": f"{minutes:.0f} min more for these trainings, as recorded on "
             f"{trained['cores_used'].max():g} cores ({processors_in_words(trained['processor'])}){in_all}",

@@ -1,0 +1,137 @@
+"""What a hosted service runs on a pull request does what it says, step by step, here."""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, text_of
+from cxrbench.evidence.sums import write_sums
+
+FOLDER = ROOT / ".github/workflows"
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
+JOBS = {(name, job): body for name, flow in WORKFLOWS.items() for job, body in flow["jobs"].items()}
+CHECKOUT = re.compile(r"uses: actions/checkout@[0-9a-f]{40} # v\d+\.\d+\.\d+\n")
+
+
+def test_workflows_read_only_and_pin_the_one_action_they_use_by_hash() -> None:
+    assert set(WORKFLOWS) == {"ci", "evidence"}
+    for name, flow in WORKFLOWS.items():
+        text = (FOLDER / f"{name}.yml").read_text()
+        assert len(CHECKOUT.findall(text)) == text.count("uses:") and "secrets" not in text
+        assert flow["permissions"] == {} and "pull_request_target" not in text
+    for job in JOBS.values():
+        assert job["permissions"] == {"contents": "read"}
+        assert job["steps"][0]["with"]["persist-credentials"] is False
+
+
+def test_zizmor_finds_nothing() -> None:
+    if shutil.which("zizmor") is None:
+        pytest.skip("zizmor is not on PATH; `make lint` puts it there")
+    done = ran("zizmor", "--offline", "--pedantic", FOLDER.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_issue_form_asks_for_a_cell_and_what_verify_said() -> None:
+    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/record.yml").read_text())
+    assert {"name", "description", "body"} <= set(form)
+    asked = {item["id"]: item for item in form["body"] if item["type"] != "markdown"}
+    assert {"cell", "verify", "machine", "files", "consent"} == set(asked)
+    for item in asked.values():
+        assert item["attributes"]["label"] and item["type"] in {"input", "textarea", "checkboxes"}
+
+
+def checkout(folder: Path) -> Path:
+    """A checkout with git's history and this environment in .venv."""
+    ran("git", "clone", "-q", ROOT, folder, check=True)
+    clone_of_the_tree(folder)
+    (folder / ".venv").mkdir()
+    for part in Path(sys.prefix).iterdir():
+        if not part.name.startswith("."):
+            (folder / ".venv" / part.name).symlink_to(part)
+    for name, lock in (("full", "base"), ("paper", "paper")):
+        summed = ran("sha256sum", folder / f"requirements/{lock}.lock", check=True).stdout.split()[0]
+        (folder / f".venv/.cxrbench-{name}").write_text(f"{summed}\n")
+    return folder
+
+
+def with_a_new_record(folder: Path) -> Path:
+    """Leave two recorded cells in a checkout, one of them new in its last commit."""
+    keep_recorded(folder, "phantom-32px/resnet18/*/seed0")
+    new = folder / "data/recorded/phantom-32px/resnet18/xla_cpu"
+    shutil.copytree(new, aside := folder.with_name("new"))
+    keep_recorded(folder, "phantom-32px/resnet18/cpu/seed0")
+    commit(folder, "Base")
+    shutil.copytree(aside, new, dirs_exist_ok=True)
+    write_sums(folder / "data/recorded")
+    commit(folder, "Record a cell")
+    return folder
+
+
+def commit(folder: Path, subject: str) -> None:
+    ran("git", "add", "-A", cwd=folder, check=True)
+    who = ("-c", "user.name=one", "-c", "user.email=one@example.org", "-c", "commit.gpgsign=false")
+    ran("git", *who, "commit", "-q", "-m", subject, cwd=folder, check=True)
+
+
+def run_steps(job: dict[str, Any], folder: Path, **variables: str) -> dict[str, CompletedProcess[str]]:
+    """Run every `run` step of a ``job`` as it stands in the hosted shell; return outcomes."""
+    (tools := folder.with_name("tools")).mkdir(exist_ok=True)
+    if shutil.which("sudo") is None:  # the hosted machine's user is not root
+        (tools / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+        (tools / "sudo").chmod(0o755)
+    (temporary := folder.with_name("temporary")).mkdir(exist_ok=True)
+    environment = os.environ | {"PATH": f"{os.environ['PATH']}:{tools}", "RUNNER_TEMP": str(temporary)}
+    environment |= {"GITHUB_STEP_SUMMARY": str(folder.with_name("summary.md"))} | variables
+    environment["PYTHONPATH"] = str(folder / "src")  # as if this environment had been made in the checkout
+    environment.pop("VENV", None)
+    done = {}
+    for step in job["steps"]:
+        if "run" in step:
+            words = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+            done[step.get("name", step["run"])] = ran(*words, cwd=folder, env=environment)
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [job for flow, job in JOBS if flow == "ci"])
+def test_the_steps_of_ci_pass_here(name: str, tmp_path: Path, latex: None) -> None:
+    folder = checkout(tmp_path / "checkout")
+    if name == "paper":  # fewer cells are scored sooner
+        with_a_new_record(folder)
+    few = {"PYTEST_ADDOPTS": "-k test_every_pin_has_a_hash"} if name == "test" else {}  # all run already
+    for step, done in run_steps(JOBS["ci", name], folder, **few).items():
+        assert done.returncode == 0, f"{step}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+@pytest.mark.slow
+def test_the_steps_for_evidence_say_what_is_new_and_what_it_changes(tmp_path: Path, latex: None) -> None:
+    folder = with_a_new_record(checkout(tmp_path / "checkout"))
+    base = ran("git", "rev-parse", "HEAD^", cwd=folder, check=True).stdout.strip()
+    for step, done in run_steps(JOBS["evidence", "evidence"], folder, BASE=base).items():
+        assert done.returncode == 0, f"{step}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.count("```") == 8
+    assert re.search(r"phantom-32px/resnet18/xla_cpu/seed0/record.json +\| ", summary)
+    assert "2 recorded cells are intact" in summary
+    assert re.search(r"^[+] +phantom-32px +resnet18 +xla_cpu +0[.]", summary, flags=re.M)  # its AUROC
+    assert re.search(r"tables/.*metrics.csv[}]? +\| ", summary)
+    assert "phantom-32px" in text_of(folder / "paper/paper.pdf")
+
+
+@pytest.mark.slow
+@pytest.mark.fault("a pull request whose evidence was changed", "its check fails and the summary says why")
+def test_changed_evidence_fails_the_check(tmp_path: Path) -> None:
+    folder = with_a_new_record(checkout(tmp_path / "checkout"))
+    log = folder / "data/recorded/phantom-32px/resnet18/xla_cpu/seed0/record.json"
+    log.write_text(log.read_text().replace("0", "1", 1))
+    verify = [step for step in JOBS["evidence", "evidence"]["steps"] if step.get("name") == "Verify"]
+    (done,) = run_steps({"steps": verify}, folder).values()
+    assert done.returncode == 1
+    assert "record.json" in (tmp_path / "summary.md").read_text()
