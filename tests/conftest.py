@@ -42,7 +42,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile
 # Two networks at two sizes, one of them on two platforms: what the paper's prose and conclusions need.
 FEW_CELLS = (
     *("nih128-64px/resnet18/cpu/*", "nih128-64px/convnext_pico/cpu/*"),
-    *("nih128-32px/*/cpu/*", "nih128-32px/resnet18/xla_cpu/*"),
+    *("nih128-32px/*/cpu/*", "nih128-32px/*/xla_cpu/*"),
 )
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}

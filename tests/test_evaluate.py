@@ -16,7 +16,7 @@ FEW = ("--replicates", 50)
 @pytest.mark.parametrize("words", [("claims", "--tables", "."), ("expected", "--table", "metrics.csv")])
 def test_a_damaged_table_of_results_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     table = "cell,status,metric,label,ci_method\na,ok,auroc,macro,x\nb,ok,auroc,mac"
-    for text, reason in ((table, "its last line is cut"), (f"{table},x,y,z\n", "Error tokenizing data")):
+    for text, reason in ((table, "its last line is cut"), (f"{table},x,y,z\n", "a damaged table (")):
         (tmp_path / "metrics.csv").write_text(text)
         options = ("--file", ROOT / "data/claims.yaml", "--prices", ROOT / "data/prices.csv")
         message = must_fail(*words, *(options if words[0] == "claims" else ()), cwd=tmp_path)

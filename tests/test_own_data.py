@@ -56,11 +56,11 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     ):
         must_work(*words, cwd=tmp_path)
     found = pd.read_csv(tables / "metrics.csv")
-    assert set(found["label"]) == {*ODD, "macro", "all"}
+    assert set(found["label"]) == {*ODD, "macro", "endpoint", "all"}
     counted = found[found["metric"] == "auroc"].set_index("label")["n_images"].groupby("label").first()
     assert counted[ODD[1]] < counted[ODD[0]] == counted["macro"]
     assert pd.read_csv(tables / "cells.csv", keep_default_na=False)["status"].tolist() == ["ok"]
-    assert set(pd.read_csv(tables / "spread.csv")["label"]) == {*ODD, "macro", "all"}
+    assert set(pd.read_csv(tables / "spread.csv")["label"]) == {*ODD, "macro", "endpoint", "all"}
     assert pd.read_csv(tables / "subgroups.csv").empty
 
 

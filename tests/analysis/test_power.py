@@ -115,8 +115,9 @@ def test_the_preprints_difference_is_that_of_its_claim() -> None:
     assert claim["inputs"] == PREPRINT and DIFFERENCE == 0.002
 
 
-def test_every_definition_of_f1_is_sized_with_thresholds_anew_and_fixed(from_evidence: Path) -> None:
-    spread = pd.read_csv(from_evidence / "results/tables/spread.csv")
+@pytest.mark.slow
+def test_every_definition_of_f1_is_sized_with_thresholds_anew_and_fixed(from_all_evidence: Path) -> None:
+    spread = pd.read_csv(from_all_evidence / "results/tables/spread.csv")
     spread = spread[~spread["dataset"].str.startswith("phantom")]
     definitions = {name for name in spread["metric"] if name.startswith("f1_")}
     anew, fixed = (patients_by_definition(spread, given).set_index("metric") for given in (False, True))

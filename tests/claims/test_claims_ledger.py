@@ -296,7 +296,7 @@ def test_result_tables_are_found_where_they_lie(tmp_path, context, verdict):
     row = verdict(found, inputs=cpu, computation="a", stated=0.72)
     assert "mean of 2, nih/resnet18" in row["inputs"], "two seeds, not two seeds times two intervals"
     (tmp_path / "cost.csv").write_bytes(b"")
-    with pytest.raises(UserError, match=r"cost\.csv: not a readable table"):
+    with pytest.raises(UserError, match=r"cost\.csv: a damaged table"):
         read_context(PRICES, tmp_path)
 
 

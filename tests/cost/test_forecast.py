@@ -101,7 +101,7 @@ def test_the_summary_counts_every_cell_once():
     added = summary(table)
     assert added["cells"].sum() == len(STUDY.all_cells())
     (neuron,) = added.query("platform == 'neuron' and dataset == 'nih128-64px'").to_dict("records")
-    assert neuron["unknown"] == 18 and neuron["hours_least"] != neuron["hours_least"]
+    assert neuron["unknown"] == 8 and neuron["hours_least"] != neuron["hours_least"]
     (cuda,) = added.query("platform == 'cuda' and dataset == 'nih128-64px'").to_dict("records")
     table = table.query("platform == 'cuda' and dataset == 'nih128-64px'")
     assert cuda["unknown"] == table["to_run"].sum() > 0, "in fp32 no speed of a GPU is known"

@@ -17,6 +17,7 @@ from conftest import ROOT, must_fail, must_work
 from cxrbench.analysis.evaluate import evaluate, evaluate_file
 from cxrbench.evidence.predictions import load_predictions, macro_auroc
 from cxrbench.evidence.record import read_record
+from cxrbench.study.config import Endpoint
 from cxrbench.study.errors import UserError
 
 
@@ -140,7 +141,7 @@ def test_what_takes_minutes_says_so_before(tmp_path, table, monkeypatch):
     said = []
     for most in (14, 13):
         monkeypatch.setattr("cxrbench.analysis.evaluate.MANY_FINDINGS", most)
-        evaluate_file(tmp_path / "p.parquet", 2, said.append)
+        evaluate_file(tmp_path / "p.parquet", 2, Endpoint(), said.append)
     assert said == [f"scoring 14 findings of {len(table)} images: this may take minutes"]
 
 
@@ -252,7 +253,7 @@ def test_other_findings_and_a_csv_are_read_alike(load, table, tmp_path):
     assert notes == []
     pd.testing.assert_frame_equal(text, whole, check_dtype=False)
     scored = evaluate(text, replicates=2).table
-    assert set(scored["label"]) == {"Mass", "Tube tip", "macro", "all"}
+    assert set(scored["label"]) == {"Mass", "Tube tip", "macro", "endpoint", "all"}
 
 
 @pytest.mark.fault("a CSV of predictions that is no table", "one message with the file and the reason")

@@ -147,7 +147,10 @@ def readable(table: pd.DataFrame) -> str:
     for name in names:
         area = found.loc[(name, "auroc")]
         positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}"
-        others = (_number(found.loc[(name, metric), "value"]) for metric in columns)
+        values = found["value"].reindex(
+            [(name, metric) for metric in columns]
+        )  # the endpoint has AUROC alone
+        others = map(_number, values)
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))
     head = ["finding", "positive", "images", "AUROC (95 %)", *columns.values()]

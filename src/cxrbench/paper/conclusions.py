@@ -64,7 +64,7 @@ _CONCLUSIONS = (
         \val{pairs/platform/f1_macro/above} of \val{pairs/platform/f1_macro/pairs} pairs in macro and
         \val{pairs/platform/f1_micro/above} of \val{pairs/platform/f1_micro/pairs} in micro F1.}{}""",
         claims=("P02",),
-        tables=("shares",),
+        tables=(),
     ),
     Conclusion(
         "Power",

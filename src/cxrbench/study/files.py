@@ -194,6 +194,8 @@ def _parsed(path: Path | str, parse: Callable[[str], Table]) -> Table:
         if not text.endswith("\n"):
             raise ValueError("its last line is cut")
         return parse(text)
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; a build makes it: run `make paper-from-evidence`") from None
     except OSError as error:
         raise explained(error, path) or UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, csv.Error) as error:  # of pandas too
