@@ -16,7 +16,7 @@ import forked
 from conftest import ROOT, must_work, once
 from cxrbench import platforms
 from cxrbench.compile.campaign import dump_steps
-from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.platforms.base import Platform
 
 NETWORKS = ("test_resnet", "test_convnext")

@@ -14,7 +14,7 @@ import pytest
 import neuronx_cc
 from conftest import must_fail, must_work
 from cxrbench.compile import compiler
-from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.compile.rules import AUDITED_PARTS
 from cxrbench.evidence.compiled import read_compiled
 from cxrbench.study.errors import UserError
@@ -240,5 +240,7 @@ def test_how_a_container_ended_is_asked_of_its_engine(in_container):
     ):
         done = in_container(*words, **ending)
         assert json.loads(done.stdout) == [] and message in done.stderr, done.stderr
-    none = in_container("--memory-gib", 8, refused="no space in /var")  # not even a control
-    assert none.returncode == 1 and "docker could not run the image (docker: " in none.stderr
+    absent = {"refused": "no space in /var"}
+    for words, code in (((), 0), (("--out", "other"), 1)):  # in another folder no control is kept either
+        done = in_container("--memory-gib", 8, *words, **absent)
+        assert done.returncode == code and "docker could not run the image (docker: " in done.stderr

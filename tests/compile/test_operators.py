@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuronx_cc
-from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.compile.module import Contents, read_module
 from cxrbench.compile.operators import REFUSED_TYPES, TARGETS, names_in, unlisted
 from cxrbench.evidence.compiled import ForeignGraph, read_compiled

@@ -17,7 +17,7 @@ from conftest import ROOT, must_work, ran
 from cxrbench.compile import capture
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.capture import NotCaptured
-from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, columns, outcomes, states
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import (

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from cxrbench.compile.audit import Wanted, traced, versions
 from cxrbench.compile.compiler import LOG, Compiler, Limits, NotEvidence, judged, run_compiler
-from cxrbench.compile.controls import ALWAYS
+from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.compile.module import read_module
 from cxrbench.compile.operators import names_in, unlisted
 from cxrbench.compile.rules import Setting

@@ -25,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cxrbench import platforms
 from cxrbench.compile.calls import gelu_as_on_neuron
-from cxrbench.compile.controls import register_controls
+from cxrbench.compile.control_graphs import LAYERS, control_network
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
 from cxrbench.compile.module import read_module
 from cxrbench.compile.operators import REFUSED_TYPES
@@ -175,18 +175,23 @@ def _batch(setting: Setting, platform: Platform, labels: int) -> Batch:
 
 def build(architecture: str, pixels: int) -> nn.Module:
     """Build a cell's network with zeros for weights; NotCaptured when it cannot be built for this size."""
-    register_controls()
     recipe, priors = Recipe(epochs=1, batch=1), np.full(len(FINDINGS), 0.1)
+
+    def drawn() -> nn.Module:
+        if architecture in LAYERS:
+            return control_network(architecture, len(FINDINGS))  # type: ignore[no-any-return]
+        return build_network(architecture, pixels, recipe, priors)
+
     with _named("built", Setting(pixels)):
         try:
             with torch.device("meta"):
-                network = build_network(architecture, pixels, recipe, priors)
+                network = drawn()
             # All elements of a weight are one zero in memory until it is moved.
             return network._apply(lambda weight: torch.zeros((), dtype=weight.dtype).expand(weight.shape))
         except UserError:
             raise
         except Exception:  # some networks compute with their weights: build those as training does
-            return build_network(architecture, pixels, recipe, priors)
+            return drawn()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from cxrbench.compile.outcomes import NOT_RUN, STATES, states
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import GROUP, host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
-from cxrbench.paper import pairs
+from cxrbench.paper import seed_pairs
 from cxrbench.paper.compilation import graphs
 from cxrbench.paper.cost_tables import MACHINE, machine_names
 from cxrbench.paper.figures import (
@@ -59,13 +59,15 @@ def parity(read: Results) -> Figure:
 def seeds_against_platforms(read: Results) -> Figure:
     """Draw how far networks lie apart that differ in the seed alone, or in something else with the same
     seed."""
-    rows = pairs.drawn(read)
+    rows = seed_pairs.drawn(read)
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
-    kinds = [kind for kind in pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = plt.subplots(1, len(pairs.SHOWN), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True)
+    kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
+    figure, panels = plt.subplots(
+        1, len(seed_pairs.SHOWN), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True
+    )
     rng = np.random.default_rng(0)
-    for axes, (metric, name) in zip(panels, pairs.SHOWN.items(), strict=True):
+    for axes, (metric, name) in zip(panels, seed_pairs.SHOWN.items(), strict=True):
         for y, kind in enumerate(kinds):
             sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
             axes.scatter(
@@ -75,7 +77,7 @@ def seeds_against_platforms(read: Results) -> Figure:
         if metric != "auroc":
             axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
         axes.set(xscale="log", xlabel=f"difference in {name}")
-    panels[0].set_yticks(range(len(kinds)), [pairs.WORDS[kind] for kind in kinds])
+    panels[0].set_yticks(range(len(kinds)), [seed_pairs.WORDS[kind] for kind in kinds])
     panels[0].invert_yaxis()
     return figure
 

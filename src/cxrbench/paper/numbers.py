@@ -14,7 +14,7 @@ from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.evidence.machine import GROUP, short_processor
-from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, pairs, power, provenance
+from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, power, provenance, seed_pairs
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
@@ -42,7 +42,7 @@ def numbers(read: Results) -> Values:
         values["paper/title"] = escape(read.study.paper.title)
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
-    parts = (artifact, compilation, data_card, measurements, pairs, power, provenance)
+    parts = (artifact, compilation, data_card, measurements, power, provenance, seed_pairs)
     for some in (*own, *others, *(part.numbers for part in parts)):
         values |= some(read)
     return values
