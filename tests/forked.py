@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import process
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -38,7 +39,7 @@ LIBRARIES = {
     ),
 }
 NEED_TORCH = ("audit", "bench", "compile", "precompile", "predict", "train")  # commands
-_SUBREAPER = 36  # prctl(2)
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # prctl(2)
 _exec = subprocess._fork_exec  # type: ignore[attr-defined]
 _asking, _thread = threading.Lock(), threading.local()
 _known = sys.path[1:]
@@ -111,12 +112,23 @@ def _ask_for_fork(*args: Any) -> int:
         set(words[1:2]) & set(NEED_TORCH) and "--help" not in words
     )
     kind = "torch" if torch else words[0].split(".")[0]
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
-    with _asking, tempfile.TemporaryFile("w+") as file:
+    with _asking, _as_subreaper(), tempfile.TemporaryFile("w+") as file:
         json.dump(_request(args), file)
         file.flush()
         socket.send_fds(server(kind), [b"fork"], [file.fileno(), *_streams(args)])
         return int(server(kind).recv(100))
+
+
+@contextmanager
+def _as_subreaper() -> Iterator[None]:
+    """Be the parent of orphans meanwhile, and no longer: those of tests are no children of pytest."""
+    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(_GET_SUBREAPER, ctypes.byref(before))
+    prctl(_SET_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(_SET_SUBREAPER, before.value)
 
 
 def _fork(*args: Any) -> int:
@@ -137,6 +149,7 @@ def _spawn(path: bytes, args: list[Any], kept: list[int]) -> int:
         return child
     _handle_no_signal()
     _close_but(0, 1, 2, *kept)
+    process._threads_wakeups.clear()  # of this fork's parent, whose pool may have started its thread
     sys.argv = ["-c", *map(os.fsdecode, args[args.index("-c") + 2 :])]
     _end(lambda: exec(args[args.index("-c") + 1]))
 
@@ -227,12 +240,16 @@ def _end(work: Callable[[], object]) -> None:
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        if not stream.closed:
-            stream.flush()
-    os._exit(code)
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if not stream.closed:
+                stream.flush()
+    except BaseException as error:  # a fork must not go on with what its parent was doing
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(code)
 
 
 if __name__ != "__main__":

@@ -74,9 +74,11 @@ def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path, monkey
     tool = tools("neuron_parallel_compile", "", f"echo \"$@\" >> '{tmp_path}/words'")
     platforms.recover("cpu")
     assert not (tmp_path / "words").exists()
-    command = ["setsid", "-f", sys.executable, "-c", "input()", f"neuronx-cc of {tmp_path}"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+    code = "print(flush=True); input()"
+    command = ["setsid", "-f", sys.executable, "-c", code, f"neuronx-cc of {tmp_path}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.wait()  # from now on what it has started is of no family here
+        other.stdout.readline()  # and it has an environment, which a process that starts lacks for a moment
         platforms.recover("neuron")
         assert not (tmp_path / "words").exists()
         running = psutil.process_iter(["cmdline"])
