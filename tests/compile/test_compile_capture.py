@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import QUICK_XLA, ROOT, ran
 from cxrbench.compile.calls import gelu_as_on_neuron
-from cxrbench.compile.capture import NotCaptured, audit_network, capture
+from cxrbench.compile.capture import NotCaptured, audit_network, build, capture
+from cxrbench.compile.control_graphs import LAYERS
 from cxrbench.compile.rules import Facts, Setting, flagged
 from cxrbench.study.config import Recipe
 from cxrbench.training.network import VARIANTS, build_network, register_variants
@@ -224,6 +225,13 @@ def test_a_size_that_a_network_cannot_take_is_a_sentence() -> None:
 def test_networks_of_a_fixed_size_are_built_for_another() -> None:
     for architecture in ("vit_base_patch14_dinov2", "swinv2_cr_tiny_ns_224"):
         assert not audited(architecture, Setting(56, 4)).problem
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_control_is_no_network_of_timm(name: str) -> None:
+    """A study cannot name one, and the list of architectures is the same after it was built."""
+    assert len([*build(name, 16).parameters()]) == (6 if name == "control_layernorm" else 4)
+    assert not timm.is_model(name)
 
 
 def test_bf16_is_another_graph() -> None:

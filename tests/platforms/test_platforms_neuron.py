@@ -78,7 +78,7 @@ def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path, monkey
     command = ["setsid", "-f", sys.executable, "-c", code, f"neuronx-cc of {tmp_path}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.wait()  # from now on what it has started is of no family here
-        other.stdout.readline()  # and it has an environment, which a process that starts lacks for a moment
+        other.stdout.readline()  # and it runs
         platforms.recover("neuron")
         assert not (tmp_path / "words").exists()
         running = psutil.process_iter(["cmdline"])

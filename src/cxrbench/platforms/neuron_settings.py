@@ -88,7 +88,7 @@ def _may_hold_locks(cache: str) -> str:
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "environ"]):
         words, given = " ".join(process.info["cmdline"] or ()), process.info["environ"]
-        same = not given or given.get("NEURON_COMPILE_CACHE_URL", DEFAULT_CACHE) == cache
+        same = given is None or given.get("NEURON_COMPILE_CACHE_URL", DEFAULT_CACHE) == cache
         if process.info["pid"] not in family and same and any(name in words for name in _HOLDERS):
             found.append(f"process {process.info['pid']}")
     return ", ".join(found)
