@@ -147,9 +147,8 @@ def readable(table: pd.DataFrame) -> str:
     for name in names:
         area = found.loc[(name, "auroc")]
         positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}"
-        values = found["value"].reindex(
-            [(name, metric) for metric in columns]
-        )  # the endpoint has AUROC alone
+        # The endpoint has AUROC alone.
+        values = found["value"].reindex([(name, metric) for metric in columns])
         others = map(_number, values)
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))

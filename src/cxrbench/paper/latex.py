@@ -45,7 +45,7 @@ def escape(text: object, longest: int = 200) -> str:
     line = "".join(c if c.isprintable() else " " for c in str(text))[:longest]
     # A letter that the paper's fonts lack would end LaTeX; a user's findings may have any.
     latex = "".join(_SPECIAL.get(c, "?" if c.isalpha() and c > _LAST_LETTER else c) for c in line)
-    return latex.replace("--", "-{}-")  # else the font joins them
+    return re.sub("-(?=-)", "-{}", latex)  # else the font joins them
 
 
 def breakable(latex: str) -> str:
