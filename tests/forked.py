@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import process
 from contextlib import contextmanager, suppress
@@ -138,7 +139,7 @@ def _fork(*args: Any) -> int:
     request, streams = _request(args), _streams(args)
     if child := os.fork():
         return child
-    _handle_no_signal()
+    _leave_parent()
     _forget("cxrbench")
     _become(**request, streams=streams)
 
@@ -147,14 +148,18 @@ def _spawn(path: bytes, args: list[Any], kept: list[int]) -> int:
     """Fork this process where multiprocessing would start Python with ``-c CODE --multiprocessing-fork``."""
     if child := os.fork():
         return child
-    _handle_no_signal()
+    _leave_parent()
     _close_but(0, 1, 2, *kept)
     process._threads_wakeups.clear()  # of this fork's parent, whose pool may have started its thread
     sys.argv = ["-c", *map(os.fsdecode, args[args.index("-c") + 2 :])]
     _end(lambda: exec(args[args.index("-c") + 1]))
 
 
-def _handle_no_signal() -> None:
+def _leave_parent() -> None:
+    """Forget what the parent does at a signal and at its end: its temporary folders are still its own."""
+    atexit._clear()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)

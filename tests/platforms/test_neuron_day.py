@@ -129,9 +129,9 @@ def test_the_day_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> No
     assert second[3:] == pins and (trn1 / second[2]).exists() and third == ["install", "--no-deps", "-e", "."]
     assert islpy == ["install", "islpy<2026.2"]
 
-    # Audit, and compile without the device.
-    found = run(commands("Ask what to expect"))
-    assert re.search(rf"In all rows: .*{TINY}.* ok\b", " ".join(found.split())), found
+    # The compiler is asked without the device.
+    found = run(commands("Ask the compiler what to expect"))
+    assert re.search(rf"{TINY}-32px-batch2-fp32-step: compiles in \d+ s", found), found
     shutil.copytree(packed, trn1 / "data/packed/phantom-32px")
 
     # Both cores, compiled ahead: three graphs, the ones that training meets, though no output is valid.
