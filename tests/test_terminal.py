@@ -177,7 +177,7 @@ def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     message = must_fail("claims", "--out", tmp_path / "file/claims.csv")
     must_say(message, str(tmp_path / "file"), "a file")
     message = must_fail("report", "summary", "--results", tmp_path / "nowhere")
-    must_say(message, "nowhere/tables/cells.csv", "no such file")
+    must_say(message, "nowhere/tables/cells.csv", "missing; a build makes it")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
