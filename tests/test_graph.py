@@ -127,8 +127,6 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
                 # what counts of the study is in their params
                 or (rule in ("pack", "train") and name == "results/study.json")
                 or (rule == "train" and name.startswith("results/runs/"))  # its own
-                # said beside what is packed, which does not depend on it
-                or (rule == "pack" and re.match(r"data/recorded/(SHA256SUMS$|.*/seed)", name))
                 or name == "figures/README.md"
                 or name.startswith("data/packed/")
             )

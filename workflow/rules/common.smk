@@ -13,6 +13,7 @@ SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
+from cxrbench.datasets.check_values import checks_file
 from cxrbench.datasets.split import file_of
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import refused_measurement
@@ -102,6 +103,13 @@ def table_file(wildcards):
         return [dataset.table]
     found = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
     return [found] if found else []
+
+
+def check_values(wildcards):
+    """The recorded check values of a dataset's images, where the study names their reduction."""
+    reduction = getattr(STUDY.dataset(wildcards.dataset), "reduced", None)
+    path = checks_file(RECORDED, reduction) if reduction else None
+    return [path] if path and path.is_file() else []
 
 
 @cache

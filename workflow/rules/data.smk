@@ -5,6 +5,7 @@ rule pack:
     """Decode, resize and split the images of a dataset in one pass."""
     input:
         table_file,
+        check_values,
     output:
         "<packed>/{dataset}/manifest.json",
     log:

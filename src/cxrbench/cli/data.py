@@ -146,32 +146,20 @@ def data_pack(
         raise UserError(
             f"--out {out}: a packed dataset is a folder of its name; write FOLDER/{name}/manifest.json"
         )
-    pack_and_compare(name, read_study(study).dataset(name), folder.parent, recorded, workers)
+    pack_dataset(name, read_study(study).dataset(name), folder.parent, recorded, workers)
 
 
-def pack_and_compare(name: str, config: Dataset, root: Path, recorded: Path, workers: int | None) -> None:
-    """Pack a dataset below ``root`` and say whether it is the one that its recorded cells were trained on."""
+def pack_dataset(name: str, config: Dataset, root: Path, recorded: Path, workers: int | None = None) -> None:
+    """Pack a dataset below ``root``; name the first image that is not one that cells were recorded from."""
     from cxrbench.datasets.packed import pack
-    from cxrbench.evidence.store import EvidenceStore
 
     manifest = pack(name, config, root, workers, say, recorded)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")
-    total, unlike = sum(manifest["images"].values()), manifest.get("unlike_recorded", [])
-    if unlike:
+    if unlike := manifest.get("unlike_recorded", []):
         say(
-            f"{len(unlike):,} of {total:,} images are not those of the recorded evidence: {unlike[0]}"
-            f"{and_more(len(unlike) - 1)}; scores of cells trained on them cannot be compared with recorded "
-            "ones: get the archive again (cxrbench data verify)"
-        )
-    if not (hashes := EvidenceStore(recorded).packed_hashes(name)):
-        return
-    if manifest["packed"] in hashes:
-        say(f"images and labels are those of the recorded cells (packed {manifest['packed'][:16]})")
-    elif not unlike:
-        say(
-            f"the packed hash is {manifest['packed'][:16]}, the recorded cells name "
-            f"{', '.join(sorted(text[:16] for text in hashes))}: the size, the split or the choice of images "
-            "is another, or Pillow, pandas or pyarrow are not those of requirements/base.lock"
+            f"{len(unlike):,} of {sum(manifest['images'].values()):,} images are not those of the recorded "
+            f"evidence: {unlike[0]}{and_more(len(unlike) - 1)}; scores of cells trained on them cannot be "
+            "compared with recorded ones: get the archive again (cxrbench data verify)"
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.data import MirrorOption, RegistryOption, pack_and_compare
+from cxrbench.cli.data import MirrorOption, RegistryOption, pack_dataset
 from cxrbench.cli.data import app as data_app
 from cxrbench.cli.train import app as cell_app
 from cxrbench.cli.words import (
@@ -166,7 +166,26 @@ def _get(
             say(f"terms: {licence}")
         download(list(files.values()), folder, Options(mirrors=mirrors))
     for name, config in lacking.to_pack.items():
-        pack_and_compare(name, config, packed, recorded, None)
+        pack_dataset(name, config, packed, recorded)
+        _compare_with_recorded(name, packed, recorded)
+
+
+def _compare_with_recorded(name: str, packed: Path, recorded: Path) -> None:
+    """Say whether a packed dataset is the one that its recorded cells were trained on."""
+    from cxrbench.datasets.packed import read_packed
+    from cxrbench.evidence.store import EvidenceStore
+
+    manifest = read_packed(packed / name).manifest
+    if not (hashes := EvidenceStore(recorded).packed_hashes(name)):
+        return
+    if manifest["packed"] in hashes:
+        say(f"images and labels are those of the recorded cells (packed {manifest['packed'][:16]})")
+    elif not manifest.get("unlike_recorded"):
+        say(
+            f"the packed hash is {manifest['packed'][:16]}, the recorded cells name "
+            f"{', '.join(sorted(text[:16] for text in hashes))}: the size, the split or the choice of images "
+            "is another, or Pillow, pandas or pyarrow are not those of requirements/base.lock"
+        )
 
 
 def _discard(study: Study, names: list[str], registry: Path) -> None:
