@@ -2,7 +2,7 @@
 
 ``pairs`` has a row per pair of recorded networks and score. What is ``changed`` is the seed (same recipe,
 data and platform), the platform, the precision, the number of threads, or the processor alone (same seed in
-each).
+each). A setting that changed together with the processor is named so.
 
 ``shares`` answers how many seeds a comparison needs: which share of the variance between seeds do two
 settings not have in common? With D the difference of a seed's two networks and S their sum, Var(D) / (Var(D)
@@ -30,6 +30,7 @@ from cxrbench.study.config import Study
 
 SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
 BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed
+AND_PROCESSOR = " and processor"  # follows a setting that changed together with it
 METRICS = (
     *((ENDPOINT, "auroc"), ("macro", "auroc")),
     *(("macro" if name == "f1_macro" else "all", name) for name in DEFINITIONS if name not in IMAGE_LEVEL),
@@ -50,7 +51,7 @@ LEVEL = 0.95
 
 
 def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Return the pairs of networks of ``estimates`` that differ in one thing (columns ``COLUMNS``).
+    """Return the pairs of networks of ``estimates`` that differ in one setting (columns ``COLUMNS``).
 
     ``cells``: their rows of cells.csv, which say what each was trained on and where.
     """
@@ -64,7 +65,7 @@ def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: St
 
 
 def _changed(a: Cell, b: Cell, first: dict[str, Any], second: dict[str, Any], study: Study) -> str:
-    """Return the one thing that two cells differ in; empty where it is none or several."""
+    """Return the setting that two cells differ in, with or without the processor; empty: none or several."""
     if a.architecture != b.architecture or first["norm_images"] != second["norm_images"]:
         return ""
     same = a.dataset == b.dataset and first["recipe_hash"] == second["recipe_hash"]
@@ -78,7 +79,9 @@ def _changed(a: Cell, b: Cell, first: dict[str, Any], second: dict[str, Any], st
     differs = settings_differ(study, a.dataset, b.dataset)
     if not differs and first["processor"] != second["processor"]:
         return PROCESSOR
-    return differs[0] if len(differs) == 1 and differs[0] in BETWEEN else ""
+    if len(differs) != 1 or differs[0] not in BETWEEN:
+        return ""
+    return differs[0] + (AND_PROCESSOR if first["processor"] != second["processor"] else "")
 
 
 def _rows(
@@ -102,7 +105,8 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     """Return the share for each two settings of a network, and pooled (columns ``SHARE_COLUMNS``).
 
     ``table`` is :func:`pairs`. Pooled rows are per network over all that was changed, per change over all
-    networks, and over everything; their sums of squares are added, as if one share held for all.
+    networks, and over everything; their sums of squares are added, as if one share held for all. A network is
+    in one pair of settings of a pool, the one with most seeds: its other pairs are not independent of that.
     """
     paired = table[(table["changed"] != SEED) & table["difference"].notna()]
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
@@ -116,10 +120,25 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     for kept in (["architecture"], ["changed"], []):
         names = [*kept, "label", "metric"]
         for named, some in frame.groupby(names, sort=False):
-            sums = some[["pairs", "freedom", "between", "common"]].sum()
+            sums = _disjoint(some)[["pairs", "freedom", "between", "common"]].sum()
             place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
             rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
     return pd.DataFrame(rows, columns=SHARE_COLUMNS)
+
+
+def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
+    """Return those pairs of settings, the largest first, that share no network with one before them."""
+    taken: set[tuple[str, ...]] = set()
+    rows = []
+    for row in settings.sort_values("pairs", ascending=False, kind="stable").itertuples():
+        sides = {
+            (row.architecture, row.dataset, row.platform),
+            (row.architecture, row.dataset_b, row.platform_b),
+        }
+        if not sides & taken:
+            taken |= sides
+            rows.append(row.Index)
+    return settings.loc[sorted(rows)]
 
 
 def _parts(some: pd.DataFrame) -> dict[str, float]:

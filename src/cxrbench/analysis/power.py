@@ -249,15 +249,13 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
     definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
+    share = SHARES[0]
     found = [
-        named | {"patients": patients_to_see(known, _alike(known, seeds), DIFFERENCE)}
-        for named, known, seeds in recorded_spreads(spread, definitions, fixed)
+        named
+        | {"patients": patients_to_see(known, Design(known.patients, FEWEST_SEEDS, SHARES[0]), DIFFERENCE)}
+        for named, known, _ in recorded_spreads(spread, definitions, fixed)
     ]
     return pd.DataFrame(found, columns=[*GROUP, "patients"])
-
-
-def _alike(known: Spread, seeds: int) -> Design:
-    return Design(known.patients, max(seeds, FEWEST_SEEDS), SHARES[0])
 
 
 def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:

@@ -172,7 +172,7 @@ def cost_by_price(read: Results) -> Figure:
         f"{row.dataset} {row.architecture} {row.platform}\n{row.kind}, {row.instance}; {row.named}"
         for row in costs.drop_duplicates("y").itertuples()
     ]
-    figure, axes = lines_named(names, 0.36, 0.7)
+    figure, axes = lines_named(names, min(0.36, 8.2 / len(names)), 0.7)  # a page holds it
     points(axes, means, "regime", means["y"], apart=0)
     axes.set(xscale="log", xlabel="US dollars per usable model")
     axes.grid(axis="x", which="both", color="0.92", lw=0.5)

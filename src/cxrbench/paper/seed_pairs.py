@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.analysis.contrasts import JUDGED
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.measures import DEFINITIONS
-from cxrbench.analysis.pairs import ALL, BETWEEN, OF_METRIC, PLATFORM, PROCESSOR, SEED
+from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, BETWEEN, OF_METRIC, PLATFORM, PROCESSOR, SEED
 from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Row, Values
@@ -19,6 +19,7 @@ WORDS = {
     SEED: "seed alone",
     PLATFORM: "backend, same seed",
     "precision": "precision, same seed",
+    f"precision{AND_PROCESSOR}": "and processor, same seed",
     "threads": "threads, same seed",
     PROCESSOR: "processor, same seed",
 }
