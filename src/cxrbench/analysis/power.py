@@ -251,8 +251,7 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
     share = SHARES[0]
     found = [
-        named
-        | {"patients": patients_to_see(known, Design(known.patients, FEWEST_SEEDS, SHARES[0]), DIFFERENCE)}
+        named | {"patients": patients_to_see(known, Design(known.patients, FEWEST_SEEDS, share), DIFFERENCE)}
         for named, known, _ in recorded_spreads(spread, definitions, fixed)
     ]
     return pd.DataFrame(found, columns=[*GROUP, "patients"])
