@@ -14,7 +14,7 @@ from cxrbench.evidence.machine import GROUP, host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import seed_pairs
 from cxrbench.paper.compilation import graphs
-from cxrbench.paper.cost_tables import MACHINE, machine_names
+from cxrbench.paper.cost_tables import MACHINE
 from cxrbench.paper.figures import (
     MARKERS,
     WIDTH,
@@ -161,7 +161,7 @@ def cost_by_price(read: Results) -> Figure:
     if costs.empty:
         return no_evidence("No cell has run to the end, so nothing can be priced.")
     keys = [*GROUP, "instance", "kind", *MACHINE]
-    costs = costs.assign(named=machine_names(costs), regime=costs["regime"].str.replace("_", " "))
+    costs = costs.assign(regime=costs["regime"].str.replace("_", " "))
     costs["y"] = costs.groupby(keys, sort=False).ngroup()
     means = costs.groupby(["regime", "y", "architecture"], sort=False)[["cost_to_usable", "usd_sd"]].mean()
     means = means.set_axis(["value", "sd"], axis=1).reset_index()
@@ -169,10 +169,10 @@ def cost_by_price(read: Results) -> Figure:
     looks = {"colour": means["architecture"].map(colours_of(read)), "marker": means["regime"].map(markers)}
     means = means.assign(ci_low=means["value"] - means["sd"], ci_high=means["value"] + means["sd"], **looks)
     names = [
-        f"{row.dataset} {row.architecture} {row.platform}\n{row.kind}, {row.instance}; {row.named}"
+        f"{row.dataset} {row.architecture} {row.platform}: {row.kind}, {row.instance}"
         for row in costs.drop_duplicates("y").itertuples()
     ]
-    figure, axes = lines_named(names, min(0.36, 8.2 / len(names)), 0.7)  # a page holds it
+    figure, axes = lines_named(names, min(0.24, 8.2 / len(names)), 0.7)  # a page holds it
     points(axes, means, "regime", means["y"], apart=0)
     axes.set(xscale="log", xlabel="US dollars per usable model")
     axes.grid(axis="x", which="both", color="0.92", lw=0.5)

@@ -46,8 +46,7 @@ def auroc_per_label(read: Results) -> Table:
 def auroc_elsewhere(read: Results) -> Table:
     """Test AUROC per finding on other images: of the datasets that share images, the first."""
     packed = read.cells.groupby("dataset", sort=False)["packed"].first()
-    first = packed.drop(read.main(), errors="ignore").drop_duplicates()
-    first = first[first != packed.get(read.main())].index
+    first = packed[packed != packed.get(read.main())].drop_duplicates().index
     return _per_label(read, [group for group in read.scored() if group[0] in first], "auroc")
 
 
