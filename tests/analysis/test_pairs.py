@@ -9,6 +9,7 @@ from scipy import stats
 
 from cxrbench.analysis.pairs import (
     ALL,
+    AND_PROCESSOR,
     COLUMNS,
     SEED,
     SHARE_COLUMNS,
@@ -42,11 +43,12 @@ def paired(first: np.ndarray, second: np.ndarray, **place: str) -> pd.DataFrame:
 
 @pytest.mark.slow
 def test_recorded_networks_differ_by_the_seed_alone_in_most_pairs(from_all_evidence: Path) -> None:
-    """Of the recipes with three seeds: as counted apart from this code."""
+    """Of the recipes with three seeds, on whatever processors: as counted apart from this code."""
     table = pd.read_csv(from_all_evidence / "results/tables/pairs.csv")
     rows = table[~table["dataset"].str.startswith("phantom")]
     rows = rows[~rows["dataset"].isin(LATER) & ~rows["dataset_b"].isin(LATER)]
-    sizes = rows.assign(size=rows["difference"].abs()).groupby(["changed", "metric"])["size"]
+    setting = rows["changed"].str.removesuffix(AND_PROCESSOR)
+    sizes = rows.assign(size=rows["difference"].abs()).groupby([setting, "metric"])["size"]
     counts = sizes.agg(pairs="size", above=lambda size: (size > 0.002).sum(), median="median")
     for changed, metric, number, above in (
         *((SEED, "f1_macro", 39, 36), (SEED, "f1_micro", 39, 38)),
@@ -91,11 +93,25 @@ def test_a_pair_differs_in_exactly_one_thing() -> None:
 
 
 def test_a_processor_that_changed_too_is_named() -> None:
-    names = ("nih128-64px/resnet18/cpu/seed0", "nih128-64px-bf16/resnet18/cpu/seed0")
+    names = [
+        *("nih128-64px/resnet18/cpu/seed0", "nih128-64px-bf16/resnet18/cpu/seed0"),
+        *("nih128-64px/resnet18/cpu/seed1", "nih128-64px/resnet18/cuda/seed0"),
+    ]
     cells = estimated({name: network_of(IMAGES, k, 0.1) for k, name in enumerate(names)})
-    facts = pd.DataFrame({"cell": names, "recipe_hash": names, "processor": ["A", "B"]})
-    table = pairs(cells, facts.assign(packed="64", norm_images="64"), study_of(NIH))
-    assert set(table["changed"]) == {"precision and processor"}
+    facts = pd.DataFrame({"cell": names, "processor": ["A", "B", "B", "B"]})
+    facts = facts.assign(recipe_hash=facts["cell"].str.split("/").str[0], packed="64", norm_images="64")
+    table = pairs(cells, facts, study_of(NIH))
+    changed = {f"{name} and processor" for name in ("precision", "seed", "platform")}
+    assert set(table["changed"]) == changed
+    seeds = paired(*np.random.default_rng(5).normal(size=(2, 9)), changed="seed and processor")
+    assert len(shares(seeds)) and shares(seeds.assign(seed_b=seeds["seed"] + 1)).empty
+
+
+def test_a_share_is_of_all_pairs_of_two_settings_and_names_the_processor_of_any() -> None:
+    table = paired(*np.random.default_rng(6).normal(size=(2, 3)))
+    table.loc[0, "changed"] += AND_PROCESSOR
+    row = shares(table).iloc[0]
+    assert (row["changed"], row["pairs"]) == ("precision and processor", 3)
 
 
 def test_a_pool_takes_each_network_once() -> None:

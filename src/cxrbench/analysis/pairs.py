@@ -1,8 +1,8 @@
-"""Seeds against platforms: how far two trained networks lie apart that differ in one thing alone.
+"""Seeds against platforms: how far two trained networks lie apart that differ in one setting.
 
 ``pairs`` has a row per pair of recorded networks and score. What is ``changed`` is the seed (same recipe,
-data and platform), the platform, the precision, the number of threads, or the processor alone (same seed in
-each). A setting that changed together with the processor is named so.
+data and platform) or, with the same seed, the platform, the precision, the number of threads or the processor
+alone. Where the processor changed with one of the others, ``changed`` names both.
 
 ``shares`` answers how many seeds a comparison needs: which share of the variance between seeds do two
 settings not have in common? With D the difference of a seed's two networks and S their sum, Var(D) / (Var(D)
@@ -65,23 +65,24 @@ def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: St
 
 
 def _changed(a: Cell, b: Cell, first: dict[str, Any], second: dict[str, Any], study: Study) -> str:
-    """Return the setting that two cells differ in, with or without the processor; empty: none or several."""
-    if a.architecture != b.architecture or first["norm_images"] != second["norm_images"]:
+    """Return the setting that two cells differ in, and the processor if that differs; empty if several do."""
+    images = ("packed", "norm_images")
+    if a.architecture != b.architecture or any(first[key] != second[key] for key in images):
         return ""
-    same = a.dataset == b.dataset and first["recipe_hash"] == second["recipe_hash"]
-    if first["packed"] != second["packed"]:
+    if a.dataset != b.dataset:
+        if (a.platform, a.seed) != (b.platform, b.seed):
+            return ""
+        settings = settings_differ(study, a.dataset, b.dataset)
+    elif first["recipe_hash"] != second["recipe_hash"]:
         return ""
-    if same:
-        changes = [name for name in (SEED, PLATFORM) if getattr(a, name) != getattr(b, name)]
-        return changes[0] if len(changes) == 1 else ""
-    if (a.platform, a.seed) != (b.platform, b.seed) or a.dataset == b.dataset:
+    else:
+        settings = [name for name in (SEED, PLATFORM) if getattr(a, name) != getattr(b, name)]
+    moved = first["processor"] != second["processor"]
+    if not settings:
+        return PROCESSOR if moved else ""
+    if len(settings) > 1 or settings[0] not in (SEED, *BETWEEN):
         return ""
-    differs = settings_differ(study, a.dataset, b.dataset)
-    if not differs and first["processor"] != second["processor"]:
-        return PROCESSOR
-    if len(differs) != 1 or differs[0] not in BETWEEN:
-        return ""
-    return differs[0] + (AND_PROCESSOR if first["processor"] != second["processor"] else "")
+    return settings[0] + (AND_PROCESSOR if moved else "")
 
 
 def _rows(
@@ -108,7 +109,7 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     networks, and over everything; their sums of squares are added, as if one share held for all. A network is
     in one pair of settings of a pool, the one with most seeds: its other pairs are not independent of that.
     """
-    paired = table[(table["changed"] != SEED) & table["difference"].notna()]
+    paired = _named_alike(table[(table["seed"] == table["seed_b"]) & table["difference"].notna()])
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
     single = [
         dict(zip(by, named, strict=True)) | parts
@@ -124,6 +125,14 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
             place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
             rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
     return pd.DataFrame(rows, columns=SHARE_COLUMNS)
+
+
+def _named_alike(paired: pd.DataFrame) -> pd.DataFrame:
+    """Name the processor in all pairs of two settings if it changed in one of them."""
+    setting = paired["changed"].str.removesuffix(AND_PROCESSOR)
+    sides = [paired[name] for name in ("architecture", "dataset", "platform", "dataset_b", "platform_b")]
+    moved = (paired["changed"] != setting).groupby([setting, *sides]).transform("any")
+    return paired.assign(changed=setting.where(~moved, setting + AND_PROCESSOR))
 
 
 def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:

@@ -60,11 +60,11 @@ _CONCLUSIONS = (
         \val{pairs/seed/f1_micro/pairs} (median \val{pairs/seed/f1_micro/median}). The pairs come from
         \val{pairs/recipes} recipes on the same test patients, so they are not independent. One training per
         platform can neither show that difference nor exclude it at this size.
-        \ifany{pairs/platform/f1_macro/pairs}{With the same seed, changing the backend does so in
-        \val{pairs/platform/f1_macro/above} of \val{pairs/platform/f1_macro/pairs} pairs in macro and
-        \val{pairs/platform/f1_micro/above} of \val{pairs/platform/f1_micro/pairs} in micro F1.}{}""",
+        \ifany{pairs/precision/f1_macro/pairs}{With the same seed, changing the precision does so in
+        \val{pairs/precision/f1_macro/above} of \val{pairs/precision/f1_macro/pairs} pairs in macro and
+        \val{pairs/precision/f1_micro/above} of \val{pairs/precision/f1_micro/pairs} in micro F1.}{}""",
         claims=("P02",),
-        tables=(),
+        tables=("pairs",),
     ),
     Conclusion(
         "Power",
