@@ -58,14 +58,14 @@ def outcomes(
     steps = planned.steps() if planned else []
     plan = pd.DataFrame([(*step, part) for step in steps for part in PARTS], columns=KEY)
     version, options = toolchain or (planned.toolchains()[0] if planned else ("", CompileOptions()))
-    some = [
+    chosen = [
         record
         for record in records
         if planned and isinstance(record.graph, TracedGraph) and record.target == planned.target
         if record.options == options and is_version(record.compiler, version)
     ]
-    found = pd.DataFrame(rows(sorted(some, key=lambda record: record.started)), columns=_COLUMNS)
-    newest = found.drop_duplicates(KEY, keep="last").astype(plan.dtypes)
+    recorded = pd.DataFrame(rows(sorted(chosen, key=lambda record: record.started)), columns=_COLUMNS)
+    newest = recorded.drop_duplicates(KEY, keep="last").astype(plan.dtypes)
     table = plan.merge(newest, "left", KEY, validate="one_to_one").astype({"failed": "boolean"})
     return table.fillna({"status": NOT_RUN, "code": ""})
 
@@ -78,8 +78,8 @@ def states(table: pd.DataFrame) -> pd.DataFrame:
 
     A step fails where its first part fails: a backward graph contains its forward.
     """
-    found = [(*step, _state(some)) for step, some in table.groupby(STEP, sort=False)]
-    return pd.DataFrame(found, columns=[*STEP, "state"])
+    steps = [(*step, _state(graphs)) for step, graphs in table.groupby(STEP, sort=False)]
+    return pd.DataFrame(steps, columns=[*STEP, "state"])
 
 
 def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFrame:
@@ -87,15 +87,15 @@ def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFr
 
     A release has a second column where outcomes of the model type cnn-training are recorded of it.
     """
-    known, found = list(records), pd.DataFrame(planned.steps(), columns=STEP)
+    kept, table = list(records), pd.DataFrame(planned.steps(), columns=STEP)
     for version, usual in planned.toolchains():
         for model_type in ("generic", "cnn-training"):
             options = usual.model_copy(update={"model_type": model_type})
-            state = states(outcomes(planned, known, (version, options)))["state"]
+            state = states(outcomes(planned, kept, (version, options)))["state"]
             if model_type == usual.model_type or (state != NOT_RUN).any():
                 cast = f", auto-cast {options.auto_cast}" if options.auto_cast != "none" else ""
-                found[f"{version}, {model_type}{cast}"] = state
-    return found
+                table[f"{version}, {model_type}{cast}"] = state
+    return table
 
 
 def _state(graphs: pd.DataFrame) -> str:
@@ -116,10 +116,10 @@ def scored(table: pd.DataFrame, audit: pd.DataFrame) -> list[Outcome]:
     """
     backward = audit[audit["part"] == "step"].assign(part="backward")
     audited = pd.concat([audit, backward]).rename(columns={"architecture": "network"})
-    known = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
-    found = known.to_dict("records")
-    settings = [Setting(*(row[name] for name in STEP[1:])) for row in found]
+    judged = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
+    graphs = judged.to_dict("records")
+    settings = [Setting(*(row[name] for name in STEP[1:])) for row in graphs]
     return [
         Outcome(row["network"], setting, row["part"], row["failed"], facts_of(row))
-        for row, setting in zip(found, settings, strict=True)
+        for row, setting in zip(graphs, settings, strict=True)
     ]

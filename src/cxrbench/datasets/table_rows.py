@@ -37,17 +37,17 @@ def read_table(config: TableSource) -> pd.DataFrame:
     rows = read_columns(config.table, _is_csv(config), partial(_chosen, config), remedy, missing=[""])
     if rows.empty:
         raise UserError(f"{config.table}: the table has no rows; write one for each image")
-    known = rows[[name for name in _KNOWN if name in rows]].fillna("")
-    _check_images(config, known["image"])
+    facts = rows[[name for name in _KNOWN if name in rows]].fillna("")
+    _check_images(config, facts["image"])
     if config.patient == "none":
-        known["patient"] = pd.Series(pd.NA, known.index, dtype="Int64")
-    elif (empty := known["patient"] == "").any():
-        what = "is empty; fill it in, or state 'patient: none' in the config"
-        raise _wrong(config, empty, "patient", what)
-    known["split"] = _split(config, known)
+        facts["patient"] = pd.Series(pd.NA, facts.index, dtype="Int64")
+    elif (empty := facts["patient"] == "").any():
+        fault = "is empty; fill it in, or state 'patient: none' in the config"
+        raise _wrong(config, empty, "patient", fault)
+    facts["split"] = _split(config, facts)
     labels = {name: _labels(config, rows[name]) for name in rows if name not in _KNOWN}
-    _check_classes(config, known["split"], pd.DataFrame(labels), given="split" in rows)
-    first = known[[name for name in _KNOWN if name in known]]
+    _check_classes(config, facts["split"], pd.DataFrame(labels), given="split" in rows)
+    first = facts[[name for name in _KNOWN if name in facts]]
     return pd.concat([first, *map(_compact, labels.values())], axis=1)
 
 
@@ -80,14 +80,14 @@ def _chosen(config: TableSource, names: list[str]) -> dict[str, str | None]:
             )
     if not findings:
         raise UserError(f"{path}:1: there is no column of labels; add one for each finding")
-    known: dict[str, str | None] = dict.fromkeys((name for name in names if name in _KNOWN), "str")
-    return known | dict.fromkeys(findings, "category" if _is_csv(config) else None)
+    types: dict[str, str | None] = dict.fromkeys((name for name in names if name in _KNOWN), "str")
+    return types | dict.fromkeys(findings, "category" if _is_csv(config) else None)
 
 
-def _wrong(config: TableSource, bad: pd.Series, column: str, what: str) -> UserError:
+def _wrong(config: TableSource, bad: pd.Series, column: str, fault: str) -> UserError:
     """Return a complaint about the first row of the mask ``bad``, and how many there are."""
     more = f" ({bad.sum():,} such rows)" if bad.sum() > 1 else ""
-    return UserError(f"{place_of(config, bad.idxmax())}: column {column}: {what}{more}")
+    return UserError(f"{place_of(config, bad.idxmax())}: column {column}: {fault}{more}")
 
 
 def place_of(config: TableSource, row: Any) -> str:
@@ -100,23 +100,23 @@ def _check_images(config: TableSource, image: pd.Series) -> None:
         raise _wrong(config, empty, "image", "is empty; write the image's path, or remove the row")
     if (outside := image.astype("string[pyarrow]").str.contains(_OUTSIDE)).any():
         first = shortened(image[outside].iloc[0])
-        what = f"'{first}' is not a path below the folder; write it from {config.folder} on, with /"
-        raise _wrong(config, outside, "image", what)
+        fault = f"'{first}' is not a path below the folder; write it from {config.folder} on, with /"
+        raise _wrong(config, outside, "image", fault)
     if (again := image.duplicated()).any():
         first = image[again].iloc[0]
         before = place_of(config, (image == first).idxmax())
-        what = f"second row for {shortened(first)} (first in {before}); keep one of the two"
-        raise _wrong(config, again, "image", what)
+        fault = f"second row for {shortened(first)} (first in {before}); keep one of the two"
+        raise _wrong(config, again, "image", fault)
 
 
-def _split(config: TableSource, known: pd.DataFrame) -> pd.Series:
-    units = known["image" if config.patient == "none" else "patient"]
-    if "split" not in known:
+def _split(config: TableSource, facts: pd.DataFrame) -> pd.Series:
+    units = facts["image" if config.patient == "none" else "patient"]
+    if "split" not in facts:
         return draw_split(units, config.seed, config.fractions["train"], config.fractions["val"])
-    split = known["split"]
+    split = facts["split"]
     if (bad := ~split.isin(SPLITS)).any():
-        what = f"'{shortened(split[bad].iloc[0])}' is none of {', '.join(SPLITS)}; correct it, or leave "
-        raise _wrong(config, bad, "split", f"{what}the column out for a split by patient")
+        fault = f"'{shortened(split[bad].iloc[0])}' is none of {', '.join(SPLITS)}; correct it, or leave "
+        raise _wrong(config, bad, "split", f"{fault}the column out for a split by patient")
     pairs = pd.DataFrame({"unit": units, "split": split}).drop_duplicates()
     if (shared := pairs["unit"].duplicated()).any():
         unit = pairs["unit"][shared].iloc[0]
@@ -134,21 +134,21 @@ def _labels(config: TableSource, given: pd.Series) -> pd.Series:
     """Return the labels of a finding (n,) float64, NaN where one is to be left out."""
     distinct = given.astype("category").cat  # a million labels have three distinct values
     numbers = np.array([*map(_number, distinct.categories), np.nan])  # the last: of code -1, a missing value
-    known = np.isin(numbers, (0, 1, _UNCERTAIN)) | np.isnan(numbers)
-    if (bad := pd.Series(~known[distinct.codes], given.index)).any():
-        what = (
+    allowed = np.isin(numbers, (0, 1, _UNCERTAIN)) | np.isnan(numbers)
+    if (bad := pd.Series(~allowed[distinct.codes], given.index)).any():
+        fault = (
             f"'{shortened(given[bad].iloc[0])}' is not a label; write 0, 1, -1 (uncertain) or nothing, or, "
             f"if {given.name} is no finding, list the findings under 'findings' in the config"
         )
-        raise _wrong(config, bad, str(given.name), what)
+        raise _wrong(config, bad, str(given.name), fault)
     values = pd.Series(numbers[distinct.codes], given.index, name=given.name)
     uncertain, blank = values == _UNCERTAIN, values.isna()
-    for which, key, what in ((uncertain, "uncertain", "-1, so uncertain"), (blank, "blank", "empty")):
+    for which, key, words in ((uncertain, "uncertain", "-1, so uncertain"), (blank, "blank", "empty")):
         if which.any():
             if (meaning := getattr(config, key)) is None:
                 remedy = f"'{key}: mask' (left out), positive or negative"
-                what = f"a label is {what}; state in the config what that means: {remedy}"
-                raise _wrong(config, which, str(given.name), what)
+                fault = f"a label is {words}; state in the config what that means: {remedy}"
+                raise _wrong(config, which, str(given.name), fault)
             values[which] = _MEANS[meaning]
     return values
 

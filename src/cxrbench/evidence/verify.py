@@ -64,16 +64,16 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
             record = check_evidence(folder, cell)
             predictions = read_predictions(folder / PREDICTIONS) if record.status == "ok" else None
         except (UserError, OSError) as error:
-            known = explained(error) if isinstance(error, OSError) else error
-            problems.append(str(known or f"{folder}: {error}"))
+            reason = explained(error) if isinstance(error, OSError) else error
+            problems.append(str(reason or f"{folder}: {error}"))
             continue
         records[cell] = record
-        problems += [f"{folder / RECORD}: {what}" for what in record_problems(record, cell.platform)]
+        problems += [f"{folder / RECORD}: {problem}" for problem in record_problems(record, cell.platform)]
         if predictions is not None:
-            found = (*rows.problems(cell, record, predictions), *score_problems(record, predictions))
-            problems += [f"{folder / PREDICTIONS}: {what}" for what in found]
-    for cell, what in (*_copies(records), *rows.differences(records)):
-        problems.append(f"{cell.folder(root)}: {what}")
+            in_rows = (*rows.problems(cell, record, predictions), *score_problems(record, predictions))
+            problems += [f"{folder / PREDICTIONS}: {problem}" for problem in in_rows]
+    for cell, problem in (*_copies(records), *rows.differences(records)):
+        problems.append(f"{cell.folder(root)}: {problem}")
     problems += compile_problems(root)
     not_checked: list[str] = []
     problems += _commit_problems(root, records, not_checked)
@@ -86,13 +86,13 @@ def _changed_files(root: Path) -> Iterator[str]:
     if not path.exists():
         yield f"{path}: missing; `cxrbench record` writes it"
         return
-    listed, found = read_sums(root), sums_of(root)
-    wrong = [name for name in sorted({*listed, *found}) if listed.get(name) != found.get(name)]
+    listed, present = read_sums(root), sums_of(root)
+    wrong = [name for name in sorted({*listed, *present}) if listed.get(name) != present.get(name)]
     for name in wrong:
-        change = "is missing, but listed" if name not in found else "differs from its line"
+        change = "is missing, but listed" if name not in present else "differs from its line"
         change = change if name in listed else "is not listed"
         yield f"{root / name}: {change} in {SUMS}; {remedy(root / name)}"
-    if not wrong and path.read_bytes() != sums_text(found).encode():
+    if not wrong and path.read_bytes() != sums_text(present).encode():
         yield f"{path}: not as `cxrbench record` writes it; {remedy(path)}"
 
 
@@ -151,7 +151,7 @@ class _Rows:
     def differences(self, records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
         """Yield cells that name the same packed data as others and have other rows."""
         for cell, usual in _odd(self._digests, lambda cell: _packed(records[cell])):
-            both = pd.concat([self._tables[self._digests[each]] for each in (usual, cell)])
+            both = pd.concat([self._tables[self._digests[name]] for name in (usual, cell)])
             image = both.drop_duplicates(keep=False)["image"].iloc[0]
             yield cell, f"the same packed data as {usual}, but {image} is not the same in both"
 
@@ -170,8 +170,8 @@ class _Rows:
             yield "column patient is missing"
             return
         names, table = rows["image"].str.removeprefix(prefix), read_nih_table().set_index("image")
-        if not (known := names.isin(table.index)).all():
-            yield f"image {rows['image'][~known].iloc[0]} is not in NIH's label table"
+        if not (in_table := names.isin(table.index)).all():
+            yield f"image {rows['image'][~in_table].iloc[0]} is not in NIH's label table"
             return
         if odd := set(FINDINGS) ^ set(findings := findings_of(rows)):
             yield f"the findings are not NIH's: {', '.join(sorted(odd))}"
@@ -180,8 +180,8 @@ class _Rows:
         wrong = rows[columns].to_numpy() != table.loc[names, ["patient", *findings]].to_numpy()
         for column in np.flatnonzero(wrong.any(axis=0)):
             first, count = rows["image"][wrong[:, column].argmax()], wrong[:, column].sum()
-            what = f"{columns[column]} of image {first} ({count} in all)"
-            yield f"{what} differs from NIH's label table (v2020)"
+            place = f"{columns[column]} of image {first} ({count} in all)"
+            yield f"{place} differs from NIH's label table (v2020)"
         try:
             parts = _parts(config, rows, counts)
         except UserError as error:
@@ -205,18 +205,18 @@ def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Seri
 
 def _count_problems(rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[str]:
     """Yield images, patients and positive images per part that are not as many as the record says."""
-    found: dict[str, int] = {}
+    present: dict[str, int] = {}
     for split in sorted({"val", "test", *rows["split"]}):
         part = rows[rows["split"] == split]
-        found[f"images.{split}"] = len(part)
+        present[f"images.{split}"] = len(part)
         if "patient" in part:
-            found[f"patients.{split}"] = part["patient"].nunique()
+            present[f"patients.{split}"] = part["patient"].nunique()
         sums = dict(zip(findings_of(part), np.nansum(labels_of(part), axis=0), strict=True))
-        found |= {f"positive_images.{finding}.{split}": int(count) for finding, count in sums.items()}
+        present |= {f"positive_images.{finding}.{split}": int(count) for finding, count in sums.items()}
     scored = tuple(f".{split}" for split in rows["split"].unique())
     named = (name for name in counts if name.startswith("positive_images.") and name.endswith(scored))
-    for name in dict.fromkeys([*found, *named]):
-        number, recorded = found.get(name, "nothing"), counts.get(name, "nothing")
+    for name in dict.fromkeys([*present, *named]):
+        number, recorded = present.get(name, "nothing"), counts.get(name, "nothing")
         if number != recorded:
             yield f"{name} is {number}, in the record's dataset {recorded}"
 

@@ -43,8 +43,8 @@ def numbers(read: Results) -> Values:
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
     parts = (artifact, compilation, data_card, measurements, power, provenance, seed_pairs)
-    for some in (*own, *others, *(part.numbers for part in parts)):
-        values |= some(read)
+    for numbers_of in (*own, *others, *(part.numbers for part in parts)):
+        values |= numbers_of(read)
     return values
 
 
@@ -66,11 +66,11 @@ def _cell_numbers(read: Results) -> Values:
         "recorded": ok & (cells["origin"] == "recorded"),
         "fresh": ok & (cells["origin"] == "fresh"),
     }
-    values = {f"cells/{what}": str(mask.sum()) for what, mask in masks.items()}
+    values = {f"cells/{name}": str(mask.sum()) for name, mask in masks.items()}
     values["cells/refused/names"] = ", ".join(rf"\code{{{escape(cell)}}}" for cell in cells["cell"][refused])
-    for what in ("total", "run", "not run"):
-        counts = masks[what].groupby(cells["platform"]).sum()
-        values |= {f"cells/{platform}/{what}": str(count) for platform, count in counts.items()}
+    for name in ("total", "run", "not run"):
+        counts = masks[name].groupby(cells["platform"]).sum()
+        values |= {f"cells/{platform}/{name}": str(count) for platform, count in counts.items()}
     return values
 
 
@@ -80,15 +80,15 @@ def _dataset_numbers(read: Results) -> Values:
     unknown = []
     for dataset in read.cells["dataset"].unique():
         recipe = read.study.recipe(dataset)
-        some = {name: f"{getattr(recipe, name)}" for name in ("epochs", "batch", "precision", "threads")}
-        some |= {"learning rate": f"{recipe.learning_rate:g}", "recipe": recipe.hash()}
-        some |= {"pixels": str(read.study.dataset(dataset).pixels)}
+        texts = {name: f"{getattr(recipe, name)}" for name in ("epochs", "batch", "precision", "threads")}
+        texts |= {"learning rate": f"{recipe.learning_rate:g}", "recipe": recipe.hash()}
+        texts |= {"pixels": str(read.study.dataset(dataset).pixels)}
         if identity := read.identity(dataset):
-            some |= {f"{split}/images": f"{count:,}" for split, count in identity.images.items()}
-            some["images"] = f"{sum(identity.images.values()):,}"
-            some["patients"] = counted(sum(identity.patients.values()))
+            texts |= {f"{split}/images": f"{count:,}" for split, count in identity.images.items()}
+            texts["images"] = f"{sum(identity.images.values()):,}"
+            texts["patients"] = counted(sum(identity.patients.values()))
             unknown += [] if any(identity.patients.values()) else [dataset]
-        values |= {f"{dataset}/{what}": text for what, text in some.items()}
+        values |= {f"{dataset}/{name}": text for name, text in texts.items()}
     names = ", ".join(rf"\code{{{escape(dataset)}}}" for dataset in unknown)
     return values | {"patients/unknown": str(len(unknown)), "patients/unknown names": names}
 
@@ -98,11 +98,11 @@ def _group_numbers(read: Results) -> Values:
     values: Values = {}
     for group in dict.fromkeys(read.cells[GROUP].itertuples(index=False, name=None)):
         seeds = len(rows_of(read.ok, *group))
-        some = {"seeds": str(seeds), "status": listed(rows_of(read.cells, *group)["status"])}
+        texts = {"seeds": str(seeds), "status": listed(rows_of(read.cells, *group)["status"])}
         if seeds:
-            some |= _speed_numbers(group, read) | {"auroc": read.mean(group, "auroc", "macro")}
-            some["endpoint"] = read.mean(group, "auroc", ENDPOINT)
-        values |= {f"{'/'.join(group)}/{what}": escape(text) for what, text in some.items()}
+            texts |= _speed_numbers(group, read) | {"auroc": read.mean(group, "auroc", "macro")}
+            texts["endpoint"] = read.mean(group, "auroc", ENDPOINT)
+        values |= {f"{'/'.join(group)}/{name}": escape(text) for name, text in texts.items()}
     return values
 
 
@@ -147,7 +147,7 @@ def _picked_numbers(read: Results) -> Values:
         if group is None:
             continue
         aurocs = read.of(group, "auroc", "macro")
-        some = {
+        texts = {
             **dict(zip(("dataset", "network", "platform"), group, strict=True)),
             "rivals": str(networks - 1),
             "seeds": str(len(aurocs)),
@@ -162,7 +162,7 @@ def _picked_numbers(read: Results) -> Values:
             "f1_micro": read.f1(group, "f1_micro"),
             "weights": _named_weights(read.study.recipe(group[0]).weights),
         }
-        values |= {f"{pick}/{what}": escape(text) for what, text in some.items()}
+        values |= {f"{pick}/{name}": escape(text) for name, text in texts.items()}
     return values
 
 
@@ -236,8 +236,8 @@ def _largest(pairs: pd.DataFrame) -> Values:
 def _verdicts(rows: pd.DataFrame) -> str:
     """Return ``equivalent in 8 of 14, inconclusive in 6``."""
     counts = rows["verdict"].value_counts()
-    found = [f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if verdict in counts]
-    first, *others = found or ["not computed in 0"]
+    verdicts = [f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if verdict in counts]
+    first, *others = verdicts or ["not computed in 0"]
     return ", ".join([f"{first} of {len(rows)}", *others])
 
 
@@ -268,7 +268,7 @@ def _claim_numbers(read: Results) -> Values:
         "findings/assumed": assumed(others),
         "findings/entries": len(contrary),
     }
-    values = {f"claims/{what}": str(count) for what, count in counts.items()}
+    values = {f"claims/{name}": str(count) for name, count in counts.items()}
     for row in read.claims.itertuples():
         key = f"claim/{row.id}"
         values |= {f"{key}/verdict": escape(row.verdict), f"{key}/stated": escape(row.stated)}
@@ -302,7 +302,7 @@ def _literature_numbers(read: Results) -> Values:
     """Return sizes and citations of the published values that stand beside ours."""
     table = read.literature
     sizes = {name: table[f"n_{name}_published"].dropna().map("{:,.0f}".format) for name in ("train", "test")}
-    values = {f"literature/{name}": listed(some) for name, some in sizes.items()}
+    values = {f"literature/{name}": listed(counts) for name, counts in sizes.items()}
     means = table.loc[table["label"] == "macro"].drop_duplicates("source")["published"]
     values["literature/macro"] = " and ".join(f"{value:.3f}" for value in sorted(means))
     return values | {"literature/sources": escape("; ".join(table["citation"].unique()), 1000)}

@@ -135,46 +135,46 @@ def _outcome(job: Job, start: Start, attempts: _Attempts) -> tuple[Status, Failu
             raise UserError(start.message)
         case Ending.TIMED_OUT:
             stopped = f"stopped after {job.limits.hours:g} h"
-            known: Diagnosis | None = Diagnosis("timed_out", stopped, f"in phase {start.phase}")
+            cause: Diagnosis | None = Diagnosis("timed_out", stopped, f"in phase {start.phase}")
         case Ending.DIVERGED:
-            known = Diagnosis("diverged", "loss is not a number", normalise(start.message))
+            cause = Diagnosis("diverged", "loss is not a number", normalise(start.message))
         case _:
-            known = classify(log)
-    if known is None:
+            cause = classify(log)
+    if cause is None:
         if _to_be_resumed(job, start, attempts):
             return None
         error = start.message if start.reported is Ending.FAILED else log
-        known = unknown(error, start.phase, start.signal)
-    no_memory = known.status == "out_of_memory"
+        cause = unknown(error, start.phase, start.signal)
+    no_memory = cause.status == "out_of_memory"
     if no_memory and job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0:
         attempts.micro_batch = job.micro_batch // 2
         return None
-    if known.remedy and not (no_memory and job.limits.memory_gib):
-        raise _trouble(job, f"{known.kind} in phase {start.phase}: {known.fingerprint}", known.remedy)
-    assert known.status is not None
-    return known.status, Failure.of(known.kind, known.fingerprint, start.returncode, log)
+    if cause.remedy and not (no_memory and job.limits.memory_gib):
+        raise _trouble(job, f"{cause.kind} in phase {start.phase}: {cause.fingerprint}", cause.remedy)
+    assert cause.status is not None
+    return cause.status, Failure.of(cause.kind, cause.fingerprint, start.returncode, log)
 
 
 def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
     """Return whether a trainer was killed after progress; UserError where only the machine is the cause."""
     if start.out_of_memory_kills and start.signal in (None, "SIGKILL"):
-        what = f"the kernel killed a process for want of host memory, and the trainer ended in {start.phase}"
-        raise _trouble(job, what, "free host memory or lower limits.micro_batch")
+        fault = f"the kernel killed a process for want of host memory, and the trainer ended in {start.phase}"
+        raise _trouble(job, fault, "free host memory or lower limits.micro_batch")
     if start.signal is None:
         return False
     own_fault = start.signal in OWN_SIGNALS
     resumed = attempts.progressed(start, _saved(job), own_fault)
     if not resumed and not own_fault:
         attempts.reached = None
-        what = f"{start.signal} from outside ended the trainer twice in phase {start.phase} before any step"
-        raise _trouble(job, what, "find its sender (a memory limit, a scheduler, a person)")
+        fault = f"{start.signal} from outside ended the trainer twice in phase {start.phase} before any step"
+        raise _trouble(job, fault, "find its sender (a memory limit, a scheduler, a person)")
     return resumed
 
 
-def _trouble(job: Job, what: str, remedy: str) -> UserError:
+def _trouble(job: Job, fault: str, remedy: str) -> UserError:
     """Return the message about the machine's trouble, which is no result of the cell."""
     return UserError(
-        f"{job.cell}: {what}; {remedy}, then run this again: it goes on from what {job.work} has saved"
+        f"{job.cell}: {fault}; {remedy}, then run this again: it goes on from what {job.work} has saved"
     )
 
 
