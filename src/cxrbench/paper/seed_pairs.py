@@ -75,7 +75,7 @@ def numbers(read: Results) -> Values:
     rows = drawn(read)
     seeds = rows[rows["changed"] == SEED]
     recipes = seeds.groupby(["dataset", "architecture", "platform"])
-    counts = recipes[["seed", "seed_b"]].apply(lambda both: len({*both.to_numpy().ravel()}))
+    counts = pd.Series([len({*both["seed"], *both["seed_b"]}) for _, both in recipes], dtype=int)
     values = {
         "pairs/recipes": str(len(recipes)),
         "pairs/recipes/seeds": fmt.range_of(counts, "{:.0f}", "0"),
