@@ -193,15 +193,6 @@ def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
     say(f"wrote {out}")
 
 
-@app.command("resizing")
-def data_resizing(out: Path = Path("docs/resize-nodule.png")) -> None:
-    """Draw a nodule after each resizing filter. The numbers are in data/README.md."""
-    from cxrbench.datasets.pictures import nodule_sheet
-
-    nodule_sheet(out)
-    say(f"wrote {out}")
-
-
 @app.command("tables")
 def data_tables(
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",

@@ -1,4 +1,4 @@
-"""Pictures of the data card: phantoms, and what the filters of a reduction make of a nodule.
+"""Phantoms as pictures, and what the filters of a reduction make of a nodule, in numbers.
 
 At 64 px a nodule of one centimetre is 1.5 pixels wide. A filter that does not widen with the reduction (what
 OpenCV and torch call bilinear without antialiasing) looks at a few source pixels only: how large a nodule
@@ -7,7 +7,6 @@ a dark rim that no radiograph has. The antialiased triangle keeps a nodule's tot
 """
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from cxrbench.datasets.phantom import draw
 from cxrbench.study.files import written_aside
 
 VIEWS = ("PA", "AP")
-SOURCE, PIXELS = 1024, 64  # a side, as NIH publishes the images and as they are shown here
+SOURCE, PIXELS = 1024, 64  # a side, as NIH publishes the images, and after the reduction
 DIAMETERS = (24, 12)  # pixels at 1024: a centimetre, and half of one, at about 0.4 mm per pixel
 FILTERS = {  # the kernel, and whether it widens with the reduction
     "nearest": (Image.Resampling.NEAREST, False),
@@ -83,19 +82,6 @@ def _measured(name: str, diameter: float) -> np.ndarray:
     return np.array(found).T
 
 
-def nodule_sheet(path: Path) -> None:
-    """Draw a nodule of a centimetre in a phantom lung after each filter (columns), at three positions."""
-    table = read_nih_table()
-    healthy = table[(table[list(FINDINGS)].sum(axis=1) == 0) & (table["view"] == "PA")].iloc[:1]
-    lung = next(draw(healthy, SOURCE, seed=0, workers=1)).astype(np.float64)
-    tiles = []
-    for shift, captions in ((0.0, FILTERS), (0.5, ()), (0.25, ())):
-        for caption, name in zip_longest(captions, FILTERS, fillvalue=""):
-            part = _around_a_nodule(lung, name, shift).resize((180, 180), Image.Resampling.NEAREST)
-            tiles.append((caption, part))
-    _write_sheet(path, tiles, len(FILTERS), gap=6)
-
-
 def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np.ndarray]]:
     """Return captioned phantoms (pixels, pixels) uint8 of random rows: ``each`` of every kind.
 
@@ -118,24 +104,15 @@ def contact_sheet(path: Path, pixels: int = 192) -> None:
     _write_sheet(path, tiles, 8)
 
 
-def _write_sheet(path: Path, tiles: list[tuple[str, Image.Image]], columns: int, gap: int = 0) -> None:
+def _write_sheet(path: Path, tiles: list[tuple[str, Image.Image]], columns: int) -> None:
     """Write a PNG of square pictures below their captions, row by row."""
     side, caption = tiles[0][1].width, 18
     rows = -(-len(tiles) // columns)
-    sheet = Image.new("L", (columns * (side + gap), rows * (side + caption)), 255)
+    sheet = Image.new("L", (columns * side, rows * (side + caption)), 255)
     write = ImageDraw.Draw(sheet)
     for number, (text, tile) in enumerate(tiles):
-        x, y = number % columns * (side + gap), number // columns * (side + caption)
+        x, y = number % columns * side, number // columns * (side + caption)
         write.text((x + 4, y + 3), text, fill=0)
         sheet.paste(tile, (x, y + caption))
     with written_aside(path) as aside:
         sheet.save(aside, format="PNG", optimize=True)
-
-
-def _around_a_nodule(lung: np.ndarray, name: str, shift: float) -> Image.Image:
-    """Return nine pixels a side of the reduced lung, a nodule ``shift`` pixels off the middle."""
-    step, column, row = SOURCE // PIXELS, 18, 28  # in the right lung
-    at = (column + 0.5 + shift) * step, (row + 0.5 + shift) * step
-    with_nodule = lung + _nodule(*at, DIAMETERS[0], SOURCE) - _GROUND
-    small = _reduced(np.clip(np.rint(with_nodule), 0, 255).astype(np.uint8), PIXELS, name)
-    return small.crop((column - 4, row - 4, column + 5, row + 5))
