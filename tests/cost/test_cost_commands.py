@@ -59,34 +59,18 @@ def test_what_cannot_be_priced_is_one_message(words: list[str], message: str) ->
     assert message in refused("cost", "table", CELL, *words)
 
 
-def test_regimes_stand_side_by_side_and_a_sentence_says_when_the_ranking_turns() -> None:
-    shown = unwrapped("cost", "regimes")
-    assert "1.16 to 1.94 times as much" in shown and "It turns where an hour of trn1.2xlarge" in shown
-    assert "us-east-2 spot (undated)" in shown
-    tables = json.loads(cxrbench("cost", "regimes", "--json").stdout)
-    pair = {"instance": "trn1.2xlarge", "baseline": "g5.xlarge", "region": "us-east-1"}
-    home = {(row["basis"], row["as_of"]): row for row in tables["ratios"] if pair.items() <= row.items()}
-    dates = ("2025-04-28", "2025-08-04", "2026-07-20")
-    assert set(home) == {*(("on_demand", date) for date in dates), ("spot", "undated")}
-    spot = home["spot", "undated"]
-    assert (spot["ratio_low"], spot["ratio_high"]) == pytest.approx((1.163, 1.938), abs=1e-3)
-    assert spot["ranking"] == "does not turn" and spot["kind"] == "projected"
-    assert "cheapest availability zone) cost 1.16 to 1.94" in shown
-    assert {row["kind"] for row in tables["cells"]} <= {"measured", "proxy"}
-
-
 def test_on_spot_a_run_is_expected_to_take_longer() -> None:
-    found = rows("spot", CELL, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3)
-    assert {row["kind"] for row in found} == {"projected"} and {row["rate"] for row in found} == {0.5, 2}
-    for row in found:
-        assert row["expected_hours"] > row["work_hours"]
-        assert (row["usd"] is None) == bool(row["note"]), "no price, no dollars, and a reason"
-    assert "spot interval is 0" in refused("cost", "spot", CELL, "--save-every", 0)
-    shown = unwrapped("cost", "spot", CELL)
+    found = rows("spot", 24, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3)
+    assert [row["rate"] for row in found] == [0.5, 2] and {row["kind"] for row in found} == {"projected"}
+    assert 24 < found[0]["expected_hours"] < found[1]["expected_hours"]
+    assert all(row["usd"] == pytest.approx(row["expected_hours"] * 0.4246) for row in found), "of g5.xlarge"
+    assert "spot interval is 0" in refused("cost", "spot", 24, "--save-every", 0)
+    assert "with basis 'spot' (known: on_demand): add a row" in refused("cost", "spot", 24, "c7a.large")
+    shown = unwrapped("cost", "spot", 24, "trn1.2xlarge")
     assert "Assumed: interruptions come at the given rates" in shown and "neither paid nor counted" in shown
 
 
-@pytest.mark.parametrize("words", [("table",), ("spot", "--rate", 0.5), ("break-even",), ("reserve",)])
+@pytest.mark.parametrize("words", [("table",), ("spot", 8, "--rate", 0.5), ("break-even",)])
 def test_every_table_of_costs_fits_a_page_in_words(words: tuple[object, ...]) -> None:
     assert "USD" in unwrapped("cost", *words)
 
@@ -114,15 +98,6 @@ def test_break_even_of_given_numbers() -> None:
     assert "never" in cxrbench("cost", "break-even", *own, 2).stdout
     assert "after 9,000 runs" in cxrbench("cost", "break-even", *own, 0.5).stdout
     assert "--usd-per-day is missing" in refused("cost", "break-even", "--days", 5)
-
-
-def test_the_utilisation_from_which_a_reservation_pays() -> None:
-    found = {row["basis"]: row for row in rows("reserve")}
-    assert found["reserved_1y"]["utilisation"] == pytest.approx(0.586, abs=5e-4)
-    assert found["reserved_3y"]["utilisation"] == pytest.approx(0.353, abs=5e-4)
-    assert {row["instance"] for row in found.values()} == {"trn1.32xlarge"}
-    assert {row["region"] for row in found.values()} == {"us-east-1 (assumed)"}
-    assert "pays above this share of hours" in cxrbench("cost", "reserve").stdout
 
 
 def test_projections_have_units_and_each_reason_once() -> None:
@@ -215,7 +190,7 @@ def test_the_five_numbers_are_asked_for() -> None:
 def test_every_command_that_reads_prices_names_a_bad_one(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(PRICES.read_text().replace("us-east-1,on_demand,0.1785,", "us-east-1,on_demand,-1,"))
-    for words in (["cost", "table"], ["cost", "regimes"], ["claims"]):
+    for words in (["cost", "table"], ["claims"]):
         message = refused(*words, "--prices", path)
         assert message.startswith(f"{path}:4: column usd_per_hour: ") and "'-1' must be above 0" in message
 

@@ -1,4 +1,4 @@
-"""Spot, regimes, break-even, decisions and projections: the arithmetic behind the sentences."""
+"""Spot, break-even, decisions and projections: the arithmetic behind the sentences."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, write_audit
 from cxrbench.compile.audit import read_audit
-from cxrbench.cost.costs import hours_of
 from cxrbench.cost.devices import DEVICES, device_of_host
 from cxrbench.cost.mine import Training, mine_table, trial_sentences
 from cxrbench.cost.porting import Numbers, break_even_runs, decide, ratio_of_cells
@@ -27,7 +26,6 @@ from cxrbench.cost.projection import (
     work_of,
 )
 from cxrbench.cost.ratios import PUBLISHED as RATIOS
-from cxrbench.cost.regimes import ranking_sentences, regime_table
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
 from cxrbench.evidence.sums import write_sums
@@ -64,15 +62,12 @@ def test_expected_hours_at_the_ends():
     assert expected_hours(100, rate=100, interval=10) == math.inf, "it never ends"
 
 
-def test_a_cell_on_spot_costs_its_spot_price_and_what_interruptions_add(prices, priced, make_record):
-    pricing = Pricing()
-    table = spot_table(priced([make_record()], pricing), prices, pricing, rates=(0.0, 0.2), interval=0.5)
-    calm, rough = table[table["run"] == "nih128-64px resnet18 cuda"].to_dict("records")
-    at_spot = priced([make_record()], Pricing(basis="spot"))["usd_total"].iloc[0]
-    assert calm["usd"] == pytest.approx(at_spot) and calm["factor"] == pytest.approx(1)
+def test_a_run_on_spot_costs_its_spot_price_and_what_interruptions_add(prices):
+    table = spot_table(2.7, "g5.xlarge", prices, Pricing(), rates=(0.0, 0.2), interval=0.5, restart=0.1)
+    calm, rough = table.to_dict("records")
+    assert calm["usd"] == pytest.approx(2.7 * 0.4246) and calm["factor"] == 1
     work = expected_hours(2.7, 0.2, 0.5, restart=0.1)
-    assert rough["usd"] == pytest.approx((0.1 + work) * 0.4246) and rough["usd"] > calm["usd"]
-    assert rough["factor"] == pytest.approx((0.1 + work) / 2.8)
+    assert rough["usd"] == pytest.approx(work * 0.4246) and rough["factor"] == pytest.approx(work / 2.7)
 
 
 @pytest.mark.parametrize(
@@ -81,33 +76,6 @@ def test_a_cell_on_spot_costs_its_spot_price_and_what_interruptions_add(prices, 
 def test_impossible_interruptions(wrong):
     with pytest.raises(UserError, match=f"spot {next(iter(wrong))} is"):
         expected_hours(**({"work": 1, "rate": 0.1, "interval": 1} | wrong))
-
-
-# ------------------------------------------------------------------ regimes
-
-
-def regimes(make_record, prices, pricing):
-    """The same hours on every platform: only prices can rank them."""
-    records = [make_record(CELL.format(platform)) for platform in pricing.instances]
-    return regime_table(hours_of([(record, "recorded") for record in records]), prices, pricing)
-
-
-def test_a_cpu_with_one_price_does_not_hide_how_the_accelerators_rank(prices, make_record):
-    pricing = Pricing(instances=PAIR.instances | {"cpu": "c7a.large"})  # no spot price in the table
-    table = regimes(make_record, prices, pricing)
-    dates = ("2025-04-28", "2025-08-04", "2026-07-20")
-    assert list(table["regime"].unique()) == [*(f"on_demand up to {date}" for date in dates), "spot, undated"]
-    everyone, accelerators = ranking_sentences(table)
-    assert "only one regime prices every platform: cpu (c7a.large) < cuda" in everyone
-    assert accelerators.startswith("nih128-64px/resnet18, accelerators alone: the ranking turns: ")
-    assert "cuda (g5.xlarge) < neuron (trn1.2xlarge) under on_demand" in accelerators
-    assert "neuron (trn1.2xlarge) < cuda (g5.xlarge) under spot" in accelerators
-
-
-@pytest.mark.parametrize("pricing", [Pricing(instances={"cuda": "g5.xlarge"}), Pricing(region="sa-east-1")])
-def test_without_two_platforms_or_a_price_there_is_no_ranking(prices, make_record, pricing):
-    (sentence,) = ranking_sentences(regimes(make_record, prices, pricing))
-    assert sentence.startswith("no network has usable cells on two platforms")
 
 
 # ------------------------------------------------------------------ break-even and decisions

@@ -69,9 +69,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None:
-    for name in ("prices", "regimes", "ratios", "spot", "break_even", "projection"):
+    for name in ("prices", "ratios", "break_even", "projection"):
         assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
-    for name in ("cost", "cost_units", "regimes", "ratios", "spot", "prices"):
+    for name in ("cost", "cost_units", "ratios", "prices"):
         assert tables()[name].make(results)[0].astype(str).eq(NEW).any().any(), name
     figure = figures()["prices"].make(results)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -83,7 +83,7 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
 
 def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
     words = {"measured", "proxy", "projected", "published", "not projected"}
-    unpriced = ("peaks", "prices", "regimes")  # or with basis and date in the heads of columns
+    unpriced = ("peaks", "prices")  # or with basis and date in the heads of columns
     for name in (name for name, item in tables().items() if item.function.startswith("cost_tables:")):
         table, sides = tables()[name].make(results)
         if name == "backtest":
@@ -92,15 +92,10 @@ def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
         assert r"\label{tab:" in placed(tables()[name], table, sides)
         assert set(table["Kind"].str.split(":").str[0]) <= words, name
         assert name in unpriced or {"Region", "Basis", "Price of"} <= set(table.columns), name
-    assert "spot up to 2026-11-01" in tables()["regimes"].make(results)[0].columns
 
 
-def test_the_ranking_of_our_own_cells_turns_with_the_regime(results: Results) -> None:
+def test_our_own_cells_save_at_one_price_and_not_at_another(results: Results) -> None:
     """90 s on trn1.2xlarge against 100 s on the new instance: dearer on demand, cheaper on spot."""
-    (sentence,) = json.loads((results.folder / "tables/money.json").read_text())["rankings"]
-    assert sentence.startswith("nih128-64px/resnet18: the ranking turns: ")
-    assert "cuda (g7.xlarge) < neuron (trn1.2xlarge) under on_demand up to 2026-11-01" in sentence
-    assert "neuron (trn1.2xlarge) < cuda (g7.xlarge) under spot up to 2026-11-01" in sentence
     cases = results.csv("break_even")
     ours = cases[cases["case"] == "nih128-64px resnet18"].set_index("basis")
     demand, spot = ours.loc["on_demand"], ours.loc["spot"]
@@ -154,26 +149,6 @@ def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_pa
     off = [(low / SPREAD * 1) ** 0.5 / share - 1 for low, share in ((0.3, 0.2), (0.2, 0.3), (0.2, 0.4))]
     assert errors[0] == "not tested: nothing to leave out"
     assert errors[2] == "; ".join(f"cuda of host{number}: {error:+.0%}" for number, error in enumerate(off))
-
-
-def test_the_line_of_indifference_carries_its_cases_and_has_room_for_them(results: Results) -> None:
-    figure = figures()["indifference"].make(results)
-    axes, cases = figure.axes[0], results.csv("break_even")
-    points = [line.get_data() for line in axes.lines if line.get_marker() not in ("None", None, "")]
-    saving = cases[cases["saving"] > 0]
-    assert len(points) == len(saving.drop_duplicates(["case", "usd_here", "usd_there"]))
-    for (runs,), (saved,) in points:
-        assert runs * saved == pytest.approx(20_000), "a case lies on its line"
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    case = "30B model, run times as printed"
-    assert any(name.startswith(case) and name.endswith(": 1 run") for name in named)
-    (left, *_), _ = axes.lines[0].get_data()
-    assert left == axes.get_xlim()[0] <= min(runs for (runs,), _ in points), "a case below one run has a line"
-    figure.canvas.draw()  # a long legend once left one centimetre for the axes, and was cut itself
-    assert axes.get_position().width > 0.7 and axes.get_position().height > 0.5
-    box = figure.legends[0].get_window_extent()
-    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
-    plt.close(figure)
 
 
 def test_comparisons_are_counted_once_however_many_dates_price_them(results: Results) -> None:
@@ -299,4 +274,3 @@ def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: P
     write_csv(tmp_path / "tables/cost.csv", empty)
     write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", tmp_path)
     assert all(len(pd.read_csv(tmp_path / f"tables/{name}.csv")) for name in ("ratios", "break_even"))
-    assert "no ranking of our own cells yet" in (tmp_path / "tables/money.json").read_text()

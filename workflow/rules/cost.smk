@@ -1,6 +1,6 @@
 """What each cell costs: hours times price; and which claims follow from prices and evidence."""
 
-MONEY = ("prices", "regimes", "ratios", "spot", "break_even", "decisions", "projection", "backtest", "peaks")
+MONEY = ("prices", "ratios", "break_even", "decisions", "projection", "backtest", "peaks")
 MEASURED_SPEEDS = files(RECORDED, "audit/audit.csv", "bench/*/train.json", "*/*/*/seed*/record.json")
 
 
@@ -30,7 +30,7 @@ rule cost:
 
 
 rule cost_report:
-    """The same hours at other prices, on spot, against a port; projections where nothing was run."""
+    """Prices, the cost of a run against a port; projections where nothing was run."""
     input:
         MEASURED_SPEEDS,
         EVIDENCE,
@@ -49,7 +49,7 @@ rule cost_report:
         made_from=made_from("data/prices.csv", *MEASURED_SPEEDS, *SUMS),
         results=results_of,
     message:
-        "Pricing spot, ports and projections"
+        "Pricing ports and projections"
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
         " 2> {log}"

@@ -96,54 +96,34 @@ def cost_of_records(
     _print(table, as_json, costs_and_notes(table), out)
 
 
-@app.command("regimes")
-def cost_regimes(
-    records: RecordsArgument = None,
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    region: RegionOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Price the same cells at every price basis and date, and test whether the ranking changes."""
-    from cxrbench.cost import costs, ratios, regimes
-    from cxrbench.cost.prices import read_prices
-
-    pricing, table = costs.pricing_of(study, region), read_prices(prices)
-    cells = regimes.regime_table(costs.hours_of(costs.runs_of(records or [RECORDED])), table, pricing)
-    pairs = ratios.ratio_table(table, pricing)
-    if as_json:
-        rows = (some.to_json(orient="records") for some in (cells, pairs))
-        print('{{"cells": {},\n "ratios": {}}}'.format(*rows))
-    else:
-        print(costs_and_notes(cells), cost_columns(pairs, "instance", "baseline"), sep="\n\n", end="\n\n")
-        sentences = (*ratios.turning_sentences(table, pricing), *regimes.ranking_sentences(cells))
-        print(*map(wrapped, sentences), sep="\n")
-
-
 @app.command("spot")
 def cost_spot(
-    records: RecordsArgument = None,
+    hours: Annotated[float, typer.Argument(help="Hours that your run takes without interruption.")],
+    instance: Annotated[
+        str | None, typer.Argument(help="EC2 instance. Default: the study's GPU instance.")
+    ] = None,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     region: RegionOption = None,
     rate: Annotated[list[float] | None, typer.Option(help="Interruptions per hour. May be repeated.")] = None,
     save_every: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 5.0,
-    restart: Annotated[
-        float | None, typer.Option(help="Minutes that a restart costs. Default: the measured set-up time.")
-    ] = None,
+    restart: Annotated[float, typer.Option(help="Minutes that a restart costs.")] = 5.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Project how much interruptions on spot instances add to hours and cost."""
-    from cxrbench.cost.spot import ASSUMPTIONS, RATES, spot_table
+    """Project what interruptions on a spot instance add to the hours of your run.
 
-    hours = None if restart is None else restart / 60
-    known = _priced(records, study, prices, region)
-    table = spot_table(*known, rate or RATES, save_every / 60, hours)
-    lines = [cost_columns(table.drop(columns=["note", "setup_hours", "factor", "as_of"]))]
-    if dates := [date for date in table["as_of"].unique() if date]:
-        lines.append(f"Spot prices of: {', '.join(dates)}.")
-    lines += [*reasons(table[table["note"] != ""], "run"), *map(wrapped, assumed(ASSUMPTIONS))]
-    _print(table, as_json, "\n".join(lines))
+    Example: cxrbench cost spot 24 g5.xlarge
+    """
+    from cxrbench.cost.costs import pricing_of
+    from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.spot import ASSUMPTIONS, RATES, spot_table
+    from cxrbench.study.platform_names import GPU
+
+    at = pricing_of(study, region)
+    named = instance or at.instances.get(GPU, "g5.xlarge")
+    table = spot_table(hours, named, read_prices(prices), at, rate or RATES, save_every / 60, restart / 60)
+    notes = map(wrapped, assumed(ASSUMPTIONS))
+    _print(table, as_json, "\n".join([cost_columns(table), *notes]))
 
 
 @app.command("break-even")
@@ -180,15 +160,6 @@ def cost_break_even(
         priced = table["saving"].notna()
         notes = [*reasons(table[~priced], "case"), *map(wrapped, supported(table, known[1], "there"))]
         _print(table, as_json, "\n".join([cost_columns(shown[priced], "case"), "", *notes]))
-
-
-@app.command("reserve")
-def cost_reserve(prices: PricesOption = PRICES, as_json: JsonOption = False) -> None:
-    """Compute the share of hours in use above which a reservation is cheaper than on demand."""
-    from cxrbench.cost.porting import reservations
-    from cxrbench.cost.prices import read_prices
-
-    _print(reservations(read_prices(prices)), as_json)
 
 
 @app.command("project")

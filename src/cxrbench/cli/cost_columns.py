@@ -24,7 +24,6 @@ _MINE = (
     "usd_low", "usd_high", "kind",
 )  # fmt: skip
 _RANGES = {  # the columns of both ends, and their digits
-    "published ratio": ("published_low", "published_high", 4), "cost ratio": ("ratio_low", "ratio_high", 4),
     "images/s": ("low", "high", 4), "USD/million images": ("usd_per_million_low", "usd_per_million_high", 4),
     "hours": ("hours_low", "hours_high", 2), "USD": ("usd_low", "usd_high", 2),
 }  # fmt: skip
@@ -35,11 +34,9 @@ _HEADS = {
     "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
     "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd_here": "USD/run, GPU", "here": "GPU",
     "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
-    "work_hours": "work h", "rate": "stops/h", "interval": "saved every h", "restart": "restart h",
-    "expected_hours": "expected h", "usd": "USD", "usd_instance": "USD/h", "old_usd": "USD/h before",
-    "usd_baseline": "baseline USD/h", "usd_reserved": "USD/h, reserved", "usd_on_demand": "USD/h, on demand",
-    "utilisation": "pays above this share of hours", "price_ratio": "price ratio",
-    "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "price before of",
+    "rate": "stops/h", "factor": "times the hours",
+    "expected_hours": "expected h", "usd": "USD", "old_usd": "USD/h before",
+        "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "price before of",
     "break_even_ratio": "price / GPU price", "hours_at_peak": "h at least", "to_run": "to run",
     "packed_gib": "disk GiB", "device_gib": "step GiB",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whether a port to Trainium pays: runs to break even, the sources' decision tables, reservations."""
+"""Whether a port to Trainium pays: runs to break even, the sources' decision tables."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ import pandas as pd
 
 from cxrbench.cost.costs import both_sides, cost_table, pricing_of
 from cxrbench.cost.devices import TRAINIUM_ENDED
-from cxrbench.cost.prices import newest, read_prices, regions
+from cxrbench.cost.prices import read_prices, regions
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, notes, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
@@ -124,22 +124,6 @@ def _amount(name: str, value: float) -> float:
     if not math.isfinite(value) or value < 0:
         raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
     return value
-
-
-def reservations(prices: pd.DataFrame) -> pd.DataFrame:
-    """Return the utilisation from which each reservation pays: its newest rate over that on demand."""
-    latest = newest(prices)
-    demand = latest[latest["basis"] == "on_demand"]
-    both = latest[latest["basis"].str.startswith("reserved")].merge(
-        demand, on=["instance", "region"], suffixes=("", "_on_demand")
-    )
-    return both[["instance", "region", "basis"]].assign(
-        region=regions(both),
-        usd_reserved=both["usd_per_hour"],
-        usd_on_demand=both["usd_per_hour_on_demand"],
-        as_of=both["as_of"] + " and " + both["as_of_on_demand"],
-        utilisation=both["usd_per_hour"] / both["usd_per_hour_on_demand"],
-    )
 
 
 class Numbers(NamedTuple):

@@ -4,15 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.cost.costs import hours_of, runs_of
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, read_prices
 from cxrbench.cost.projection import backtest, measured_speeds, projection_table
 from cxrbench.cost.ratios import ratio_sources, ratio_table, turning_sentences
-from cxrbench.cost.regimes import ranking_sentences, regime_table
-from cxrbench.cost.spot import spot_table
-from cxrbench.evidence.record import RECORD
 from cxrbench.study.config import read_study
 from cxrbench.study.files import read_csv, write_csv, write_json
 
@@ -23,15 +19,10 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
     """Write every table about money, and their sentences, into ``results``/tables."""
     study, prices = read_study(study_path), read_prices(prices_path)
     costs = read_csv(results / "tables/cost.csv")
-    paths = [results / "cells" / cell / RECORD for cell in dict.fromkeys(costs["cell"])]
-    regimes = regime_table(hours_of(runs_of(paths, recorded)), prices, study.prices)
-    interval = max(study.limits.checkpoint_minutes, 1) / 60
     projected, assumptions = projection_table(study, prices, recorded)
     tables = {
         "prices": price_table(prices, study.prices.region),
-        "regimes": regimes,
         "ratios": ratio_table(prices, study.prices),
-        "spot": spot_table(costs, prices, study.prices, interval=interval),
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
         "projection": projected,
@@ -46,7 +37,6 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
         "ratio_over_all_prices": over_all,
         "ratio_sources": ratio_sources(prices, study.prices),
         "assumptions": assumptions,
-        "rankings": ranking_sentences(regimes),
     }
     write_json(results / "tables" / SENTENCES, sentences)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cost.costs import EXCLUDED
-from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD, reservations
+from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD
 from cxrbench.cost.prices import unversioned
 from cxrbench.cost.projection import SPREAD
 from cxrbench.cost.write import SENTENCES
@@ -21,14 +21,12 @@ _EMPHASISED = r"\emph{none}"
 def cost_values(read: Results) -> dict[str, str]:
     """Return every number that the paper's section on cost may name."""
     sentences = json.loads((read.folder / "tables" / SENTENCES).read_text(encoding="utf-8"))
-    regimes, prices, load = read.csv("regimes"), read.csv("prices"), read.cost["others_share"]
+    prices, load = read.csv("prices"), read.cost["others_share"]
     sources = unversioned(prices["source"]).value_counts()
     return {
         "cost/regime sentence": escape(sentences["ratio_at_spot"], 1000),
         "cost/regimes sentence": escape(sentences["ratio_over_all_prices"], 1000),
-        "cost/ranking sentence": escape("; ".join(sentences["rankings"]) + ".", 2000),
         "cost/projection assumptions": escape("; ".join(sentences["assumptions"]), 1000) or _EMPHASISED,
-        "cost/regimes": escape(listed(regimes["regime"].map(words)) if len(regimes) else _NONE),
         "cost/excluded": escape(EXCLUDED),
         "cost/runs": str(len(load)),
         "cost/runs/load unknown": str(load.isna().sum()),
@@ -39,20 +37,10 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/ratio sources": escape(sentences["ratio_sources"], 2000),
         "price/date": prices["as_of"].dropna().max(),
         "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
-        **_reservation_values(prices),
         **_case_values(read.csv("break_even")),
         **_decision_values(read.csv("decisions")),
         **_projection_values(read.csv("projection"), read.csv("backtest")),
     }
-
-
-def _reservation_values(prices: pd.DataFrame) -> dict[str, str]:
-    """Return ``cost/<basis> pays``: per cent of the hours from which each reservation in the table pays."""
-    table = reservations(prices.fillna(dict.fromkeys(("as_of", "until", "assumed"), "")))
-    percent = (100 * table["utilisation"]).map("{:.1f}".format)
-    bases = ("reserved_1y", "reserved_3y")
-    pays = {f"cost/{basis} pays": ", ".join(percent[table["basis"] == basis]) or _NONE for basis in bases}
-    return {"cost/reserved instance": escape(listed(table["instance"]) or _NONE), **pays}
 
 
 def _case_values(cases: pd.DataFrame) -> dict[str, str]:

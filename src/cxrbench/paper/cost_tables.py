@@ -13,8 +13,8 @@ from cxrbench.cost.porting import months
 from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.machine import BUSY, GROUP, short_processor
 from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Columns, Row, Table, csv_table, span, words
-from cxrbench.paper.provenance import COLUMN, of_cells, of_group
+from cxrbench.paper.fmt import Columns, Row, csv_table, span, words
+from cxrbench.paper.provenance import COLUMN, of_cells
 from cxrbench.paper.results import Results
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
@@ -62,21 +62,6 @@ def cost_units(read: Results) -> Iterator[Row]:
             "Shared by": f"{first.amortised_over:g} runs",
             COLUMN: _evidence(read, some),
         }
-
-
-def cells_by_regime(read: Results) -> Table:
-    """The same hours under each basis and date: US dollars per usable model, one column per regime."""
-    table = read.csv("regimes")
-    if table.empty:
-        return pd.DataFrame(), ""
-    regimes = dict.fromkeys(map(words, table["regime"].unique()), "no price")
-    rows = []
-    for first, some, machine in _groups(table):
-        where = {"Instance": first.instance, "Region": fmt.listed(some["region"])}
-        paid = {words(row.regime): spread(row.cost_to_usable, row.usd_sd) for row in some.itertuples()}
-        evidence = {COLUMN: _evidence(read, some.drop_duplicates("cell"))}
-        rows.append(machine | where | regimes | paid | evidence)
-    return pd.DataFrame(rows), "lllll" + "r" * len(regimes) + "l"
 
 
 def _groups(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame, Row]]:
@@ -169,26 +154,6 @@ _PEAKS: Columns = {
     "How known": "{evidence}",
 }
 documented_peaks = csv_table("peaks", "lrrrlll", _PEAKS)
-
-
-@fmt.table("llllllrrrrrrrl")
-def spot_runs(read: Results) -> Iterable[Row]:
-    """Expected hours on spot with interruptions, the first set-up included, where a spot price is known."""
-    evidence = {" ".join(group): of_group(read, *group) for group in read.scored()}
-    columns: Columns = {
-        "Run": "{run}",
-        "Kind": "{kind}",
-        **_PRICE,
-        "Work h": "{work_hours:.3f}",
-        "Per hour": "{rate:g}",
-        "Saved every": lambda row: f"{row.interval * 60:g} min",
-        "Restart": lambda row: f"{row.restart * 60:.1f} min",
-        "Expected h": "{expected_hours:.3f}",
-        "Factor": "{factor:.3f}",
-        "USD": lambda row: _spent(row.usd, row.usd_sd),
-        COLUMN: lambda row: evidence.get(row.run, "none"),
-    }
-    return fmt.rows(read.csv("spot").dropna(subset="usd"), columns)
 
 
 @fmt.table("lllllllrrrl")

@@ -1,7 +1,5 @@
 """The figures that compare platforms: differences in scores, speed, money."""
 
-from itertools import cycle
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -10,11 +8,10 @@ from matplotlib.figure import Figure
 from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.compile.outcomes import NOT_RUN, STATES, states
 from cxrbench.cost.prices import BASES
-from cxrbench.evidence.machine import GROUP, host_in_words
+from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import seed_pairs
 from cxrbench.paper.compilation import graphs
-from cxrbench.paper.cost_tables import MACHINE
 from cxrbench.paper.figures import (
     MARKERS,
     WIDTH,
@@ -154,32 +151,6 @@ def compiled(read: Results) -> Figure:
     return figure
 
 
-def cost_by_price(read: Results) -> Figure:
-    """Draw US dollars of a usable model per group of seeds on one machine and regime, with one deviation."""
-    costs = read.csv("regimes")
-    costs = costs.dropna(subset=["cost_to_usable"]) if "cost_to_usable" in costs else costs[:0]
-    if costs.empty:
-        return no_evidence("No cell has run to the end, so nothing can be priced.")
-    keys = [*GROUP, "instance", "kind", *MACHINE]
-    costs = costs.assign(regime=costs["regime"].str.replace("_", " "))
-    costs["y"] = costs.groupby(keys, sort=False).ngroup()
-    means = costs.groupby(["regime", "y", "architecture"], sort=False)[["cost_to_usable", "usd_sd"]].mean()
-    means = means.set_axis(["value", "sd"], axis=1).reset_index()
-    markers = dict(zip(means["regime"].unique(), cycle(MARKERS), strict=False))
-    looks = {"colour": means["architecture"].map(colours_of(read)), "marker": means["regime"].map(markers)}
-    means = means.assign(ci_low=means["value"] - means["sd"], ci_high=means["value"] + means["sd"], **looks)
-    names = [
-        f"{row.dataset} {row.architecture} {row.platform}: {row.kind}, {row.instance}"
-        for row in costs.drop_duplicates("y").itertuples()
-    ]
-    figure, axes = lines_named(names, min(0.24, 8.2 / len(names)), 0.7)  # a page holds it
-    points(axes, means, "regime", means["y"], apart=0)
-    axes.set(xscale="log", xlabel="US dollars per usable model")
-    axes.grid(axis="x", which="both", color="0.92", lw=0.5)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
 def prices_by_instance(read: Results) -> Figure:
     """Draw the hourly price of every instance of a region by basis; a line starts at the oldest."""
     prices = read.csv("prices")
@@ -200,28 +171,4 @@ def prices_by_instance(read: Results) -> Figure:
     axes.tick_params(axis="y", labelsize=7)
     axes.grid(axis="x", color="0.92", lw=0.5)
     axes.legend(loc="lower right")
-    return figure
-
-
-def line_of_indifference(read: Results) -> Figure:
-    """Draw saving per run against runs: above a line porting pays; cases without a saving are left out."""
-    cases = read.csv("break_even")
-    figure, axes = plt.subplots(figsize=(WIDTH, 4.0))
-    left = 0.3  # a port may be earned back within the first run
-    for factor, dash in ((0.1, "-"), (1, "--"), (10, "-.")):
-        porting, ends = factor * cases["porting"].iloc[0], np.array([left, 1e4])
-        axes.plot(ends, porting / ends, dash, color="0.3", lw=0.9)
-        axes.text(1.1e4, porting / 1e4, f"porting {porting:,.0f} USD", fontsize=7, va="center", color="0.3")
-    # The same dollars in two regions, or at a price that was only confirmed, are one mark.
-    saving = cases[cases["saving"] > 0].drop_duplicates(["case", "usd_here", "usd_there"])
-    for row, colour, marker in styled(saving.itertuples()):
-        runs = f"{row.runs:,.0f} run{'' if row.runs == 1 else 's'}"
-        label = f"{row.case} ({row.kind}, {row.basis.replace('_', ' ')}, {row.as_of}): {runs}"
-        axes.axhline(row.saving, color=colour, lw=0.5, alpha=0.4)
-        axes.plot(row.porting / row.saving, row.saving, marker, color=colour, ms=5, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="runs", ylabel="USD saved per run", xlim=(left, 1e5))
-    axes.text(0.98, 0.95, "porting pays", transform=axes.transAxes, ha="right", va="top", style="italic")
-    axes.text(0.02, 0.05, "it does not", transform=axes.transAxes, style="italic")
-    if len(saving):
-        figure.legend(loc="outside lower left")
     return figure

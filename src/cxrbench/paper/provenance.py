@@ -114,7 +114,6 @@ def behind(item: Item, read: Results) -> str:
         "scored": read.ok,
         "first": read.ok[read.ok["dataset"] == read.main()].drop_duplicates(GROUP),
         "compared": read.ok.merge(pd.concat(sides)),
-        "priced": read.cost,
     }
     return of_cells(read, cells[kind]["cell"])
 
