@@ -56,9 +56,54 @@ def test_every_command_and_file_exists(page: Path) -> None:
         assert name in ADDED or (ROOT / name).exists() or NOT_COMMITTED.match(name), name
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def sentences(page: str) -> list[str]:
+    """The sentences of a page of Markdown: no code blocks, links as their texts, a table's cell ends one."""
+    text = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.M | re.S)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    blocks = re.split(r"\n\s*\n|\n(?=[-#|]|\d+\. )|(?<=\S) \|", text)
+    parts = (part for block in blocks for part in re.split(r"(?<=[.?!])\**\s+", " ".join(block.split())))
+    return [part.strip("|*# -") for part in parts if re.search(r"\w", part)]
+
+
+def generated(name: str, page: str = README) -> str:
+    return page.split(f"<!-- begin {name} -->")[1].split(f"<!-- end {name} -->")[0]
+
+
+def test_the_readme_is_short_and_each_finding_has_at_most_25_words() -> None:
+    assert README.count("\n") <= 110 and len(README.split()) <= 900
+    findings = [" ".join(item.split()) for item in generated("findings").split("\n- ")[1:]]
+    assert len(findings) == 4 and "Seeds against platforms" in findings[0]
+    for finding in findings:
+        text = re.sub(r"^(- )?\*\*.*?\*\* | \(`table_.*$", "", finding)
+        assert len(text.split()) <= 25, text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/commands.md"])
+def test_no_sentence_has_more_than_30_words(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [one for one in sentences(text) if len(one.split()) > 30] == []
+
+
+def test_a_long_sentence_is_found_in_paragraphs_lists_and_tables() -> None:
+    long = " ".join(["word"] * 31)
+    for page in (f"Short. {long}.", f"- Item.\n- {long}.", f"| a | b |\n|---|---|\n| c | {long} |"):
+        assert max(len(one.split()) for one in sentences(page)) == 31
+    assert max(len(one.split()) for one in sentences("Ends here. Begins [anew\nhere](x.md).")) == 3
+
+
+def test_the_readme_has_no_number_but_those_that_are_computed() -> None:
+    text = README
+    for name in ("status", "findings", "commands"):
+        text = text.replace(generated(name), "")
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)|ChestX-ray14|F1|bf16|fp32|Python 3\.9", "", text)
+    assert re.findall(r"\S*\d\S*", text) == []
+
+
 def test_the_readme_says_what_ci_runs_and_the_catalog_finds_a_workflow() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "`.ci/run`" in "".join(readme.splitlines(keepends=True)[:10])
-    assert {"snakemake", "workflow"} <= set(re.findall(r"\w+", readme.lower()))  # the catalog's criteria
+    assert "`.ci/run`" in README and "`make test`" in README
+    assert {"snakemake", "workflow"} <= set(re.findall(r"\w+", README.lower()))  # the catalog's criteria
     assert (ROOT / "Snakefile").exists() and list((ROOT / "workflow/rules").glob("*.smk"))
     assert (ROOT / ".snakemake-workflow-catalog.yml").exists() and (ROOT / "config/README.md").exists()

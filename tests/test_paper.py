@@ -80,7 +80,11 @@ def test_f1_says_which_findings_it_leaves_out(from_evidence: Path, values: dict[
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("part", "names"), [("readme", ("README.md", "docs/auroc_per_label.png")), ("artifact", ("ARTIFACT.md",))]
+    ("part", "names"),
+    [
+        ("readme", ("README.md", "docs/commands.md", "docs/auroc.png")),
+        ("artifact", ("ARTIFACT.md",)),
+    ],
 )
 def test_the_generated_parts_follow_the_evidence(from_all_evidence: Path, part: str, names) -> None:
     must_work("report", part, cwd=from_all_evidence)

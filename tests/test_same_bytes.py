@@ -14,7 +14,7 @@ from study.test_build import made
 
 ALSO_MADE = (
     *("results/cells/**/*.*", "results/summary.txt", "results/report.html", "results/study.json"),
-    *("README.md", "ARTIFACT.md", "docs/auroc_per_label.png"),
+    *("README.md", "ARTIFACT.md", "docs/commands.md", "docs/auroc.png"),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.evidence.record import DatasetIdentity
-from cxrbench.paper import items
+from cxrbench.paper import items, readme
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.latex import as_text, read_macros
 from cxrbench.paper.numbers import numbers
@@ -118,27 +118,62 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
 
 def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read: Results) -> None:
     values = numbers(read)
-    found = {one.topic: one for one in conclusions(values)}
-    order = ["Status", "Accuracy", "Parity", "Seeds against platforms", "Power", "Cost", "Claims"]
-    assert list(found) == order
+    made = {one.topic: one for one in conclusions(values)}
+    order = ["Status", "Seeds against platforms", "Accuracy reached", "Cost", "Parity", "Power", "Claims"]
+    assert [topic for topic in made if topic != "Precision"] == order  # that needs pairs of precisions
     pairs = read.parity.query("kind != 'noise floor' and label == 'endpoint' and metric == 'auroc'")
     real = pairs[~pairs["dataset"].str.startswith("phantom")]
     largest = f"{max(real['difference'], key=abs):+.4f}".replace("-", "\u2212")
-    assert f"difference is {largest} (90 % interval" in found["Parity"].text
-    assert f"{values['largest/auroc']} over all: " in found["Accuracy"].text
+    assert f"difference is {largest} (90 % interval" in made["Parity"].text
     (preprint,) = read.claims.query("id == 'P08'")["stated"]
-    assert f"{preprint} times the cost of g5" in found["Cost"].text
-    for one in found.values():
+    assert f"{preprint} times the cost becomes" in made["Cost"].text
+    for one in made.values():
         assert not re.search(r"[\\{}]|not run|undefined|\b(none|nan)\b", one.text), one
         assert set(one.claims) <= set(read.claims["id"]) and set(one.tables) <= set(items.tables())
 
 
+def numbers_in(text: str) -> set[float]:
+    levels = re.sub(r"\b9[05] %|F1|\b(bf|fp|tf)\d+|[a-z]\w*_\w*|resnet\d+", "", text)  # and names
+    digits = re.findall(r"[+\u2212-]?\d[\d,]*(?:\.\d+)?", levels)
+    return {abs(float(one.replace(",", "").lstrip("+\u2212-"))) for one in digits}
+
+
+def test_the_tables_that_a_finding_of_the_readme_names_have_its_numbers(read: Results) -> None:
+    status, *findings = conclusions(numbers(read))
+    cells, _ = items.tables()["cells"].make(read)
+    seeds = cells.assign(seeds=cells["Seeds"].map(seeds_of))
+    run = seeds["Status"] != "not run"
+    assert numbers_in(status.text) == {seeds.loc[run, "seeds"].sum(), seeds["seeds"].sum()}
+    precision = any(one.topic == "Precision" for one in findings)
+    for one in findings[: readme.FINDINGS - 1 + precision]:
+        tables = [items.tables()[name].make(read)[0] for name in one.tables]
+        texts = [str(text) for table in tables for text in (*table, *table.to_numpy().ravel())]
+        assert numbers_in(one.text) and numbers_in(one.text) <= set().union(*map(numbers_in, texts)), one
+
+
+def seeds_of(text: str) -> int:
+    """How many seeds ``0, 1, 5 to 7`` names."""
+    ends = [list(map(int, part.split(" to "))) for part in text.split(", ")]
+    return sum(part[-1] - part[0] + 1 for part in ends)
+
+
 def test_a_conclusion_with_an_unknown_value_is_left_out(read: Results) -> None:
     values = numbers(replace(read, parity=read.parity[:0]))
-    order = ["Status", "Accuracy", "Seeds against platforms", "Power", "Cost", "Claims"]
-    assert [one.topic for one in conclusions(values)] == order
-    on_trainium = conclusions(values | {"cells/neuron/run": "3"})[0].text
-    assert on_trainium.endswith("3 on Trainium.") and conclusions({}) == []
+    order = ["Status", "Seeds against platforms", "Accuracy reached", "Cost", "Power", "Claims"]
+    assert [one.topic for one in conclusions(values) if one.topic != "Precision"] == order
+    assert conclusions({}) == []
+
+
+def test_the_status_says_what_has_not_run_only_while_it_has_not(read: Results) -> None:
+    values = numbers(read)
+    here, *_ = conclusions(values)
+    assert here.text.startswith("Nothing here has run on AWS Trainium or on an NVIDIA GPU. ")
+    assert here.text.endswith("all on CPUs. Whether Trainium trains as accurately as CUDA is still open.")
+    on_trainium, *_ = conclusions(values | {"cells/neuron/run": "3", "cells/accelerated/run": "3"})
+    assert on_trainium.text.endswith("done, 0 of them on CUDA and 3 on Trainium.")
+    of_others = {name: text for name, text in values.items() if not re.match("cells/(cuda|neuron)/", name)}
+    own, *_ = conclusions(of_others)
+    assert own.text.endswith("planned trainings are done, all on CPUs.") and "Trainium" not in own.text
 
 
 @pytest.mark.slow

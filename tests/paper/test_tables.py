@@ -185,7 +185,7 @@ def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pyte
     reports = list(scored(read_reported(), read_audit(Path("data/recorded"))))
     says = predictive_value(reports)
     assert "no predictive value: of 8 reports about flagged networks 2 are failures, and of 8" in says
-    for page in ("README.md", "docs/audit.md", "docs/practitioner.md"):
+    for page in ("docs/commands.md", "docs/audit.md", "docs/practitioner.md"):
         assert says in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
     for section in ("abstract", "guidance"):
         assert "cxrbench audit" not in (ROOT / f"paper/sections/{section}.tex").read_text(encoding="utf-8")

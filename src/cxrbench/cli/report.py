@@ -102,14 +102,15 @@ def paper(
 def readme(
     results: BuiltOption = RESULTS,
     readme: Path = Path("README.md"),
-    figure: Path = Path("docs/auroc_per_label.png"),
+    commands: Path = Path("docs/commands.md"),
+    figure: Path = Path("docs/auroc.png"),
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Rewrite the README's generated parts. Run `make paper-from-evidence` before."""
+    """Rewrite what is generated in README.md and docs/commands.md. Run `make paper-from-evidence` before."""
     from cxrbench.paper.readme import write_readme
 
-    write_readme(_read(results, study, recorded), readme, figure)
+    write_readme(_read(results, study, recorded), readme, commands, figure)
 
 
 @app.command()

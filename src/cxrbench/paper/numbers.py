@@ -21,7 +21,6 @@ from cxrbench.paper.latex import escape
 from cxrbench.paper.ledger import assumed
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, rows_of
 from cxrbench.study.platform_names import ACCELERATED
-from cxrbench.study.recipe import FileWeights, TimmWeights, Weights
 
 VERDICTS = ("equivalent", "different", "inconclusive")
 
@@ -65,6 +64,7 @@ def _cell_numbers(read: Results) -> Values:
         "refused": refused,
         "recorded": ok & (cells["origin"] == "recorded"),
         "fresh": ok & (cells["origin"] == "fresh"),
+        "accelerated/run": run & cells["platform"].isin(ACCELERATED),
     }
     values = {f"cells/{name}": str(mask.sum()) for name, mask in masks.items()}
     values["cells/refused/names"] = ", ".join(rf"\code{{{escape(cell)}}}" for cell in cells["cell"][refused])
@@ -160,7 +160,8 @@ def _picked_numbers(read: Results) -> Values:
             "highest": f"{aurocs['value'].max():.4f}",
             "f1_macro": read.f1(group, "f1_macro"),
             "f1_micro": read.f1(group, "f1_micro"),
-            "weights": _named_weights(read.study.recipe(group[0]).weights),
+            "weights": "random" if read.study.recipe(group[0]).weights == "scratch" else "pretrained",
+            "pixels": str(read.study.dataset(group[0]).pixels),
         }
         values |= {f"{pick}/{name}": escape(text) for name, text in texts.items()}
     return values
@@ -182,12 +183,6 @@ def _f1_numbers(read: Results) -> Values:
         values["f1/nearest value"] = read.f1(best, nearest)
         values["f1/nearest without skill"] = f"{means.loc[nearest, 'value_no_skill']:.3f}"
     return {key: escape(text) for key, text in values.items()}
-
-
-def _named_weights(weights: Weights) -> str:
-    if isinstance(weights, FileWeights):
-        return f"the weights in {weights.file.name}"
-    return f"timm's weights {weights.timm}" if isinstance(weights, TimmWeights) else "random weights"
 
 
 def _parity_numbers(read: Results) -> Values:

@@ -2,6 +2,7 @@
 measure."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -118,7 +119,8 @@ def _share_numbers(read: Results) -> Values:
 
 
 def _precision_numbers(read: Results) -> Values:
-    """Return ``precision/verdicts``: the verdict on each network between two precisions, in words."""
+    """Return ``precision/verdicts``: the verdict on each network between two precisions, in words; and
+    ``precision/...`` of the pair with most seeds, of those that ran on one kind of processor."""
     rows = read.contrasts
     rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
     said = [
@@ -127,7 +129,20 @@ def _precision_numbers(read: Results) -> Values:
         rf"{', on two kinds of processor' if processors_differ(row) else ''})"
         for row in rows.itertuples()
     ]
-    return {"precision/pairs": str(len(said)), "precision/verdicts": "; ".join(said)}
+    alike = [row for row in rows.itertuples() if not processors_differ(row)]
+    most = max(alike, key=lambda row: len(str(row.seeds_a)), default=None)
+    main = {} if most is None else _precision_of(read, most)
+    return {"precision/pairs": str(len(said)), "precision/verdicts": "; ".join(said)} | main
+
+
+def _precision_of(read: Results, row: Any) -> Values:
+    first, second = (read.study.recipe(name).precision for name in (row.dataset_a, row.dataset_b))
+    texts = {"first": first, "second": second, "network": row.architecture, "verdict": row.verdict}
+    return {
+        **{f"precision/{name}": escape(text) for name, text in texts.items()},
+        "precision/difference": _signed(row).replace("(", r"(\SI{90}{\percent} interval "),
+        "precision/seeds": str(len(str(row.seeds_a).split(","))),
+    }
 
 
 def _signed(row: pd.Series) -> str:
