@@ -113,7 +113,7 @@ BOMBS = {
     "zeros after an image": ([WHOLE, 8 << 10], "headers or padding"),
     "members of zeros": (MEMBERS, "unpacks to over 100 times its size"),
     "chained names": ([header("././@LongLink", 1, type=b"L") * 900 + WHOLE], "damaged tarball|holds"),
-    "a huge member": ([header(f"images/{GOOD}", 8 * 10**9), 1], "has 8,000,000,000 bytes, not the"),
+    "a huge member": ([header(f"images/{GOOD}", 8 * 10**9), 1], "has 8,000,000,000 bytes, more than one may"),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, compile, cost, evidence, get, report, sagemaker, scores, train
+from cxrbench.cli import audit, compile, contribute, cost, evidence, get, report, sagemaker, scores, train
 from cxrbench.cli.words import complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
@@ -69,6 +69,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "verify": evidence.verify,
         "adopt": evidence.adopt,
         "expected": evidence.expected,
+        "contribute": contribute.contribute,
     },
     "4. Results: scores, costs, claims": {
         "evaluate": scores.evaluate,

@@ -25,10 +25,22 @@ _END = bytes(1024)  # of every tarball
 _DAMAGED = (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zlib.error)
 _DAMAGED_ZIP = (zipfile.BadZipFile, NotImplementedError, RuntimeError, *_DAMAGED)
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".zip")
-_AGAIN = "fetch it again and compare its md5 (data/README.md)"
-_FOREIGN = f"not an archive of radiographs; {_AGAIN}, or move it elsewhere (nothing was unpacked)"
 
 Naming = Callable[[str], str | None]
+
+
+class Content(NamedTuple):
+    """What an archive should hold, and what to do about one that is damaged or holds something else."""
+
+    what: str
+    again: str
+
+    @property
+    def foreign(self) -> str:
+        return f"not an archive of {self.what}; {self.again}, or move it elsewhere (nothing was unpacked)"
+
+
+RADIOGRAPHS = Content("radiographs", "fetch it again and compare its md5 (data/README.md)")
 
 
 class Found(NamedTuple):
@@ -88,7 +100,10 @@ def nih_name(path: str) -> str | None:
 
 
 def read_images(
-    paths: list[Path], say: Callable[[str], None] = lambda text: None, name_of: Naming = nih_name
+    paths: list[Path],
+    say: Callable[[str], None] = lambda text: None,
+    name_of: Naming = nih_name,
+    content: Content = RADIOGRAPHS,
 ) -> Iterator[Found]:
     """Yield the images of ``paths`` in order; report each gigabyte read from a tarball to ``say``.
 
@@ -97,7 +112,7 @@ def read_images(
     """
     seen: dict[str, str] = {}
     for path in paths:
-        for found in _found(path, say, name_of):
+        for found in _found(path, say, name_of, content):
             if found.name in seen:
                 what = f"image {printable(found.name)} was already read from {seen[found.name]}"
                 raise UserError(f"{found.where}: {what}; keep one of them")
@@ -105,11 +120,11 @@ def read_images(
             yield found
 
 
-def _found(path: Path, say: Callable[[str], None], name_of: Naming) -> Iterator[Found]:
+def _found(path: Path, say: Callable[[str], None], name_of: Naming, content: Content) -> Iterator[Found]:
     if path.suffix.lower() == ".zip":
         yield from _zipped(path, name_of)
     elif is_archive(path):
-        yield from _members(path, say, name_of)
+        yield from _members(path, say, name_of, content)
     elif name := name_of(path.as_posix()):
         if (size := path.stat().st_size) > _LARGEST:
             raise UserError(f"{path}: {size:,} bytes are too many for a radiograph; remove it")
@@ -123,26 +138,30 @@ def _zipped(path: Path, name_of: Naming) -> Iterator[Found]:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
             if sum(member.file_size for member in members) > _RATIO * path.stat().st_size + _LARGEST:
-                raise UserError(f"{where}: unpacks to over {_RATIO} times its size: {_FOREIGN}")
+                raise UserError(f"{where}: unpacks to over {_RATIO} times its size: {RADIOGRAPHS.foreign}")
             for member in members:
                 if reason := _leads_out(member.filename) or _too_large(member.file_size):
-                    raise UserError(f"{where}: member '{printable(member.filename)}' {reason}: {_FOREIGN}")
+                    raise UserError(
+                        f"{where}: member '{printable(member.filename)}' {reason}: {RADIOGRAPHS.foreign}"
+                    )
                 if name := name_of(posixpath.normpath(member.filename)):
                     yield Found(name, f"{where}:{printable(member.filename)}", archive.read(member))
     except _DAMAGED_ZIP as error:
-        raise UserError(f"{where}: damaged or locked zip file ({error}); {_AGAIN}") from None
+        raise UserError(f"{where}: damaged or locked zip file ({error}); {RADIOGRAPHS.again}") from None
 
 
-def _members(path: Path, say: Callable[[str], None], name_of: Naming) -> Iterator[Found]:
-    """Yield the images in a tarball; UserError when the tarball is damaged, cut short or hostile."""
+def _members(path: Path, say: Callable[[str], None], name_of: Naming, content: Content) -> Iterator[Found]:
+    """Yield the named files of a tarball; UserError when the tarball is damaged, cut short or hostile."""
     where = printable(path)
     try:
         with open(path, "rb") as raw:
-            tape = _Tape(raw, where, say)
+            tape = _Tape(raw, where, say, content)
             with tarfile.open(fileobj=tape, mode="r|", bufsize=_BLOCK) as archive:  # type: ignore[call-overload]
                 for member in archive:
                     if reason := _hostile(member):
-                        raise UserError(f"{where}: member '{printable(member.name)}' {reason}: {_FOREIGN}")
+                        raise UserError(
+                            f"{where}: member '{printable(member.name)}' {reason}: {content.foreign}"
+                        )
                     tape.allowed = tape.position + member.size + _HEADERS
                     name = name_of(posixpath.normpath(member.name)) if member.isfile() else None
                     if name:
@@ -155,14 +174,14 @@ def _members(path: Path, say: Callable[[str], None], name_of: Naming) -> Iterato
             if tape.end != _END:
                 raise tarfile.ReadError("the end is missing")
     except _DAMAGED as error:
-        raise UserError(f"{where}: damaged tarball ({error}); {_AGAIN}") from None
+        raise UserError(f"{where}: damaged tarball ({error}); {content.again}") from None
 
 
 class _Tape:
     """The bytes of a tarball, unzipped if necessary; refuses more than its members account for."""
 
-    def __init__(self, raw: BinaryIO, where: str, say: Callable[[str], None]) -> None:
-        self._raw, self._where, self._say = raw, where, say
+    def __init__(self, raw: BinaryIO, where: str, say: Callable[[str], None], content: Content) -> None:
+        self._raw, self._where, self._say, self._content = raw, where, say, content
         self._file = gzip.GzipFile(fileobj=raw) if raw.read(2) == b"\x1f\x8b" else raw
         self._size = raw.seek(0, os.SEEK_END)
         raw.seek(0)
@@ -177,16 +196,17 @@ class _Tape:
         self.position += len(data)
         self.end = (self.end + data)[-len(_END) :]
         if self.position > self.allowed + _BLOCK:
-            raise UserError(
-                f"{self._where}: over {_HEADERS >> 20} MiB of headers or padding between members: {_FOREIGN}"
-            )
+            what = f"over {_HEADERS >> 20} MiB of headers or padding between members"
+            raise UserError(f"{self._where}: {what}: {self._content.foreign}")
         if self.position > _RATIO * self._raw.tell() + _LARGEST:
-            raise UserError(f"{self._where}: unpacks to over {_RATIO} times its size: {_FOREIGN}")
+            raise UserError(
+                f"{self._where}: unpacks to over {_RATIO} times its size: {self._content.foreign}"
+            )
         return data
 
 
 def _hostile(member: tarfile.TarInfo) -> str | None:
-    """Return what no tarball of radiographs has: paths that lead out, links, devices, giants."""
+    """Return what no tarball of ours has: paths that lead out, links, devices, giants."""
     if reason := _leads_out(member.name):
         return reason
     if member.issym() or member.islnk():
@@ -204,4 +224,4 @@ def _leads_out(name: str) -> str | None:
 
 
 def _too_large(size: int) -> str | None:
-    return None if 0 <= size <= _LARGEST else f"has {size:,} bytes, not the size of a radiograph"
+    return None if 0 <= size <= _LARGEST else f"has {size:,} bytes, more than one may have"
