@@ -30,7 +30,9 @@ def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(
     assert "of the limit" in done.stdout, done.stderr
     (row,) = json.loads(measured.read_text())
     blocks = row["blocks_of_each"]
-    assert set(blocks) == {"ours", "null", "timm", "timm_best", "limit"}
+    timms = ["timm", "timm_best", "timm_kept", "timm_best_kept"]
+    assert set(blocks) == {"ours", "null", "limit", *timms}
+    assert all(row[f"ratio_to_{name}"] > 0 for name in timms) and 0 < row["matrix_share"] < 1
     assert row["ratio_to_null"] > 0 and row["null_spread"] >= 0
     for name, values in blocks.items():
         assert row[name] == pytest.approx(statistics.median(values)) and row[name] > 0 and len(values) == 2

@@ -12,7 +12,8 @@ from benchmarks import train
 from cxrbench.datasets.packed import read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
-from cxrbench.study.config import Recipe
+from cxrbench.study.config import Limits, Recipe
+from cxrbench.study.errors import UserError
 from cxrbench.training.job import Job
 from cxrbench.training.loop import Trainer
 from cxrbench.training.steps import Steps
@@ -98,6 +99,21 @@ def test_a_replayed_step_is_an_eager_step(architecture: str, packed: Path) -> No
     assert all(torch.equal(eager[name], replayed[name]) for name in eager)
 
 
+def test_a_replayed_evaluation_scores_as_an_eager_one(make_job: Callable[..., Job]) -> None:
+    scores = []
+    for of in (_Numbers, _Recording):
+        job = make_job(of.__name__, recipe=RECIPE.model_copy(update={"threads": 1}), micro_batch=16)
+        scores.append(Trainer(job, read_packed(job.packed), of(1, "fp32"), stop=lambda: False).run())
+    for split in ("val", "test"):
+        assert (scores[0][split] == scores[1][split]).all() and len(scores[0][split]) > 4 * 16
+
+
+def test_compiling_the_network_is_refused_where_it_is_not_offered(make_job: Callable[..., Job]) -> None:
+    job = make_job(limits=Limits(torch_compile=True))
+    with pytest.raises(UserError, match=r"platform cpu cannot train with limits\.torch_compile"):
+        Trainer(job, read_packed(job.packed), CpuPlatform(1, "fp32"), stop=lambda: False)
+
+
 def test_a_number_outside_of_memory_would_be_noticed(packed: Path) -> None:
     class Forgetful(_Recording):
         def number(self, value: float) -> float:  # type: ignore[override]
@@ -120,7 +136,7 @@ def test_a_step_of_several_micro_batches_is_not_recorded_and_says_why(
 
     job = make_job(micro_batch=micro_batch)
     Trainer(job, read_packed(job.packed), Asked(1, "fp32"), stop=lambda: False)
-    assert given.count(None) == 2 - bool(why_not) and given.count(why_not) > 0
+    assert given.count(None) == 3 - bool(why_not) and given.count(why_not) > 0
 
 
 def test_operators_of_a_recorded_step_are_counted_before_it_is_recorded(packed: Path, monkeypatch) -> None:
@@ -162,6 +178,18 @@ def test_a_cuda_graph_is_an_eager_step(architecture: str, changes: dict[str, Any
     replayed = _state(platform, architecture, packed, recipe)
     assert platform.report()["graphs"] == 2 and platform.report()["not_recorded"] is None
     assert all(torch.equal(eager[name], replayed[name]) for name in eager)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+def test_a_compiled_network_is_recorded_with_its_step_and_evaluation(make_job: Callable[..., Job]) -> None:
+    from cxrbench.platforms.cuda import CudaPlatform
+
+    platform = CudaPlatform(1, "fp32")
+    job = make_job(platform="cuda", recipe=RECIPE, micro_batch=16, limits=Limits(torch_compile=True))
+    scores = Trainer(job, read_packed(job.packed), platform, stop=lambda: False).run()
+    assert (scores["test"] > 0).all() and (scores["test"] < 1).all()
+    report = platform.report()
+    assert report["torch_compile"] and report["graphs"] == 3 and report["not_recorded"] is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")

@@ -3,15 +3,17 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms
 from cxrbench import platforms
+from cxrbench.evidence.predictions import read_predictions, scores_of
 from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper.measurements import xla_listing
 from cxrbench.paper.results import read_measurements
-from cxrbench.study.config import Recipe
+from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ENTRIES
 from cxrbench.training.runner import run
@@ -55,6 +57,24 @@ def test_the_recorded_networks_compiled_as_often_and_fell_back_on_nothing() -> N
     ran = [record for cell, record in store.records().items() if cell.platform == "xla_cpu"]
     assert {"resnet18", "convnext_pico", "convnext_atto"} <= {record.cell.split("/")[1] for record in ran}
     assert {(record.timing.compiles, *record.platform["fallback_operators"]) for record in ran} == {(3,)}
+
+
+@pytest.mark.slow
+def test_batches_that_a_thread_sends_ahead_are_the_right_ones(make_job, tmp_path, monkeypatch) -> None:
+    """Twice the same bits and no graph more; resident images are gathered in another graph, which rounds."""
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+    once = Recipe(epochs=1, batch=64, averaging=0.9, threads=1)
+    memory = {"resident": Limits(), "streamed": Limits(resident_gib=0), "again": Limits(resident_gib=0)}
+    records, scores = {}, {}
+    for name, limits in memory.items():
+        job = make_job(name, platform="xla_cpu", recipe=once, limits=limits)
+        records[name] = run(job, tmp_path / name)
+        assert records[name].status == "ok", records[name].failure
+        scores[name] = scores_of(read_predictions(tmp_path / name / "predictions.parquet"))
+    assert [record.platform["resident_input"] for record in records.values()] == [True, False, False]
+    assert [record.timing.compiles for record in records.values()] == [3, 3, 3]
+    assert records["streamed"].predictions_sha256 == records["again"].predictions_sha256
+    np.testing.assert_allclose(scores["streamed"], scores["resident"], atol=1e-4)
 
 
 @pytest.mark.slow

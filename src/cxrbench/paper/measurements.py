@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -34,6 +35,7 @@ _COUNTS = (
     *("instructions", "convolutions", "depthwise_convolutions", "dots", "permutes", "layernorms"),
     "linears_on_maps",
 )
+_NEWER = ("ratio_to_timm_kept", "ratio_to_timm_best_kept", "matrix_share")  # of bench train
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
@@ -45,7 +47,7 @@ def numbers(read: Results) -> Values:
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("lllllrrrrrrrrl")
+@fmt.table("lllllrrrrrrrrrrl")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
@@ -60,11 +62,20 @@ def throughput(read: Results) -> Iterable[Row]:
         "Limit": "{limit:.0f}",
         "Ours/timm": "{ratio_to_timm:.2f}",
         "Ours/best": "{ratio_to_timm_best:.2f}",
+        "With our memory": _with_our_memory,
         "Share of limit": lambda row: f"{row.share_of_limit:.2f} ± {row.spread / 2:.2f}",
+        "In matrix work": lambda row: fmt.number(row.matrix_share, ".2f", ""),
         "Of peak": "{share_of_matmul_peak:.2f}",
         COLUMN: lambda row: of_files(read.recorded, "train", row.host),
     }
-    return fmt.rows(read_measurements(read.recorded, "train"), columns)
+    rows = read_measurements(read.recorded, "train")
+    return fmt.rows(rows.reindex(columns=rows.columns.union(_NEWER, sort=False)), columns)
+
+
+def _with_our_memory(row: Any) -> str:
+    """Return our speed over that of timm, and of timm's best, where they keep memory as our loop does."""
+    ratios = (row.ratio_to_timm_kept, row.ratio_to_timm_best_kept)
+    return "" if pd.isna(ratios[0]) else " / ".join(f"{ratio:.2f}" for ratio in ratios)
 
 
 def step_in_words(pixels: int, batch: int, precision: str, fastest: bool) -> str:

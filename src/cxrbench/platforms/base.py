@@ -11,6 +11,8 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from cxrbench.study.errors import UserError
+
 
 class Platform:
     """Ordinary PyTorch on one device. Subclasses change only what their device needs.
@@ -45,6 +47,13 @@ class Platform:
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """A host tensor on the device."""
         return tensor.to(self.device, non_blocking=True)
+
+    def sent_ahead(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What the next batch needs, from the thread that reads it: on the device where that may be sent so.
+
+        Else as it is: :meth:`to_device` follows.
+        """
+        return tensors
 
     def layout(self, images: torch.Tensor) -> torch.Tensor:
         """B x 1 x H x W images in the layout of :meth:`network`."""
@@ -91,6 +100,12 @@ class Platform:
 
     def synchronise(self) -> None:
         """Wait for the device, and change nothing: called before every reading of a clock."""
+
+    def compile_network(self) -> None:
+        """Let torch.compile fuse what :meth:`parallel` returns from now on (``limits.torch_compile``)."""
+        raise UserError(
+            f"platform {self.name} cannot train with limits.torch_compile, which is for cuda; set it to false"
+        )
 
     def parallel(self, network: nn.Module) -> nn.Module:
         """``network`` as training calls it: its backward averages gradients over processes as it goes.

@@ -23,7 +23,7 @@ class CpuPlatform(Platform):
 
     def __init__(self, threads: int, precision: str) -> None:
         super().__init__(threads, precision)
-        self._keeps_memory = _keep_memory()
+        self._keeps_memory = keep_memory()
 
     # In fp32 channels_last gains on one processor what it loses on the next (docs/decisions.md): not used. In
     # bf16, at 128 px and batch 64, a step is 1.2 times as fast with it (tf_efficientnet_lite0: 34 instead of
@@ -46,7 +46,7 @@ class CpuPlatform(Platform):
         return {"memory_layout": layout, "memory_kept": self._keeps_memory}
 
 
-def _keep_memory() -> bool:
+def keep_memory() -> bool:
     """Let this process keep the memory that it frees; return False where its C library is not glibc."""
     if platform.libc_ver()[0] != "glibc":
         return False

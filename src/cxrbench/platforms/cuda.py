@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch import nn
 
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
@@ -44,6 +45,7 @@ class CudaPlatform(Platform):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self._compiles = self._compiled = False  # asked to; done, which takes a whole batch at once
         self._recorded: list[Recorded] = []
         self._why_not: list[str] = []
         self._millijoules_at_start = _asked(_ENERGY)
@@ -60,7 +62,16 @@ class CudaPlatform(Platform):
         )
 
     def number(self, value: float) -> float | torch.Tensor:
-        return self.to_device(torch.tensor(value))  # a recorded step reads it from memory
+        return torch.full((), value, device=self.device)  # a recorded step reads it from memory
+
+    def compile_network(self) -> None:
+        self._compiles = True
+
+    def parallel(self, network: nn.Module) -> nn.Module:
+        # Forward and backward become fewer kernels, and are recorded with the step like any others.
+        self._compiled = self._compiles
+        trained = torch.compile(network) if self._compiled else network
+        return super().parallel(trained)  # type: ignore[arg-type]
 
     def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
         if self.size > 1:  # gradients travel between processes inside the step
@@ -103,6 +114,7 @@ class CudaPlatform(Platform):
             "other_processes": len(running) - 1 if running else None,
             "graphs": sum(recorded.graph is not None for recorded in self._recorded),
             "not_recorded": next(filter(None, reasons), None),
+            "torch_compile": self._compiled,
         }
 
     def describe(self) -> dict[str, Any]:

@@ -71,6 +71,9 @@ class XlaPlatform(Platform):
         # (2) Built on the CPU, then moved: otherwise initialisation becomes part of the first graph.
         return network.to(self.device)
 
+    def sent_ahead(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return self._sent(tensors)  # beside the step, as torch_xla's own loaders do
+
     def layout(self, images: torch.Tensor) -> torch.Tensor:
         return images  # XLA lays tensors out itself
 

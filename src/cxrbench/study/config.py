@@ -83,6 +83,9 @@ class Limits(Strict):
     )
     processes: Count = Field(1, description="one per device; the batch is shared between them")
     resident_gib: float = Field(6.0, ge=0, description="packed data up to this size live on the device")
+    torch_compile: bool = Field(
+        False, description="on cuda, let torch.compile fuse the network's kernels inside the recorded step"
+    )
     keep_weights: bool = Field(
         False, description="keep the weights that are scored, in results/weights/CELL.safetensors"
     )

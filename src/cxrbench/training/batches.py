@@ -12,7 +12,7 @@ from cxrbench.platforms.base import Platform
 from cxrbench.study.cores import ahead
 from cxrbench.training import augment
 
-_AT_A_TIME = 5  # streamed batches: one on the device, the others wait for it
+_AT_A_TIME = 5  # streamed batches: one in use, the others ready
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,25 @@ class Batches:
         """
         starts = range(0, len(rows), size)
 
-        def host_part(start: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-            some = rows[start : start + size]
-            picked = np.concatenate([some, np.repeat(some[:1], size - len(some))])
-            wanted = picked if self.resident else self._packed.images[picked]
-            return torch.from_numpy(picked), torch.from_numpy(wanted), len(some)
+        def host_part(start: int) -> tuple[int, list[torch.Tensor]]:
+            valid = rows[start : start + size]
+            picked = np.concatenate([valid, np.repeat(valid[:1], size - len(valid))])
+            tensors = [torch.from_numpy(picked if self.resident else self._packed.images[picked])]
+            if parameters is not None:
+                tensors.append(torch.from_numpy(parameters[start : start + size]))
+            tensors.append(self._labels[picked])
+            if self._label_weights is not None:
+                tensors.append(self._label_weights[picked])
+            return len(valid), tensors if self.resident else self._platform.sent_ahead(tensors)
 
         parts = map(host_part, starts) if self.resident else ahead(host_part, starts, 1, _AT_A_TIME)
-        for start, (picked, wanted, valid) in zip(starts, parts, strict=True):
-            moved = self._platform.to_device(wanted)
+        for valid, tensors in parts:
+            moved = iter([self._platform.to_device(tensor) for tensor in tensors])
             if parameters is None:
-                images = self._images_of(moved)
+                images = self._images_of(next(moved))
             else:
-                drawn = torch.from_numpy(parameters[start : start + size])
-                images = self._augmented(moved, self._platform.to_device(drawn))
-            labels = self._platform.to_device(self._labels[picked])
-            counts = self._label_weights
-            counts = None if counts is None else self._platform.to_device(counts[picked])
-            yield Batch(images, labels, counts, valid)
+                images = self._augmented(next(moved), next(moved))
+            yield Batch(images, next(moved), next(moved, None), valid)
 
     def _images_of(self, moved: torch.Tensor, drawn: torch.Tensor | None = None) -> torch.Tensor:
         """Return B x 1 x H x W images of rows on the device (or of pixels that came instead), augmented."""

@@ -71,8 +71,11 @@ class Trainer:
         self.weights = used_weights(self.network, self.recipe, packed.manifest)
         self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30, self.weights)
         self.progress = Progress()
+        if job.limits.torch_compile:
+            platform.compile_network()
         parts = self.recipe.batch // job.micro_batch // platform.size
         self.update = Update(self.network, self.optimizer, self.averaged, platform, parts, kind)
+        self._scored = platform.captured(self._forward)
         self.saved_at = time.monotonic()
         self.resumed = False
         if platform.size > 1:
@@ -272,17 +275,22 @@ class Trainer:
     def _logits(self, split: str) -> np.ndarray:
         """Return the logits of a split (images x findings, float32) with the averaged weights."""
         self.network.eval()
-        weights = self.averaged_weights()
+        self.scored_weights = self.averaged_weights()
         parts = []
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
         for batch in self.batches.over(rows, self.job.micro_batch):
-            with self.platform.autocast():
-                # Called with these weights, not filled with them (platforms/xla.py, 8).
-                logits = functional_call(self.network, weights, (batch.images,))
-            parts.append((logits.float(), batch.valid))
+            # A copy: what captured work gives holds until its next call.
+            parts.append((self._scored(batch.images).clone(), batch.valid))
             self.platform.end_step()
         logits = [logits.cpu().numpy()[:valid] for logits, valid in parts]
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
+
+    def _forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a batch (B x findings, float32) with the averaged weights."""
+        with self.platform.autocast():
+            # Called with these weights, not filled with them (platforms/xla.py, 8).
+            logits: torch.Tensor = functional_call(self.network, self.scored_weights, (images,))
+        return logits.float()
 
     def averaged_weights(self) -> dict[str, torch.Tensor]:
         """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
