@@ -90,7 +90,7 @@ def built(folder: Path, busy: bool) -> Results:
         target.write_text(json.dumps(record))
     table = cost_table([cells], PRICES, pricing_of(STUDY), recorded=RECORDED, target_auroc=0.65, runs=10)
     write_csv(tables / "cost.csv", table)
-    write_cost_tables(folder / "results", STUDY, PRICES, RECORDED)
+    write_cost_tables(folder / "results", STUDY, PRICES)
     records = cells.glob("*/*/*/*/record.json")
     write_csv(tables / "cells.csv", cells_table(read_study(STUDY), records, RECORDED))
     return money_results(folder / "results", STUDY)
@@ -104,7 +104,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Results]:
 
 def test_a_busy_run_moves_no_headline_and_no_case(both: tuple[Results, Results]) -> None:
     pd.testing.assert_frame_equal(*(read.runs(GROUP).reset_index(drop=True) for read in both))
-    for name in ("money.json", *(f"{name}.csv" for name in ("break_even", "decisions", "backtest"))):
+    for name in ("money.json", *(f"{name}.csv" for name in ("break_even", "decisions"))):
         quiet, busy = ((read.folder / "tables" / name).read_bytes() for read in both)
         assert quiet == busy, name
     before, after = map(cost_values, both)

@@ -1,30 +1,18 @@
-"""Spot, break-even, decisions and projections: the arithmetic behind the sentences."""
+"""Spot, break-even, decisions and the estimate of hours: the arithmetic behind the sentences."""
 
 import math
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT, write_audit
+from conftest import ROOT
 from cxrbench.compile.audit import read_audit
 from cxrbench.cost.devices import DEVICES, device_of_host
-from cxrbench.cost.mine import Training, mine_table, trial_sentences
+from cxrbench.cost.estimate import Network, Speed, Work, ceiling, hours_of_training, measured_speeds, work_of
+from cxrbench.cost.mine import Training, mine_table
 from cxrbench.cost.porting import Numbers, break_even_runs, decide, ratio_of_cells
-from cxrbench.cost.projection import (
-    PUBLISHED,
-    SPREAD,
-    Speed,
-    Work,
-    backtest,
-    measured_speeds,
-    project,
-    projection_table,
-    reached,
-    work_of,
-)
 from cxrbench.cost.ratios import PUBLISHED as RATIOS
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
@@ -128,68 +116,35 @@ def test_the_ratio_of_our_own_cells(priced, make_record):
     assert ratio.low == ratio.high == pytest.approx(1.34375 / 1.006) and ratio.kind == "proxy"
 
 
-# ------------------------------------------------------------------ projection
+# ------------------------------------------------------------------ hours of a training
+
+NETWORK = Network("resnet18", 64, "fp32")
 
 
-def shares(*some, on=("T4", "V100"), kind="cnn", precision="fp32"):
-    """Speeds of which only the share of the peak is known."""
-    work = Work(kind, math.nan)
-    return [Speed(DEVICES[at], work, share, "x", precision) for at, share in zip(on, some, strict=False)]
+def test_hours_are_images_over_the_speeds_measured_with_this_network_on_this_chip():
+    speeds = [Speed(NETWORK, "A10G", speed, f"cell {speed:g}") for speed in (100.0, 200.0)]
+    speeds.append(Speed(NETWORK._replace(pixels=224), "A10G", 1.0, "another size"))
+    made = hours_of_training(720_000, NETWORK, "A10G", 2, speeds, fastest=1e9)
+    assert (made["hours_low"], made["hours_high"]) == pytest.approx((0.5, 1.0))
+    assert made["kind"] == "proxy" and made["rests_on"] == "cell 100; cell 200"
 
 
-def test_one_neuroncore_from_the_published_efficiency():
-    made = project(Work("cnn", gmac=109.9 / 64 / 2), DEVICES["Trainium"], 1, PUBLISHED)
-    measured = 64 / 0.3073  # images per second of the published step
-    assert (made["low"], made["high"]) == pytest.approx((measured / SPREAD, measured * SPREAD), rel=0.01)
-    assert made["kind"] == "projected" and "4.65% of peak" in made["sources"]
-
-
-def test_fp32_is_never_projected_from_a_bf16_peak_or_share():
-    """23 TFLOP/s of a NeuronCore in fp32, not 92; nothing where no fp32 peak is known."""
-    work, target, on = Work("cnn", 1.0), DEVICES["Trainium"], ("Trainium", "Inferentia2", "Trainium2")
-    half = shares(0.1, 0.1, 0.1, on=on, precision="bf16")
-    full = shares(0.1, 0.1, 0.1, on=on)
-    assert project(work, target, 1, full)["high"] == pytest.approx(0.1 * 23e12 / 6e9)
-    assert project(work, target, 1, half, "bf16")["high"] == pytest.approx(0.1 * 92e12 / 6e9)
-    with pytest.raises(UserError, match="on a NeuronCore in fp32 is known"):
-        project(work, target, 1, half)
-    with pytest.raises(UserError, match=r"not projected: no fp32 peak of A10G in cost/devices\.toml"):
-        project(work, replace(DEVICES["A10G"], tflops_fp32=None), 1, shares(0.3))
-
-
-def test_timms_published_speeds_in_training_stand_for_gpus_in_bf16():
-    """A GPU of the same peak gets what timm printed, known to a factor; no depthwise network is without."""
-    for kind, gmac, printed in (("cnn", 4.11, 1218.01), ("depthwise", 4.47, 819.24)):
-        made = project(Work(kind, gmac), DEVICES["A10G"], 1, PUBLISHED, "bf16")
-        per_peak = printed * 70 / 71
-        assert made["low"] == pytest.approx(per_peak / SPREAD)
-        assert made["high"] == pytest.approx(min(per_peak * SPREAD, 70e12 / (6e9 * gmac)))
-        assert "2022-07-19" in made["sources"] and f"{printed} images/s" in made["sources"]
+def test_without_a_speed_there_is_a_bound_or_nothing_and_never_a_range():
+    bound = hours_of_training(3600, NETWORK, "T4", 1, [], fastest=10.0)
+    assert bound["hours_at_least"] == pytest.approx(0.1) and "hours_low" not in bound
+    assert "was measured on T4" in bound["why_not"]
+    assert hours_of_training(3600, NETWORK, "Trainium", 1, [], None).keys() == {"why_not"}
 
 
 @settings(deadline=None)
 @given(gmac=st.floats(0.01, 100), moved=st.floats(1e3, 1e10), cores=st.integers(1, 16))
-def test_a_projection_is_a_range_under_the_bandwidth(gmac, moved, cores):
-    made = project(Work("cnn", gmac, moved), DEVICES["H100"], cores, shares(0.3))
-    assert 0 < made["low"] <= made["high"] <= cores * 3350e9 / moved * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("on", "spread"),
-    [(("T4", "V100", "H100"), 1), (("T4", "V100"), SPREAD), (("T4", "A100-40GB", "A100-80GB"), SPREAD)],
-)
-def test_three_devices_are_a_range_and_fewer_are_known_to_a_factor_only(on, spread):
-    """Sizes of memory of one chip are not two devices."""
-    known = [*shares(0.1, 0.2, 0.15, on=on), *shares(0.9, kind="depthwise")]
-    made, peak = project(Work("cnn", 1.0), DEVICES["T4"], 4, known), 4 * 8.1e12 / 6e9
-    assert (made["low"], made["high"]) == pytest.approx((0.1 / spread * peak, 0.2 * spread * peak))
-
-
-def test_a_single_device_is_widened_up_to_the_peak():
-    some = (shares(*some, on=("T4", "T4")) for some in ((0.30, 0.31), (0.9,)))
-    low, high = (project(Work("cnn", 1.0), DEVICES["A100-40GB"], 1, known) for known in some)
-    assert low["low"] == pytest.approx(0.30 / SPREAD * 19.5e12 / 6e9)
-    assert (low["high"], high["high"]) == pytest.approx([19.5e12 / 6e9] * 2), "never above the peak"
+def test_the_bound_is_under_the_peak_of_its_precision_and_under_the_bandwidth(gmac, moved, cores):
+    work = Work("cnn", gmac, moved)
+    for precision, peak in (("fp32", 67e12), ("bf16", 989e12)):
+        fastest = ceiling(work, DEVICES["H100"], cores, precision)
+        assert fastest == pytest.approx(cores * min(peak / (6e9 * gmac), 3350e9 / moved))
+    with pytest.raises(UserError, match=r"no fp32 peak of H100 in cost/devices\.toml"):
+        ceiling(work, replace(DEVICES["H100"], tflops_fp32=None), cores, "fp32")
 
 
 @pytest.mark.parametrize(
@@ -214,91 +169,32 @@ def test_traffic_of_another_precision_is_no_limit(tmp_path):
 # ------------------------------------------------------------------ a price for any network
 
 
-def priced_mine(prices, **changes):
-    given = {"images": 3_600_000, "precision": "fp32", "gpu": "g5.xlarge", "speed": 100.0} | changes
-    training = Training(Work("cnn", 4.0), **given)
-    table = mine_table(training, STUDY, prices, ROOT / "data/recorded")
-    return training, table.set_index("instance")
+def priced_mine(prices, precision="bf16", **changes):
+    given = {"images": 3_600_000, "gpu": "g5.xlarge", "speed": 100.0} | changes
+    training = Training(Network("resnet50", 224, precision), Work("cnn", 4.0), **given)
+    return mine_table(training, STUDY, prices, ROOT / "data/recorded").set_index("instance")
 
 
-def test_a_given_speed_stands_a_proxy_on_the_same_gpu_and_is_projected_to_more_of_them(prices):
-    training, table = priced_mine(prices)
-    names = ("g5.xlarge", "g5.2xlarge", "g5.48xlarge", "p5.48xlarge")
-    here, same, eight, other = (table.loc[name] for name in names)
+def test_a_given_speed_stands_on_its_own_instance_and_all_others_are_bounded_or_unknown(prices):
+    table = priced_mine(prices)
+    assert list(table.index) == ["g5.xlarge", "trn1.2xlarge", "trn2.3xlarge", "g6.xlarge", "g6e.xlarge"]
+    here, trainium, elsewhere, other = (table.loc[name] for name in table.index[:4])
     assert here["hours_low"] == here["hours_high"] == pytest.approx(10) and here["kind"] == "given"
-    assert here["usd_low"] == pytest.approx(10 * here["usd_per_hour"])
-    assert same["hours_low"] == pytest.approx(10) and same["kind"] == "proxy"
-    assert eight["hours_low"] == eight["hours_high"] == pytest.approx(10 / 8)
-    assert eight["kind"] == "projected" and "speed is proportional to cores" in eight["assumptions"]
-    assert other["kind"] == "projected" and 0 < other["hours_low"] < other["hours_high"]
-    trainium = table.loc["trn1.2xlarge"]
-    assert trainium["break_even_ratio"] == pytest.approx(1.34375 / 1.006)
-    assert math.isnan(trainium["hours_at_peak"]), "it would leave out compilation"
-    assert any("without compilation" in text for text in trainium["assumptions"])
-    said = " ".join(trial_sentences(table.reset_index(), training, PAIR))
-    assert "more than 1.34 times the images/s of g5.xlarge (134 images/s)" in said
-    assert "An hour of trial on trn1.2xlarge costs 1.34 USD" in said and "(projected)" in said
-    assert "about 5 minutes by one page of scttfrdmn/aws-trainium-tutorial-for-research and about 44" in said
-    assert "for inference" in table.loc["inf2.xlarge", "why_not"]
-    assert math.isnan(table.loc["inf2.xlarge", "hours_at_peak"])
+    assert here["usd_low"] == pytest.approx(10 * 1.006)
+    assert other["hours_at_least"] == pytest.approx(3.6e6 * 24e9 / 121e12 / 3600)
+    assert math.isnan(other["hours_low"]), "no range without a measurement"
+    assert trainium["price_ratio"] == pytest.approx(1.34375 / 1.006)
+    assert trainium[["hours_low", "hours_at_least"]].isna().all(), "a bound would leave out compilation"
+    assert math.isnan(elsewhere["price_ratio"]), "prices of two regions are not divided"
 
 
-def test_prices_of_other_regions_and_bases_are_not_divided_by_the_gpus(prices):
-    training, table = priced_mine(prices, precision="bf16")
-    others = table[(table["region"] != "us-east-1") | (table["basis"] != "on_demand")]
-    assert {"trn2.3xlarge", "ml.trn1.32xlarge"} <= set(others.index)
-    assert others["break_even_ratio"].isna().all()
-    assert table.drop(others.index)["break_even_ratio"].notna().all()
-    assert table.loc["g5.xlarge", "hours_at_peak"] == pytest.approx(3.6e6 * 24e9 / 70e12 / 3600)
-    abroad = PAIR.model_copy(update={"instances": {"neuron": "trn2.3xlarge"}})
-    (trial,) = trial_sentences(table.reset_index(), training, abroad)
-    assert trial.startswith("An hour of trial on trn2.3xlarge costs 2.74 USD (ap-southeast-4, spot, undated)")
-
-
-@settings(deadline=None, max_examples=20)
-@given(images=st.integers(1, 10**8), speed=st.floats(0.1, 2900))
-def test_every_instance_has_a_price_and_a_range_in_order(prices, images, speed):
-    _, table = priced_mine(prices, images=images, speed=speed, precision="bf16")
-    assert set(table.index) == set(prices["instance"]) and table.index.is_unique
-    known = table.dropna(subset="hours_low")
-    assert (known["hours_low"] <= known["hours_high"]).all() and known["kind"].notna().all()
-    bounded = known.query("kind == 'projected'")
-    assert (bounded["hours_at_peak"] <= bounded["hours_low"] * (1 + 1e-9)).all(), "nothing beats its peak"
-    assert table[table["hours_low"].isna()]["why_not"].notna().all()
-
-
-def test_an_accelerator_without_documented_peaks_has_a_reason_in_every_table(prices):
-    new = prices[prices["instance"] == "g5.xlarge"].assign(instance="p6.xlarge", accelerator="B200")
-    both = pd.concat([prices, new], ignore_index=True)
-    _, mine = priced_mine(both)
-    why = "no peaks of 'B200' in cost/devices.toml"
-    assert why in mine.loc["p6.xlarge", "why_not"]
-    table, _ = projection_table(STUDY, both, ROOT / "data/recorded")
-    assert why in table.set_index("instance").loc["p6.xlarge", "why_not"].iloc[0]
-
-
-def test_one_of_two_devices_is_not_left_out():
-    speeds = (("T4", 1000), ("V100", 1500))
-    tested = backtest([reached(DEVICES[name], 1, Work("cnn", 1.0), ips, name) for name, ips in speeds])
-    assert tested["error"].isna().all(), "neither device has a second network to be tested with"
-    assert set(tested["method"]) == {"no error: nothing else of this kind measured on this device"}
-
-
-def test_on_one_device_each_network_and_size_is_left_out_of_its_own_projection():
-    tested = backtest([reached(DEVICES["T4"], 1, Work("cnn", gmac), 100, "x") for gmac in (1.0, 1.0, 2.0)])
-    assert tested["error"].tolist() == pytest.approx([1, 1, -0.5]), "the same work twice is no test of itself"
-    assert set(tested["method"]) == {"leave one network and size out, same device"}
-    assert tested["low"].iloc[2] == pytest.approx(50 / SPREAD)
-
-
-def test_the_assumed_factor_covers_what_our_own_cells_show():
-    tested = backtest(measured_speeds(STUDY, ROOT / "data/recorded"))
-    tested = tested[tested["source"].str.startswith("cells of ")]
-    ends = tested.groupby(["device", "kind", "precision"])["share"].agg(["min", "max"])
-    apart = (ends["max"] / ends["min"]).max()
-    assert 2 < apart < SPREAD, "a factor of two, as was assumed, is less than what was measured"
-    known = tested.dropna(subset="error")
-    assert len(known) >= 6 and known["measured"].between(known["low"], known["high"]).all()
+def test_only_what_fits_the_job_is_shown(prices):
+    for precision in ("fp32", "bf16"):
+        table = priced_mine(prices, precision=precision, speed=None)
+        assert len(table) <= 5 and not table.index.str.contains("inf2|48xlarge|32xlarge").any()
+        assert ("g4dn.xlarge" in table.index) == (precision == "fp32"), "a T4 computes in fp16"
+    eight = priced_mine(prices, gpu="p5.48xlarge", speed=None)
+    assert eight.index[0] == "p5.48xlarge" and len(eight) == 5
 
 
 @pytest.mark.parametrize(
@@ -316,26 +212,27 @@ def test_a_device_is_known_by_what_its_driver_calls_it(named, name):
     assert (found and found.name) == name
 
 
-def test_a_record_with_a_steady_state_is_a_measurement(tmp_path, make_record):
-    write_audit(tmp_path, ("resnet18", 64, 1.0))
+def test_a_record_with_a_steady_state_is_a_speed(tmp_path, make_record):
     path = tmp_path / CELL.format("cuda") / RECORD
     path.parent.mkdir(parents=True)
     predictions = path.with_name(PREDICTIONS)
     predictions.write_bytes(b"scores")
 
-    def found(precision, speed):
-        record = make_record(timing=Timing(train_seconds=60, images_per_second=speed))
-        update = {"recipe": {"precision": precision}, "dataset": None}
+    def measured(speed, share=None):
+        timing = Timing(train_seconds=60, images_per_second=speed, others_share=share)
+        update = {"recipe": {"precision": "bf16"}, "dataset": None}
         update |= {"predictions_sha256": sha256_file(predictions)}
-        path.write_text(record.model_copy(update=update).to_json())
+        path.write_text(make_record(timing=timing).model_copy(update=update).to_json())
         write_sums(tmp_path)
         return measured_speeds(STUDY, tmp_path)
 
-    (speed,) = found("bf16", 1000.0)
-    assert speed.device.name == "A10G" and speed.source == f"cell {CELL.format('cuda')}"
-    assert speed.share == pytest.approx(1000 * 6e9 / 70e12)
-    assert found("fp32", 1000.0)[0].share == pytest.approx(1000 * 6e9 / 35e12)
-    assert found("bf16", None) == [], "no steady state, no speed"
+    assert measured(1000.0) == [
+        Speed(Network("resnet18", 64, "bf16"), "A10G", 1000.0, "recorded on NVIDIA A10G")
+    ]
+    assert measured(None) == [], "no steady state, no speed"
+    assert measured(1000.0, share=0.5) == [], "others used the machine"
+    path.write_text('{"schema_version": 0}')
+    assert measured_speeds(STUDY, tmp_path) == [], "refused evidence has no speed"
 
 
 def test_every_accelerator_of_the_price_table_has_a_documented_peak(prices):

@@ -1,11 +1,12 @@
 """What a study would take before it runs."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, SIZES, cxrbench, must_work
+from conftest import ROOT, SIZES, must_work
 from cxrbench.compile.audit import read_audit
 from cxrbench.cost.forecast import forecast, summary
 from cxrbench.cost.prices import read_prices
@@ -52,12 +53,12 @@ def test_every_processor_of_the_recorded_seeds_is_named():
     assert one["rests_on"] == "1 recorded seed, AMD EPYC"
 
 
-def test_a_longer_recipe_is_projected_on_the_same_processor_in_proportion():
+def test_a_longer_recipe_takes_its_images_over_the_speed_recorded_with_this_network():
     def hours(epochs: int) -> float:
         recipes = {name: recipe.model_dump(mode="json") for name, recipe in STUDY.recipes.items()}
         recipes["reference-fp32"]["epochs"] = epochs
         (row,) = rows(changed(recipes=recipes, cells=[block("nih128-64px", "resnet18", "cpu", 0)])).values()
-        assert row["to_run"] == 1 and row["kind"] == "projected" and row["hours_low"] < row["hours_high"]
+        assert row["to_run"] == 1 and row["kind"] == "proxy" and row["rests_on"].startswith("recorded on ")
         return row["hours_low"]
 
     evaluated = (7077 * 50 + (938 * 51 + 1985) / 3) / (7077 * 5 + (938 * 6 + 1985) / 3)
@@ -65,12 +66,12 @@ def test_a_longer_recipe_is_projected_on_the_same_processor_in_proportion():
 
 
 def test_what_is_not_known_has_a_reason_and_no_hours():
-    found = rows(STUDY)
-    depthwise = found["nih128-64px", "convnext_pico", "neuron"]
-    assert depthwise["hours_at_peak"] != depthwise["hours_at_peak"], "it would leave out compilation"
-    assert depthwise["hours_low"] != depthwise["hours_low"] and "rent a day" in depthwise["why_not"]
-    assert "no efficiency of a depthwise network on a NeuronCore" in depthwise["why_not"]
-    assert "no Neuron device" in depthwise["not_here"]
+    planned = rows(STUDY)
+    neuron, cuda = (planned["nih128-64px", "convnext_pico", platform] for platform in ("neuron", "cuda"))
+    assert math.isnan(neuron["hours_at_least"]), "it would leave out compilation"
+    assert math.isnan(neuron["hours_low"]) and "was measured on Trainium" in neuron["why_not"]
+    assert "no Neuron device" in neuron["not_here"]
+    assert cuda["hours_at_least"] > 0 and math.isnan(cuda["hours_low"]) and cuda["instance"] == "g5.xlarge"
     mnist = {"mnist": {"source": "chestmnist", "pixels": 64, "recipe": "reference-fp32"}}
     (row,) = rows(changed(datasets=mnist, cells=[block("mnist", "resnet18", "cpu", 0)])).values()
     assert "how many images mnist has is not known" in row["why_not"]
@@ -80,11 +81,12 @@ def test_what_is_not_known_has_a_reason_and_no_hours():
 def test_a_dataset_of_unstated_size_is_forecast_once_it_is_packed(packed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").symlink_to(packed)
     mine = {"mine": {"source": "chestmnist", "pixels": 64, "recipe": "reference-fp32"}}
-    study = changed(datasets=mine, cells=[block("mine", "resnet18", "cpu", 0)])
+    datasets = STUDY.model_dump(mode="json", exclude_unset=True)["datasets"] | mine
+    study = changed(datasets=datasets, cells=[block("mine", "resnet18", "cpu", 0)])
     plan = Plan(study, EvidenceStore(RECORDED), tmp_path)
     (row,) = forecast(plan, read_prices(ROOT / "data/prices.csv")).to_dict("records")
     assert row["packed_gib"] == pytest.approx(sum(SIZES.values()) * 64**2 / 2**30)
-    assert row["kind"] == "projected" and row["hours_low"] > 0
+    assert row["kind"] == "proxy" and row["hours_low"] > 0
 
 
 def test_memory_of_a_step_is_that_of_the_audit_at_its_batch():
@@ -101,11 +103,7 @@ def test_the_summary_counts_every_cell_once():
     added = summary(table)
     assert added["cells"].sum() == len(STUDY.all_cells())
     (neuron,) = added.query("platform == 'neuron' and dataset == 'nih128-64px'").to_dict("records")
-    assert neuron["unknown"] == 8 and neuron["hours_least"] != neuron["hours_least"]
-    (cuda,) = added.query("platform == 'cuda' and dataset == 'nih128-64px'").to_dict("records")
-    table = table.query("platform == 'cuda' and dataset == 'nih128-64px'")
-    assert cuda["unknown"] == table["to_run"].sum() > 0, "in fp32 no speed of a GPU is known"
-    assert cuda["hours_least"] == pytest.approx(table["hours_at_peak"].sum()) and cuda["hours_least"] > 0
+    assert neuron["unknown"] == neuron["to_run"] > 0 and math.isnan(neuron["hours_low"])
 
 
 def test_the_whole_study_has_a_plan_here():
@@ -115,24 +113,19 @@ def test_the_whole_study_has_a_plan_here():
     images = 75488 * 10 + (11036 * 11 + 25596) / 3
     assert pico["cells"] == 16 and pico["packed_gib"] == pytest.approx(112120 * 224**2 / 2**30)
     flop = 16 * images * 1.37 * 6e9
-    assert pico["hours_at_peak"] == pytest.approx(flop / 70e12 / 3600, rel=0.02)
-    assert pico["hours_at_peak"] <= pico["hours_low"] < pico["hours_high"]
-    assert "pytorch-image-models" in pico["rests_on"]
+    assert pico["hours_at_least"] == pytest.approx(flop / 70e12 / 3600, rel=0.02)
     assert (pico["instance"], pico["region"], pico["as_of"]) == ("g5.xlarge", "us-east-1", "2026-07-20")
-    pico = found["nih-224px", "convnext_pico", "torchneuron"]
-    assert pico["hours_at_peak"] != pico["hours_at_peak"] and "rent a day" in pico["why_not"]
-    vit = found["nih-224px", "vit_small_patch16_224", "neuron"]
-    assert "a transformer network on a NeuronCore in bf16 is known; AWS's rate of ViT-Base" in vit["why_not"]
+    assert "was measured on Trainium2" in found["nih-224px", "convnext_pico", "torchneuron"]["why_not"]
 
 
 def test_the_plan_is_printed_before_anything_starts():
     done = must_work("plan")
-    assert all(len(line) <= 100 for line in done.stdout.splitlines()) and "nan" not in done.stdout
-    assert "Not trained on this machine" in done.stdout and "No hours" in done.stdout
+    assert "nan" not in done.stdout and "unknown; rent a day" in done.stdout
     shown = " ".join(done.stdout.split())
+    assert "Not trained on this machine" in shown and "Unknown time" in shown
     assert "neuron as trn1.2xlarge (us-east-1, on demand, 2026-07-20)" in shown
-    assert "Assumed: " in shown and "an image takes a third as long in scoring as in training" in shown
-    done = cxrbench("plan", "--study", "config/full.yaml")
+    assert "an image is taken to last a third as long in scoring as in training" in shown
+    done = must_work("plan", "--study", "config/full.yaml")
     twelve = "images_001.tar.gz and 11 more (45.1 GB from nihcc.box.com); `cxrbench data get nih-224px`."
     assert f"Download for nih-224px: {twelve}" in " ".join(done.stdout.split())
-    assert {row["platform"] for row in json.loads(cxrbench("plan", "--json").stdout)} >= {"cpu", "neuron"}
+    assert {row["platform"] for row in json.loads(must_work("plan", "--json").stdout)} >= {"cpu", "neuron"}

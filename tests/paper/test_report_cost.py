@@ -1,25 +1,21 @@
 """The paper's tables and figures about money: an instance is one row of data, a projection says so."""
 
-import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT, change_record, money_results, write_audit
+from conftest import ROOT, change_record, money_results
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import CASES, break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
-from cxrbench.cost.projection import SPREAD, backtest, measured_speeds, projection_table
 from cxrbench.cost.ratios import turning_sentences
 from cxrbench.cost.write import write_cost_tables
-from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import as_text, placed
@@ -56,10 +52,9 @@ def built(folder: Path) -> Results:
     as_if_run_on("neuron", 90, results / "cells")
     costs = cost_table([results / "cells"], prices, pricing_of(study), target_auroc=0.65, runs=10)
     write_csv(results / "tables/cost.csv", costs)
-    recorded = write_audit(folder / "recorded", ("resnet18", 64, 0.149), ("resnet50", 64, 0.0, "boom"))
-    write_cost_tables(results, study, prices, recorded)
+    write_cost_tables(results, study, prices)
     records = (results / "cells").glob("*/*/*/*/record.json")
-    write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, recorded))
+    write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, folder / "recorded"))
     return money_results(results, study)
 
 
@@ -69,7 +64,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None:
-    for name in ("prices", "ratios", "break_even", "projection"):
+    for name in ("prices", "ratios", "break_even"):
         assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
     for name in ("cost", "cost_units", "ratios", "prices"):
         assert tables()[name].make(results)[0].astype(str).eq(NEW).any().any(), name
@@ -82,16 +77,12 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
 
 
 def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
-    words = {"measured", "proxy", "projected", "published", "not projected"}
-    unpriced = ("peaks", "prices")  # or with basis and date in the heads of columns
+    words = {"measured", "proxy", "projected", "published"}
     for name in (name for name, item in tables().items() if item.function.startswith("cost_tables:")):
         table, sides = tables()[name].make(results)
-        if name == "backtest":
-            assert table.empty, "nothing was measured on a device with a known peak"
-            continue
         assert r"\label{tab:" in placed(tables()[name], table, sides)
         assert set(table["Kind"].str.split(":").str[0]) <= words, name
-        assert name in unpriced or {"Region", "Basis", "Price of"} <= set(table.columns), name
+        assert name == "prices" or {"Region", "Basis", "Price of"} <= set(table.columns), name
 
 
 def test_our_own_cells_save_at_one_price_and_not_at_another(results: Results) -> None:
@@ -104,53 +95,6 @@ def test_our_own_cells_save_at_one_price_and_not_at_another(results: Results) ->
     assert spot["saving"] > 0 and spot["as_of"] == "2026-11-01 and undated"
 
 
-def test_what_is_projected_is_a_range_and_says_why_the_rest_is_not(results: Results) -> None:
-    table = results.csv("projection")
-    assert not ((table["precision"] == "tf32") & table["instance"].str.startswith("trn", na=False)).any()
-    table = table[(table["pixels"] == 64) & (table["precision"] == "fp32")]  # that audit is of one size
-    made = table[table["kind"].notna()]
-    assert set(made["kind"]) == {"projected"} and (made["low"] < made["high"]).all()
-    assert set(made["architecture"]) == {"resnet18"}
-    assert set(made["instance"].str.split(".").str[0]) == {"trn1", "trn1n"}
-    trn1 = made.set_index("instance").loc["trn1.2xlarge"]
-    middle = 1.07e12 / (6e9 * 0.149) * 2
-    assert (trn1["low"], trn1["high"]) == pytest.approx((middle / SPREAD, middle * SPREAD))
-    assert trn1["error"] == "not tested: no such device measured by us"
-    why = table[table["kind"].isna()].groupby("architecture")["why_not"].agg(set)
-    assert why["resnet18"] == {
-        "not projected: no efficiency of a cnn network on a GPU in fp32 is known",
-        "not projected: AWS documents Inferentia2 for inference, trn1 and trn2 for training",
-    }
-    assert why["resnet50"] == {"not projected: the audit failed: boom"}
-    (missing,) = why["convnext_pico"]
-    assert missing == (
-        "not projected: no audit of this network at 64 px (run `cxrbench audit NAME --pixels 64 --record`)"
-    )
-    printed, _ = tables()["projection"].make(results)  # networks that differ in nothing else share a row
-    assert not printed.drop(columns="Network").duplicated().any()
-    assert printed["Network"].str.contains("resnet18 at 32 px, convnext_atto at 32 px").any()
-
-
-def test_errors_stand_beside_projections_once_three_devices_were_measured(tmp_path: Path) -> None:
-    write_audit(tmp_path, ("resnet18", 64, 0.149))
-    errors = []
-    for number, share in enumerate((0.2, 0.3, 0.4)):
-        row = {"platform": "cuda", "architecture": "resnet18", "pixels": 64, "matmul_flops_per_second": 1e12}
-        row |= {"ours": share * 1e12 / (6e9 * 0.149), "precision": "fp32"}
-        (tmp_path / f"bench/host{number}").mkdir(parents=True)
-        (tmp_path / f"bench/host{number}/train.json").write_text(json.dumps([row]))
-        table, _ = projection_table(read_study(STUDY), read_prices(PRICES), tmp_path)
-        table = table[(table["pixels"] == 64) & (table["precision"] == "fp32")]
-        table = table.set_index(["architecture", "instance"])
-        errors.append(table.loc[("resnet18", "g4dn.xlarge"), "error"])
-    assert table.loc[("resnet18", "g5.xlarge"), "low"] == pytest.approx(0.2 * 35e12 / (6e9 * 0.149))
-    assert table.loc[("resnet18", "g4dn.xlarge"), "low"] == pytest.approx(0.2 * 8.1e12 / (6e9 * 0.149))
-    # The other two are widened, but not above the peak.
-    off = [(low / SPREAD * 1) ** 0.5 / share - 1 for low, share in ((0.3, 0.2), (0.2, 0.3), (0.2, 0.4))]
-    assert errors[0] == "not tested: nothing to leave out"
-    assert errors[2] == "; ".join(f"cuda of host{number}: {error:+.0%}" for number, error in enumerate(off))
-
-
 def test_comparisons_are_counted_once_however_many_dates_price_them(results: Results) -> None:
     """Two sources: the chapter's run pays at some prices and readings, the blog's at all of them."""
     values, cases = cost_values(results), results.csv("break_even")
@@ -159,7 +103,7 @@ def test_comparisons_are_counted_once_however_many_dates_price_them(results: Res
     assert len(cases) > cases["case"].nunique() > cases["source"].nunique() == 2
     kinds = ("", " always", " never", " depend")
     assert [values[f"cost/comparisons{of}"] for of in kinds] == ["2", "1", "0", "1"]
-    assert values["cost/target"] == "0.65" and values["cost/projected"] == "1"
+    assert values["cost/target"] == "0.65"
     assert values["cost/pays at"] == "on demand, 2025-04-28; sagemaker, undated"
 
 
@@ -185,23 +129,6 @@ def test_a_price_of_another_region_has_its_source_and_a_spot_price_its_zone(resu
     assert "undated (catalogue snapshot without a date; cheapest availability zone) cost" in at_spot
     at_spot, _ = turning_sentences(prices.assign(note=""), pricing)
     assert "undated cost" in at_spot, "a price without a note is not called the cheapest"
-
-
-def test_rows_of_the_backtest_name_network_size_and_what_measured_it() -> None:
-    tested = backtest(measured_speeds(read_study(STUDY), ROOT / "data/recorded"))
-    shown, _ = tables()["backtest"].make(SimpleNamespace(csv=lambda name: tested))
-    of_resnet18 = shown[shown["Measured by"].str.endswith(" of resnet18, 64 px")]
-    assert {"benchmark of resnet18, 64 px", "cells of resnet18, 64 px"} == set(of_resnet18["Measured by"])
-    assert {"Intel Xeon, 2 cores", "Intel Xeon (AVX512), 2 cores"} <= set(of_resnet18["Device"])
-
-
-def test_refused_evidence_has_no_speed(tmp_path: Path) -> None:
-    write_audit(tmp_path, ("resnet18", 64, 0.149))
-    shutil.copytree(ROOT / "data/recorded" / CELL, tmp_path / CELL)
-    write_sums(tmp_path)
-    assert len(measured_speeds(read_study(STUDY), tmp_path)) == 1
-    (tmp_path / CELL / "record.json").write_text('{"schema_version": 0}')
-    assert measured_speeds(read_study(STUDY), tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -272,5 +199,5 @@ def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: P
     shutil.copy(PRICES, tmp_path)
     empty = cost_table([tmp_path], PRICES, pricing_of(STUDY))
     write_csv(tmp_path / "tables/cost.csv", empty)
-    write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", tmp_path)
+    write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv")
     assert all(len(pd.read_csv(tmp_path / f"tables/{name}.csv")) for name in ("ratios", "break_even"))

@@ -1,7 +1,6 @@
 """What each cell costs: hours times price; and which claims follow from prices and evidence."""
 
-MONEY = ("prices", "ratios", "break_even", "decisions", "projection", "backtest", "peaks")
-MEASURED_SPEEDS = files(RECORDED, "audit/audit.csv", "bench/*/train.json", "*/*/*/seed*/record.json")
+MONEY = ("prices", "ratios", "break_even", "decisions")
 
 
 rule cost:
@@ -30,11 +29,8 @@ rule cost:
 
 
 rule cost_report:
-    """Prices, the cost of a run against a port; projections where nothing was run."""
+    """The preprint's ratio at every price, and whether a port pays."""
     input:
-        MEASURED_SPEEDS,
-        EVIDENCE,
-        SUMS,
         study=STUDY_FILE,
         prices="data/prices.csv",
         cost="<results>/tables/cost.csv",
@@ -46,10 +42,10 @@ rule cost_report:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/prices.csv", *MEASURED_SPEEDS, *SUMS),
+        made_from=made_from("data/prices.csv"),
         results=results_of,
     message:
-        "Pricing ports and projections"
+        "Pricing ports"
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
         " 2> {log}"

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.cli.cost_columns import (
-    assumed,
-    cost_columns,
-    costs_and_notes,
-    hours_and_dollars,
-    reasons,
-    supported,
-)
+from cxrbench.cli.cost_columns import assumed, cost_columns, costs_and_notes, mine_columns
+from cxrbench.cli.cost_words import arithmetic, reasoning, supported, when_it_pays
 from cxrbench.cli.words import (
     PRICES,
     RECORDED,
@@ -135,14 +129,15 @@ def cost_break_even(
     usd_per_day: Annotated[float | None, typer.Option(help="USD per engineer-day.")] = None,
     here: Annotated[float | None, typer.Option(help="USD per run now.")] = None,
     there: Annotated[float | None, typer.Option(help="USD per run after the port.")] = None,
+    every: Annotated[bool, typer.Option("--every", help="Every price, region and date.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compute after how many runs a port pays.
 
-    With all four options: for your numbers. Without: for the published cases
-    and our own cells.
+    With all four numbers: for yours. Without: for the published cases, and our
+    own cells that ran on both sides, at the study's price.
     """
-    from cxrbench.cost.porting import arithmetic, break_even_table
+    from cxrbench.cost.porting import PORTING_USD, break_even_table
     from cxrbench.paper.cost_tables import runs_in_words
 
     given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
@@ -154,35 +149,18 @@ def cost_break_even(
         missing = next(name for name, number in given.items() if number is None)
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
-        known = _priced(records, study, prices)
-        table = break_even_table(*known)
-        shown = table.drop(columns=["source", "note", "saving"]).assign(runs=table["runs"].map(runs_in_words))
-        priced = table["saving"].notna()
-        notes = [*reasons(table[~priced], "case"), *map(wrapped, supported(table, known[1], "there"))]
-        _print(table, as_json, "\n".join([cost_columns(shown[priced], "case"), "", *notes]))
-
-
-@app.command("project")
-def cost_project(
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    recorded: RecordedOption = RECORDED,
-    out: OutOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Project ranges of speed and cost for devices on which nothing was run."""
-    from cxrbench.cost.prices import read_prices
-    from cxrbench.cost.projection import projection_table
-    from cxrbench.study.config import read_study
-
-    known = read_prices(prices)
-    table, assumptions = projection_table(read_study(study), known, recorded)
-    made = table[table["why_not"].isna()].drop(columns=["sources", "assumptions", "why_not"])
-    lines = [cost_columns(made), *map(wrapped, [*assumed(assumptions), *supported(made, known)])]
-    for reason, some in table.groupby("why_not", sort=False):
-        where = f" on {', '.join(some['instance'].unique())}" if some["instance"].notna().all() else ""
-        lines.append(wrapped(f"{', '.join(some['architecture'].unique())}{where}: {reason}."))
-    _print(table, as_json, "\n".join(lines), out)
+        costs, known, pricing = _priced(records, study, prices)
+        table = break_even_table(costs, known, pricing).dropna(subset="saving")
+        if not every:
+            usual = (table["region"] == pricing.region) & (table["basis"] == pricing.basis)
+            table = table[usual].drop_duplicates("case", keep="last")  # dates go up
+        names = ["case", "here", "there", "usd_here", "usd_there", "runs", "region", "basis", "as_of"]
+        shown = table[names].assign(runs=table["runs"].map(runs_in_words))
+        shown["basis"] = shown["basis"].str.replace("_", " ")
+        notes = [*supported(table["there"], known), f"A port is {PORTING_USD:,.0f} USD."]
+        more = "" if every else "--every prints these at every price, region and date."
+        text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more])]
+        _print(table, as_json, "\n".join(text))
 
 
 @app.command("mine")
@@ -191,7 +169,7 @@ def cost_mine(
     images: Annotated[int, typer.Option(min=1, help="Training images.")],
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")],
     pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
-    precision: Annotated[str, typer.Option(help="fp32 (true fp32, TF32 off) or bf16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="bf16, or fp32 (true fp32, TF32 off).")] = "bf16",
     gpu_images_per_second: Annotated[
         float | None, typer.Option(help="Your measured training speed on --gpu, of the whole instance.")
     ] = None,
@@ -204,13 +182,14 @@ def cost_mine(
     cache: CacheOption = RESULTS / "audit",
     as_json: JsonOption = False,
 ) -> None:
-    """Project hours and USD of training any timm network on every instance.
+    """Say what training a timm network takes and costs, and when Trainium would pay.
 
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
     from cxrbench.compile.rules import Setting
     from cxrbench.cost.costs import EXCLUDED
-    from cxrbench.cost.mine import Training, mine_table, trial_sentences, work_for
+    from cxrbench.cost.estimate import Network
+    from cxrbench.cost.mine import Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
     from cxrbench.study.config import read_study
     from cxrbench.study.platform_names import GPU
@@ -220,22 +199,18 @@ def cost_mine(
     of = read_study(study)
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
-    training = Training(work, images * epochs, precision, instance, gpu_images_per_second)
-    known, at = read_prices(prices), of.prices
+    training = Training(
+        Network(network, pixels, precision), work, images * epochs, instance, gpu_images_per_second
+    )
+    known = read_prices(prices)
     table = mine_table(training, of, known, recorded)
-    elsewhere = table[table["region"] != at.region].groupby("region")["instance"]
-    places = [f"; {region}: {', '.join(some)}" for region, some in elsewhere]
     notes = [
-        f"{network}, {pixels} px, {precision}: {work.gmac:.3g} GMAC forward an image, {images:,} images x "
-        f"{epochs} epochs; without evaluation and compilation.",
-        *trial_sentences(table, training, at),
-        f"Prices: on demand unless named, in {at.region}{''.join(places)}.",
-        *assumed(table["assumptions"].dropna().explode()),
-        *supported(table, known),
-        *(f"{text}: {', '.join(some)}." for text, some in table.groupby("why_not")["instance"]),
-        f"Not charged: {EXCLUDED}.",
+        *when_it_pays(table, training),
+        f"{network}, {pixels} px, {precision}: {images:,} images x {epochs} epochs, without evaluation and "
+        f"compilation. Not charged: {EXCLUDED}.",
     ]
-    _print(table, as_json, "\n".join([hours_and_dollars(table), "", *map(wrapped, notes)]))
+    first = [*map(wrapped, supported(table["instance"], known)), ""]
+    _print(table, as_json, "\n".join([*first, mine_columns(table), "", *map(wrapped, notes)]))
 
 
 @app.command("refresh")
@@ -299,7 +274,7 @@ def cost_decide(
     import pandas as pd
 
     from cxrbench.cost.mine import published_kind
-    from cxrbench.cost.porting import Numbers, decide, ratio_for, reasoning
+    from cxrbench.cost.porting import Numbers, decide, ratio_for
     from cxrbench.cost.ratios import Ratio
 
     if ratio:
@@ -320,9 +295,8 @@ def cost_report(
     results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/cost.csv.")] = RESULTS,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
-    recorded: RecordedOption = RECORDED,
 ) -> None:
     """Write all tables of the paper's section on cost."""
     from cxrbench.cost.write import write_cost_tables
 
-    write_cost_tables(results, study, prices, recorded)
+    write_cost_tables(results, study, prices)

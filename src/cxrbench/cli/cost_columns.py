@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from cxrbench.cli.words import in_columns, span, wrapped
 
@@ -19,14 +19,6 @@ _COSTS = (
 _OVER_SEEDS = (
     "run", "machine", "basis", "as_of", "cost_to_usable", "usd_sd", "target_auroc", "cost_to_auroc",
 )  # fmt: skip
-_MINE = (
-    "instance", "usd_per_hour", "as_of", "break_even_ratio", "hours_at_peak", "hours_low", "hours_high",
-    "usd_low", "usd_high", "kind",
-)  # fmt: skip
-_RANGES = {  # the columns of both ends, and their digits
-    "images/s": ("low", "high", 4), "USD/million images": ("usd_per_million_low", "usd_per_million_high", 4),
-    "hours": ("hours_low", "hours_high", 2), "USD": ("usd_low", "usd_high", 2),
-}  # fmt: skip
 _HEADS = {
     "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
     "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
@@ -37,39 +29,19 @@ _HEADS = {
     "rate": "stops/h", "factor": "times the hours",
     "expected_hours": "expected h", "usd": "USD", "old_usd": "USD/h before",
         "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "price before of",
-    "break_even_ratio": "price / GPU price", "hours_at_peak": "h at least", "to_run": "to run",
-    "packed_gib": "disk GiB", "device_gib": "step GiB",
+    "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB", "rests_on": "rests on",
 }  # fmt: skip
 
 
 def cost_columns(table: pd.DataFrame, *apart: str) -> str:
-    """Return costs as printed, a table for each value of ``apart``; a range's two ends are one text."""
-    for name, (low, high, digits) in _RANGES.items():
-        if low in table:
-            ends = zip(table[low], table[high], strict=True)
-            texts = [None if math.isnan(end[0]) else span(*end, digits) for end in ends]
-            table = table.assign(**{low: texts}).rename(columns={low: name}).drop(columns=high)
+    """Return costs as printed, a table for each value of ``apart``."""
     return in_columns(table, _HEADS, *apart)
-
-
-def reasons(table: pd.DataFrame, named: str) -> list[str]:
-    """Return each note of the rows once, after what it is about (the column ``named``)."""
-    groups = table.groupby("note", sort=False)
-    return [wrapped(f"{'; '.join(some[named].unique())}: {note}.") for note, some in groups]
 
 
 def assumed(assumptions: Iterable[str]) -> list[str]:
     """Return one sentence with each assumption once; nothing where there are none."""
     each = "; ".join(dict.fromkeys(assumptions))
     return [f"Assumed: {each}."] if each else []
-
-
-def supported(table: pd.DataFrame, prices: pd.DataFrame, instance: str = "instance") -> list[str]:
-    """Return the sentence on training that AWS no longer supports on one of the instances of the rows."""
-    from cxrbench.cost.devices import support
-
-    some = prices.loc[prices["instance"].isin(table[instance]), "accelerator"]
-    return support(some.unique())
 
 
 def costs_and_notes(table: pd.DataFrame) -> str:
@@ -90,8 +62,31 @@ def costs_and_notes(table: pd.DataFrame) -> str:
     return f"{cost_columns(cells)}\n\n{cost_columns(seeds)}\n{wrapped(note)}"
 
 
-def hours_and_dollars(table: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` with an accelerator, as printed."""
-    rows = table[table["accelerator"] != ""]
-    basis = rows["basis"].replace({"on_demand": "", "capacity_block": "block"}).str.replace("_", " ")
-    return cost_columns(rows.assign(as_of=(basis + " " + rows["as_of"]).str.strip())[[*_MINE]])
+def mine_columns(table: pd.DataFrame) -> str:
+    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` as printed."""
+    rows = table.to_dict("records")
+    elsewhere = ", " + table["basis"].str.replace("_", " ") + ", " + table["region"]
+    shown = table.assign(
+        time=[estimated(row, "hours", duration) for row in rows],
+        usd=[estimated(row, "usd", span) for row in rows],
+        rests_on=table["rests_on"].fillna("").where(table["hours_at_least"].isna(), "its peak"),
+        as_of=table["as_of"] + elsewhere.where(table["basis"] != "on_demand", ""),
+    )
+    return cost_columns(shown[["instance", "usd_per_hour", "time", "usd", "rests_on", "as_of"]])
+
+
+def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], str]) -> str:
+    """Return hours or USD of a row as a range, or how much they are at least, or that they are unknown."""
+    if not math.isnan(row[f"{unit}_low"]):
+        return text(row[f"{unit}_low"], row[f"{unit}_high"])
+    if not math.isnan(least := row[f"{unit}_at_least"]):
+        return f"at least {text(least, least)}"
+    return "unknown; rent a day" if unit == "hours" else "unknown"
+
+
+def duration(low: float, high: float) -> str:
+    """Return hours in the unit that a person would take: ``9.3 s``, ``42 min``, ``3.1 to 4 h``."""
+    for unit, parts in (("s", 3600), ("min", 60)):
+        if high * parts < 120:
+            return f"{span(low * parts, high * parts)} {unit}"
+    return f"{span(low, high)} h"

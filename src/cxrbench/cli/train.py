@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,6 @@ from cxrbench.cli.words import (
     PricesOption,
     RecordedOption,
     StudyOption,
-    digits,
     must_run_here,
     print_json,
     say,
@@ -42,10 +41,9 @@ app = typer.Typer(
 _SHOWN = 4  # names in a message
 _WEIGHTS = "weights.safetensors"  # beside a record outside of results/runs
 _FORECAST_NOTE = (
-    "Hours and USD are of the cells to run; packing, compiling and downloads are not in them. 'over': of "
-    "some cells no speed is known, and those count at the documented peak of their device, so it takes "
-    "longer. 'disk GiB': the packed images. 'step GiB': weights, moments, gradients and activations of "
-    "the largest step, by the recorded audit."
+    "Time and USD are of the cells to run, without packing, compiling and downloads; an image is taken to "
+    "last a third as long in scoring as in training. 'over': without cells of unknown time. 'disk': the "
+    "packed images. 'step': weights, moments, gradients and activations of the largest step, by the audit."
 )
 PackedOption = Annotated[
     Path | None, typer.Option(help="manifest.json of the packed dataset. Default: in data/packed/DATASET.")
@@ -188,7 +186,6 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
-    from cxrbench.cli.cost_columns import assumed
     from cxrbench.cost.forecast import downloads, forecast, summary
     from cxrbench.cost.prices import read_prices
     from cxrbench.evidence.store import EvidenceStore
@@ -203,37 +200,36 @@ def plan(
     print(_forecast_in_columns(summary(table)))
     to_run = table[table["to_run"] > 0]
     names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
-    unbounded = to_run["hours_at_peak"].isna()
     for head, reasons in (
-        ("No hours", to_run["why_not"].where(unbounded)),
-        ("Only a lower bound of hours", to_run["why_not"].mask(unbounded)),
+        ("Unknown time", to_run["why_not"]),
         ("No USD", to_run["no_price"]),
         ("Not trained on this machine", to_run["not_here"]),
     ):
         for reason, some in names.groupby(reasons, sort=False):
             more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    notes = [*_priced_as(to_run), *assumed(to_run["assumptions"].dropna().explode())]
-    print(*map(wrapped, (*notes, *downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
-
-
-def _expected(row: dict[str, Any], unit: str) -> str:
-    """Return hours or USD as a range, or how much it is at least, or that it is unknown."""
-    least = row[f"{unit}_least"]
-    over = row["unknown"] and least == least
-    if row["unknown"] and not over:
-        return "unknown"
-    return f"over {digits(least, 2)}" if over else span(least, row[f"{unit}_high"])
+    print(*map(wrapped, (*_priced_as(to_run), *downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
 
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.forecast.summary` as printed."""
-    from cxrbench.cli.cost_columns import cost_columns
+    """Return the rows of :func:`~cxrbench.cost.forecast.summary` that have cells to run, and the sizes of
+    their images and steps."""
+    from cxrbench.cli.cost_columns import cost_columns, duration
 
-    each = rows.to_dict("records")
-    ranges = {unit: [_expected(row, unit) for row in each] for unit in ("hours", "usd")}
-    names = ["dataset", "platform", "cells", "to_run", "hours", "usd", "kind", "packed_gib", "device_gib"]
-    return cost_columns(rows.assign(**ranges)[names])
+    rows = rows[rows["to_run"] > 0]
+    texts: dict[str, list[str]] = {"time": [], "usd": []}
+    for row in rows.to_dict("records"):
+        more = "over " if row["unknown"] else ""
+        for name, unit, text, unknown in (
+            ("time", "hours", duration, "unknown; rent a day"),
+            ("usd", "usd", span, "unknown"),
+        ):
+            low, high = row[f"{unit}_low"], row[f"{unit}_high"]
+            texts[name].append(f"{more}{text(low, high)}" if low == low else unknown)
+    shown = rows.assign(**texts, to_run=rows["to_run"].astype(str) + " of " + rows["cells"].astype(str))
+    sizes = rows.groupby("dataset", sort=False)[["packed_gib", "device_gib"]].max().reset_index()
+    table = cost_columns(shown[["dataset", "platform", "to_run", "time", "usd"]])
+    return f"{table}\n\n{cost_columns(sizes)}\n"
 
 
 def _priced_as(rows: pd.DataFrame) -> list[str]:

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
@@ -12,13 +11,14 @@ from typing import Literal
 class Device:
     """Documented dense peaks of one core in TFLOP/s, and its memory bandwidth; None: not documented.
 
-    ``tflops`` is of bf16 (T4, V100: fp16), ``tflops_fp32`` of true fp32, not TF32. Efficiencies carry over
-    within a ``family`` only. ``evidence``: whether the source itself was read.
+    ``tflops`` is of the format ``half``, ``tflops_fp32`` of true fp32, not TF32. ``evidence``: whether the
+    source itself was read.
     """
 
     name: str
     family: str  # neuron, gpu or cpu
     tflops: float
+    half: Literal["bf16", "fp16"] = "bf16"  # the half precision that it computes in
     tflops_fp32: float | None = None
     bandwidth_gb_s: float | None = None
     evidence: str  # read, second hand
@@ -35,11 +35,6 @@ class Device:
 _TEXT = resources.files(__package__).joinpath("devices.toml").read_text(encoding="utf-8")
 DEVICES = {name: Device(name=name, **known) for name, known in tomllib.loads(_TEXT).items()}
 
-# Claim D07 and docs/neuron.md have the sources.
-TRAINIUM_ENDED = (
-    "From Neuron SDK 2.30 on AWS supports no training with PyTorch/XLA, and so none on trn1; the successor, "
-    "TorchNeuron, is a public beta for trn2 and trn3 only."
-)
 _NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls them
 
 
@@ -57,9 +52,3 @@ def device_of_host(named: str) -> Device | None:
         if all(re.search(rf"\b{part}\b", named) for part in name.split("-")):
             return known
     return None
-
-
-def support(accelerators: Iterable[str]) -> list[str]:
-    """Return the sentence on training that AWS no longer supports, where it concerns ``accelerators``."""
-    found = (DEVICES[name].training for name in accelerators if name in DEVICES)
-    return [TRAINIUM_ENDED] if "before SDK 2.30" in found else []

@@ -10,17 +10,17 @@ import pandas as pd
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.rules import facts_of
 from cxrbench.cost.costs import cost_of, hours_of
-from cxrbench.cost.devices import Device
-from cxrbench.cost.prices import KEY, NoPrice, price, regions
-from cxrbench.cost.projection import (
-    NotProjected,
-    Work,
+from cxrbench.cost.estimate import (
+    Network,
+    NotKnown,
+    ceiling,
     device_called,
     dollars,
-    hours_on,
-    known_speeds,
+    hours_of_training,
+    measured_speeds,
     work_of,
 )
+from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.datasets.packed import MANIFEST, read_packed
 from cxrbench.datasets.published import in_words, to_download
 from cxrbench.evidence.machine import processors_in_words
@@ -31,21 +31,21 @@ from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 from cxrbench.training.plan import Plan
 
 FORECAST_COLUMNS = [
-    "dataset", "architecture", "platform", "cells", "recorded", "to_run", *KEY, "as_of", "hours_at_peak",
-    "hours_low", "hours_high", "usd_at_peak", "usd_low", "usd_high", "kind", "rests_on", "assumptions",
-    "why_not", "no_price", "packed_gib", "device_gib", "not_here",
+    "dataset", "architecture", "platform", "cells", "recorded", "to_run", *KEY, "as_of", "hours_low",
+    "hours_high", "hours_at_least", "usd_low", "usd_high", "usd_at_least", "kind", "rests_on", "why_not",
+    "no_price", "packed_gib", "device_gib", "not_here",
 ]  # fmt: skip
 _NOT_NAMED = "no pattern under 'run' in the config names them"
 _EVALUATION = 1 / 3  # of a training image: forward alone
-_ASSUMED = "an image takes a third as long in scoring as in training"
 
 
 def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     """Return a row per dataset, network and platform of the plan's study (:data:`FORECAST_COLUMNS`).
 
-    Hours and USD are of the cells without evidence that fits. They are measured or proxy where seeds of the
-    same recipe and images are recorded, else projected, else missing with the reason in ``why_not``; USD are
-    missing with the reason in ``no_price``.
+    Hours and USD are of the cells without evidence that fits: those of recorded seeds of the same recipe and
+    images, else images over a speed recorded with this network on this device, else missing with the reason
+    in ``why_not``; then ``hours_at_least`` are those at a GPU's documented peak. USD are missing with the
+    reason in ``no_price``. An image is taken to last a third as long in scoring as in training.
     ``device_gib``: weights, moments, gradients and activations of a step by the audit. ``not_here``: why
     these cells are not trained on this machine.
     """
@@ -75,7 +75,7 @@ class _Outlook:
     def __init__(self, plan: Plan, prices: pd.DataFrame) -> None:
         self.plan, self.study, self.prices = plan, plan.study, prices
         self.audit = read_audit(plan.store.root)
-        self.known = known_speeds(self.study, plan.store.root)
+        self.speeds = measured_speeds(self.study, plan.store.root)
 
     def row(self, cells: list[Cell]) -> dict[str, Any]:
         """Return the row of the seeds of one network on one platform."""
@@ -93,8 +93,8 @@ class _Outlook:
         }
         records = [record for other in recorded if (record := store.record(other))]
         try:
-            each = self._measured(records) if records else self._projected(cell)
-        except (NotProjected, NoPrice) as reason:
+            each = self._measured(records) if records else self._estimated(cell)
+        except (NotKnown, NoPrice) as reason:
             return row | {"why_not": str(reason)}
         hours = {name: value * row["to_run"] for name, value in each.items() if name.startswith("hours")}
         return row | each | hours | dollars(hours, each["usd_per_hour"])
@@ -110,48 +110,42 @@ class _Outlook:
             "rests_on": f"{seeds}, {processors_in_words(costs['processor'])}",
         }
 
-    def _projected(self, cell: Cell) -> dict[str, Any]:
-        """Return the hours of a cell by its work: at the peak of its device, and projected from speeds known
-        elsewhere, with the reason where there are none. NotProjected when not even its work is known."""
+    def _estimated(self, cell: Cell) -> dict[str, Any]:
+        """Return the hours of a cell by its images; NotKnown when not even these or its device are known."""
         dataset, recipe = self.study.dataset(cell.dataset), self.study.recipe(cell.dataset)
         if not (counts := self._counts(cell.dataset)):
-            raise NotProjected(
+            raise NotKnown(
                 f"how many images {cell.dataset} has is not known: pack it first (`cxrbench data pack`)"
             )
         evaluated = counts.get("val", 0) * (recipe.epochs + 1) + counts.get("test", 0)
         images = counts.get("train", 0) * recipe.epochs + evaluated * _EVALUATION
-        work = work_of(self.audit, cell.architecture, dataset.pixels, recipe.precision)
-        device, cores, priced = self._device(cell, work, recipe.precision)
-        made = hours_on(device, cores, work, images, self.known, recipe.precision)
-        if cell.platform not in ACCELERATED:
-            del made["hours_at_peak"]  # a processor has no documented one
-        assumed = [*made.get("assumptions", []), _ASSUMED]
-        return priced | made | {"rests_on": made.get("sources"), "assumptions": assumed}
+        network = Network(cell.architecture, dataset.pixels, recipe.precision)
+        priced, rate = self._priced(cell)
+        chip, cores, fastest = cell.platform, 1, None
+        if cell.platform in ACCELERATED:
+            device = device_called(rate["accelerator"])
+            used = self.study.limits.processes * ENTRIES[cell.platform].devices_per_process
+            chip, cores = device.chip, min(int(rate["cores"]), used)
+            if device.family == "gpu":
+                with suppress(NotKnown):
+                    fastest = ceiling(work_of(self.audit, *network), device, cores, recipe.precision)
+        return priced | hours_of_training(images, network, chip, cores, self.speeds, fastest)
 
-    def _device(self, cell: Cell, work: Work, precision: str) -> tuple[Device, int, dict[str, Any]]:
-        """Return what a cell would run on, the cores of it in use, and its instance and price."""
+    def _priced(self, cell: Cell) -> tuple[dict[str, Any], pd.Series]:
+        """Return what a cell would run as, with its price or why there is none, and the instance's row."""
         where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
         if instance is None:
-            raise NotProjected(f"prices.instances in the config names no instance for {cell.platform}")
+            raise NotKnown(f"prices.instances in the config names no instance for {cell.platform}")
         known: dict[str, Any] = {"instance": instance}
         try:
             rate = price(self.prices, instance, where.region, where.basis, where.as_of)
-            shown = {"region": regions(rate.to_frame().T).iloc[0], "as_of": rate["as_of"]}
-            known |= shown | {"basis": where.basis, "usd_per_hour": float(rate["usd_per_hour"])}
         except NoPrice as reason:
             elsewhere = self.prices[self.prices["instance"] == instance]
             if elsewhere.empty:
                 raise
-            rate = elsewhere.iloc[0]  # the same hardware
-            known |= {"usd_per_hour": math.nan, "no_price": reason.reason}
-        if cell.platform in ACCELERATED:
-            used = self.study.limits.processes * ENTRIES[cell.platform].devices_per_process
-            return device_called(rate["accelerator"]), min(int(rate["cores"]), used), known
-        alike = [some for some in self.known if (some.work.kind, some.precision) == (work.kind, precision)]
-        processors = [some.device for some in alike if some.device.family not in {"gpu", "neuron"}]
-        if cell.platform == "cpu" and processors:
-            return processors[-1], 1, known
-        raise NotProjected(f"no speed of a {work.kind} network in {precision} is known on {cell.platform}")
+            return known | {"usd_per_hour": math.nan, "no_price": reason.reason}, elsewhere.iloc[0]
+        shown = {"region": regions(rate.to_frame().T).iloc[0], "as_of": rate["as_of"]}
+        return known | shown | {"basis": where.basis, "usd_per_hour": float(rate["usd_per_hour"])}, rate
 
     def _packed_gib(self, name: str) -> float:
         counts = self._counts(name)
@@ -186,19 +180,11 @@ class _Outlook:
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of :func:`forecast` added up per dataset and platform.
 
-    ``hours_least`` and ``usd_least``: those at the peak of the device stand for cells of unknown speed, which
-    ``unknown`` counts; NaN where some have not even that, as on Neuron.
+    ``unknown`` counts the cells to run of unknown hours, which are in no sum; NaN where all are.
     """
-    table = table.assign(
-        unknown=table["to_run"].where(table["hours_low"].isna(), 0),
-        hours_least=table["hours_low"].fillna(table["hours_at_peak"]),
-        usd_least=table["usd_low"].fillna(table["usd_at_peak"]),
-    )
-    amounts = ["hours_least", "hours_high", "usd_least", "usd_high"]
+    table = table.assign(unknown=table["to_run"].where(table["hours_low"].isna(), 0))
     groups = table.groupby(["dataset", "platform"], sort=False)
+    amounts = ["hours_low", "hours_high", "usd_low", "usd_high"]
     rows = groups[["cells", "to_run", "unknown", *amounts]].sum(min_count=1)
-    unbounded = groups["hours_least"].agg(lambda some: bool(some.isna().any()))
-    rows[amounts] = rows[amounts].mask(unbounded)
     rows = rows.join(groups[["packed_gib", "device_gib"]].max())
-    kinds = groups["kind"].agg(lambda some: " and ".join(some.dropna().unique()))
-    return rows.assign(kind=kinds).reset_index()
+    return rows.reset_index()

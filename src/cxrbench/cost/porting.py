@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cost.costs import both_sides, cost_table, pricing_of
-from cxrbench.cost.devices import TRAINIUM_ENDED
 from cxrbench.cost.prices import read_prices, regions
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, notes, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
@@ -108,18 +107,6 @@ def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
     return math.inf if math.isinf(runs) else float(math.ceil(round(runs, 6)))  # 0.3 - 0.2 is less than 0.1
 
 
-def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> list[str]:
-    """Return the break-even of a user's own numbers, line by line: engineer-days, and USD per day and run."""
-    porting = _amount("porting days", days) * _amount("rate per day", usd_per_day)
-    runs = break_even_runs(porting, here, there)
-    answer = "never: a run there saves nothing" if math.isinf(runs) else f"after {runs:,.0f} runs"
-    return [
-        f"porting = days x rate = {days:g} x {usd_per_day:,.0f} = {porting:,.0f} USD",
-        f"saving per run = {here:,.2f} - {there:,.2f} = {here - there:,.2f} USD",
-        f"runs to break even = porting / saving, rounded up: {answer}",
-    ]
-
-
 def _amount(name: str, value: float) -> float:
     if not math.isfinite(value) or value < 0:
         raise UserError(f"{name} is {value}: it must be a finite number, zero or more")
@@ -163,13 +150,6 @@ SCENARIOS = (
 )
 
 
-_VERDICTS = {
-    "port": "port: it pays at both ends of the range",
-    "stay": "stay: it pays at neither end of the range",
-    "depends": "depends: it pays at one end of the range only; measure the cost ratio on this network first",
-}
-
-
 class Decision(NamedTuple):
     """What a port saves in USD per month, net in USD over the horizon, and months until it breaks even."""
 
@@ -195,25 +175,6 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
     slow, fast = (math.inf if saved <= 0 else given.porting / saved for saved in (worst, best))
     verdict = "port" if low > 0 else "stay" if high <= 0 else "depends"
     return Decision(worst, best, low, high, fast, slow, verdict)
-
-
-def reasoning(ratio: Ratio, given: Numbers, decided: Decision) -> list[str]:
-    """Return the arithmetic of a decision, line by line, and what it assumes."""
-    return [
-        f"cost ratio {ratio.low:.4g} to {ratio.high:.4g} ({ratio.kind}: {ratio.source})",
-        f"ongoing engineering of a second platform: {given.ongoing:,.0f} USD per month"
-        + ("" if given.ongoing else ", an assumption"),
-        "the port is assumed to be complete, and paid for, on the first day",
-        f"saved per month = spend x capacity x (1 - ratio) - ongoing = {given.spend:,.0f} x "
-        f"{given.capacity:g} x (1 - {ratio.high:.4g} to {ratio.low:.4g}) - {given.ongoing:,.0f} = "
-        f"{decided.saved_low:,.0f} to {decided.saved_high:,.0f} USD",
-        f"net over {given.months:g} months = saved x months - porting = {decided.net_low:,.0f} to "
-        f"{decided.net_high:,.0f} USD",
-        "months to break even = porting / saved = "
-        f"{months(decided.break_even_to)} to {months(decided.break_even_from)}",
-        _VERDICTS[decided.verdict],
-        TRAINIUM_ENDED,
-    ]
 
 
 def months(value: float) -> str:

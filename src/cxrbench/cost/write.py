@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, read_prices
-from cxrbench.cost.projection import backtest, measured_speeds, projection_table
 from cxrbench.cost.ratios import ratio_sources, ratio_table, turning_sentences
 from cxrbench.study.config import read_study
 from cxrbench.study.files import read_csv, write_csv, write_json
@@ -15,19 +13,15 @@ from cxrbench.study.files import read_csv, write_csv, write_json
 SENTENCES = "money.json"  # besides the tables: sentences, each a field
 
 
-def write_cost_tables(results: Path, study_path: Path, prices_path: Path, recorded: Path) -> None:
+def write_cost_tables(results: Path, study_path: Path, prices_path: Path) -> None:
     """Write every table about money, and their sentences, into ``results``/tables."""
     study, prices = read_study(study_path), read_prices(prices_path)
     costs = read_csv(results / "tables/cost.csv")
-    projected, assumptions = projection_table(study, prices, recorded)
     tables = {
         "prices": price_table(prices, study.prices.region),
         "ratios": ratio_table(prices, study.prices),
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
-        "projection": projected,
-        "backtest": backtest(measured_speeds(study, recorded)),
-        "peaks": pd.DataFrame(map(vars, DEVICES.values())).rename(columns={"name": "accelerator"}),
     }
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
@@ -36,7 +30,6 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
         "ratio_at_spot": at_spot,
         "ratio_over_all_prices": over_all,
         "ratio_sources": ratio_sources(prices, study.prices),
-        "assumptions": assumptions,
     }
     write_json(results / "tables" / SENTENCES, sentences)
 

@@ -8,7 +8,6 @@ import pandas as pd
 from cxrbench.cost.costs import EXCLUDED
 from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD
 from cxrbench.cost.prices import unversioned
-from cxrbench.cost.projection import SPREAD
 from cxrbench.cost.write import SENTENCES
 from cxrbench.paper.fmt import listed, number, span, words
 from cxrbench.paper.latex import escape
@@ -26,7 +25,6 @@ def cost_values(read: Results) -> dict[str, str]:
     return {
         "cost/regime sentence": escape(sentences["ratio_at_spot"], 1000),
         "cost/regimes sentence": escape(sentences["ratio_over_all_prices"], 1000),
-        "cost/projection assumptions": escape("; ".join(sentences["assumptions"]), 1000) or _EMPHASISED,
         "cost/excluded": escape(EXCLUDED),
         "cost/runs": str(len(load)),
         "cost/runs/load unknown": str(load.isna().sum()),
@@ -39,7 +37,6 @@ def cost_values(read: Results) -> dict[str, str]:
         "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
         **_case_values(read.csv("break_even")),
         **_decision_values(read.csv("decisions")),
-        **_projection_values(read.csv("projection"), read.csv("backtest")),
     }
 
 
@@ -76,19 +73,4 @@ def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
         "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE),
         "cost/ongoing": span(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}", _NONE),
         **{f"cost/decisions {verdict}": str((decided["verdict"] == verdict).sum()) for verdict in verdicts},
-    }
-
-
-def _projection_values(projection: pd.DataFrame, backtest: pd.DataFrame) -> dict[str, str]:
-    """Return what was projected, and how far the same arithmetic was off where something was measured."""
-    tested = backtest.dropna(subset="error")
-    shares = backtest.groupby(["device", "kind", "precision"])["share"].agg(["min", "max"])
-    return {
-        "cost/projected": str(projection.loc[projection["why_not"].isna(), "architecture"].nunique()),
-        "cost/not audited": str(projection["instance"].isna().sum()),
-        "cost/precisions": escape(listed(projection["precision"])),
-        "cost/factor": f"{SPREAD:g}",
-        "cost/factor measured": number((shares["max"] / shares["min"]).max(), ".1f", _NONE),
-        "cost/tested": str(len(tested)),
-        "cost/tested inside": str(tested["measured"].between(tested["low"], tested["high"]).sum()),
     }

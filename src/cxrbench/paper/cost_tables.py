@@ -130,56 +130,6 @@ _DECISIONS: Columns = {
 }
 decisions = csv_table("decisions", "lllllrrrrrrrrrll", _DECISIONS)
 
-# What the projection got wrong where something was measured.
-_BACKTEST: Columns = {
-    "Device": lambda row: short(row.machine),
-    "Measured by": "{measured_by}",
-    "Kind of network": "{kind}",
-    "Precision": "{precision}",
-    "Measured images/s": "{measured:,.0f}",
-    "Projected": lambda row: span(row.low, row.high, "{:,.0f}"),
-    "Error": "{error:+.0%}",
-    "How": "{method}",
-}
-projection_errors = csv_table("backtest", "llllrrrl", _BACKTEST)
-
-# The peaks that projections rest on; second hand where the data sheet itself was not read.
-_PEAKS: Columns = {
-    "Accelerator": "{accelerator}",
-    "TFLOP/s per core, half": "{tflops:.4g}",
-    "fp32": lambda row: fmt.number(row.tflops_fp32, ".4g", "not read"),
-    "GB/s per core": "{bandwidth_gb_s:.4g}",
-    "Kind": "published",
-    "Source": lambda row: row.source + ("" if pd.isna(row.source_fp32) else f"; fp32: {row.source_fp32}"),
-    "How known": "{evidence}",
-}
-documented_peaks = csv_table("peaks", "lrrrlll", _PEAKS)
-
-
-@fmt.table("lllllllrrrl")
-def projected_speeds(read: Results) -> Iterable[Row]:
-    """Projected speed and cost on the study's instances; why not, where nothing can be projected.
-
-    Networks that differ in nothing else, such as those that cannot be projected for one reason, share a row.
-    """
-    table = read.csv("projection")
-    own = set(read.study.prices.instances.values())
-    columns: Columns = {
-        "Network": "{architecture} at {pixels} px",
-        "Precision": "{precision}",
-        "Kind": lambda row: row.kind if pd.isna(row.why_not) else row.why_not,
-        **_PRICE,
-        "Cores": "{cores:g}",
-        "Images/s": lambda row: span(row.low, row.high, "{:,.0f}"),
-        "USD per million": lambda row: span(row.usd_per_million_low, row.usd_per_million_high, "{:.2g}"),
-        "Error elsewhere": "{error}",
-    }
-    shown = table[table["instance"].isna() | table["instance"].isin(own)]
-    texts = pd.DataFrame(fmt.rows(shown, columns), columns=[*columns])
-    alike = texts.groupby([*texts.columns[1:]], sort=False, as_index=False)["Network"].agg(", ".join)
-    rows: list[Row] = alike[[*columns]].to_dict("records")
-    return rows
-
 
 @fmt.table("llrll" + "r" * (len(BASES) + 1))
 def prices_by_basis(read: Results) -> Iterator[Row]:

@@ -1,0 +1,168 @@
+"""The hours of a training: its images over a speed that was measured, else a bound from a documented peak.
+
+A training image costs 3 x 2 x GMAC x 1e9 FLOP: backward is twice forward, a MAC is two FLOP.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from cxrbench.compile.audit import of_setting
+from cxrbench.compile.rules import Setting
+from cxrbench.cost.devices import DEVICES, Device, device_of_host
+from cxrbench.evidence.machine import is_busy, processor_of, short_processor
+from cxrbench.evidence.record import Record
+from cxrbench.evidence.store import EvidenceStore
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import Study
+from cxrbench.study.errors import UserError
+from cxrbench.study.platform_names import ACCELERATED
+
+AUDITED_BATCH = 32  # images of the step that work is counted of
+
+
+class NotKnown(UserError):
+    """Why there are no hours: no speed was measured, or the device or the work is not known."""
+
+
+class Network(NamedTuple):
+    """What a speed is of: a timm name, the side of the images, a precision."""
+
+    architecture: str
+    pixels: int
+    precision: str
+
+
+class Work(NamedTuple):
+    """One training image of a network: its kind, forward GMAC, and bytes moved per image (none: unknown)."""
+
+    kind: str
+    gmac: float
+    bytes: float | None = None
+
+    @property
+    def flop(self) -> float:
+        """FLOP of one training image: forward, and backward at twice that."""
+        return 6e9 * self.gmac
+
+
+class Speed(NamedTuple):
+    """Images/s that one core of ``chip`` reached in training ``network``, a mean over seeds.
+
+    On a processor ``chip`` is the platform and the speed that of the whole machine.
+    """
+
+    network: Network
+    chip: str
+    images_per_second: float
+    source: str
+
+
+def device_called(accelerator: str) -> Device:
+    """Return the device for training that a table of prices calls ``accelerator``.
+
+    NotKnown for one without documented peaks, and for one that AWS documents for inference.
+    """
+    if (device := DEVICES.get(accelerator)) is None:
+        raise NotKnown(f"no peaks of '{accelerator}' in cost/devices.toml")
+    if device.training == "inference":
+        raise NotKnown(f"AWS documents {accelerator} for inference, trn1 and trn2 for training")
+    return device
+
+
+def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
+    """Return the images per second that documented peak and memory bandwidth of ``cores`` cores let through.
+
+    Raises NotKnown where no peak in this precision is documented.
+    """
+    if (peak := {"fp32": target.tflops_fp32, "bf16": target.tflops}.get(precision)) is None:
+        raise NotKnown(f"no {precision} peak of {target.name} in cost/devices.toml")
+    fastest = cores * peak * 1e12 / work.flop
+    if work.bytes is None or target.bandwidth_gb_s is None:
+        return fastest
+    return min(fastest, cores * target.bandwidth_gb_s * 1e9 / work.bytes)
+
+
+def hours_of_training(
+    images: float, network: Network, chip: str, cores: int, speeds: Iterable[Speed], fastest: float | None
+) -> dict[str, Any]:
+    """Return the hours of ``images`` training images, with what they rest on.
+
+    ``hours_low`` and ``hours_high`` are at the speeds measured with this network on this chip. Without one
+    ``why_not`` says so, and ``hours_at_least`` are those at ``fastest`` images per second, where given.
+    """
+    measured = [speed for speed in speeds if (speed.network, speed.chip) == (network, chip)]
+    if measured:
+        hours = [images / (speed.images_per_second * cores) / 3600 for speed in measured]
+        sources = "; ".join(speed.source for speed in measured)
+        return {"hours_low": min(hours), "hours_high": max(hours), "kind": "proxy", "rests_on": sources}
+    bound = {"hours_at_least": images / fastest / 3600, "kind": "projected"} if fastest else {}
+    return {"why_not": f"no speed of this network, size and precision was measured on {chip}"} | bound
+
+
+def dollars(row: dict[str, Any], usd_per_hour: float) -> dict[str, float]:
+    """Return the USD of every number of hours in ``row``: ``usd_low`` for ``hours_low``."""
+    hours = {name: value for name, value in row.items() if name.startswith("hours_")}
+    return {name.replace("hours", "usd"): value * usd_per_hour for name, value in hours.items()}
+
+
+def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
+    """Return the steady speeds of the recorded cells on quiet machines, a mean over seeds per machine."""
+    seeds: dict[tuple[Network, str, str], list[float]] = {}
+    for record in EvidenceStore(recorded).records().values():
+        cell, speed = Cell.parse(record.cell), record.timing.images_per_second
+        chip, pixels = _chip(record, cell), _pixels(record, cell, study)
+        if not chip or not speed or not pixels or is_busy(record):
+            continue
+        precision = str(record.recipe.get("precision", "fp32"))
+        cores = record.host.devices_used if cell.platform in ACCELERATED else 1
+        source = f"recorded on {record.host.device}"
+        if cell.platform not in ACCELERATED:
+            source = f"recorded on {short_processor(processor_of(record))}, {record.host.cores} cores"
+        key = Network(cell.architecture, pixels, precision), chip, source
+        seeds.setdefault(key, []).append(speed / cores)
+    return [Speed(network, chip, mean(each), source) for (network, chip, source), each in seeds.items()]
+
+
+def _chip(record: Record, cell: Cell) -> str | None:
+    """Return what the speed of a record is a speed of; none for a device that is not known."""
+    if cell.platform not in ACCELERATED:
+        return cell.platform
+    device = device_of_host(record.host.device)
+    return device.chip if device else None
+
+
+def _pixels(record: Record, cell: Cell, study: Study) -> int | None:
+    """Return the side of a record's images; a record without it, an older one, takes it from the study."""
+    settings = (record.dataset and record.dataset.settings) or {}
+    dataset = study.datasets.get(cell.dataset)
+    return settings.get("pixels") or (dataset.pixels if dataset else None)
+
+
+def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
+    """Return the training work of one image; NotKnown where no audit counted it.
+
+    Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
+    """
+    # The wanted precision first; a step in tf32 is the graph of fp32.
+    settings = (Setting(pixels, AUDITED_BATCH, name) for name in (precision, "fp32", "bf16"))
+    counted = pd.concat([of_setting(audit, setting) for setting in settings])
+    rows = counted[counted["architecture"] == architecture].to_dict("records")
+    if not rows:
+        command = f"cxrbench audit NAME --pixels {pixels} --record"
+        raise NotKnown(f"no audit of this network at {pixels} px (run `{command}`)")
+    first = rows[0]
+    if first["problem"]:
+        raise NotKnown(f"the audit failed: {first['problem']}")
+    least = float(first["traffic_least_mib_per_image"]) if first["precision"] == precision else 0.0
+    return Work(_kind(first), float(first["gmac"]), least * 2**20 if least > 0 else None)
+
+
+def _kind(audited: dict[Any, Any]) -> str:
+    """Return how a network loads a device, by what an audit counted: cnn, depthwise or transformer."""
+    if audited["depthwise_convolutions"]:
+        return "depthwise"
+    return "transformer" if audited["layernorms"] > audited["batchnorms"] else "cnn"
