@@ -222,8 +222,8 @@ def test_badges_are_coloured_by_the_verdict_that_they_begin_with(page: str) -> N
 
 
 def test_ranges_are_numbers_and_rows_that_explain_do_not_matter() -> None:
-    texts = {"train": ["1,280", "e1, e2"], "Speed": ["157 to 2,518", ""], "Saved": ["-47 k to 12 k", ""]}
-    rows = pd.DataFrame({"": ["Images", "Evidence"], **texts, "Note": ["two", ""]})
+    texts = {"train": ["1,280", "patients"], "Speed": ["157 to 2,518", ""], "Saved": ["-47 k to 12 k", ""]}
+    rows = pd.DataFrame({"": ["Images", "Interval of"], **texts, "Note": ["two", ""]})
     assert PageTable("key", "Title", "", rows).numeric == set(texts)
 
 

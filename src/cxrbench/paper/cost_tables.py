@@ -14,7 +14,6 @@ from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.machine import BUSY, GROUP, short_processor
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, csv_table, span, words
-from cxrbench.paper.provenance import COLUMN, of_cells
 from cxrbench.paper.results import Results
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
@@ -23,7 +22,7 @@ _WHERE: Columns = {"Region": "{region}", "Basis": lambda row: words(row.basis), 
 _PRICE: Columns = {"Instance": "{instance}", **_WHERE}
 
 
-@fmt.table("llllllllrrrrrrrl")
+@fmt.table("llllllllrrrrrrr")
 def cost_of_cells(read: Results) -> Iterable[Row]:
     """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
     costs = read.cost.assign(named=machine_names(read.cost))
@@ -40,12 +39,11 @@ def cost_of_cells(read: Results) -> Iterable[Row]:
         "Evaluate h": "{hours_evaluate:.3f}",
         "USD": lambda run: usd(run.usd_total),
         "USD, used cores": lambda run: usd(run.usd_used_cores),
-        COLUMN: lambda run: _evidence(read, costs.loc[[run.Index]]),
     }
     return fmt.rows(costs, columns)
 
 
-@fmt.table("llllllllrrrrrrl")
+@fmt.table("llllllllrrrrrr")
 def cost_units(read: Results) -> Iterator[Row]:
     """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model."""
     for first, some, machine in _groups(read.cost):
@@ -60,7 +58,6 @@ def cost_units(read: Results) -> Iterator[Row]:
             "Usable model": spread(first.cost_to_usable, first.usd_sd),
             "Compilation shared": _mean(some["usd_amortised"]),
             "Shared by": f"{first.amortised_over:g} runs",
-            COLUMN: _evidence(read, some),
         }
 
 
@@ -74,13 +71,6 @@ def _groups(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame, Row]]:
 
 def _mean(values: pd.Series) -> str:
     return spread(values.mean(), values.std())
-
-
-def _evidence(read: Results, runs: pd.DataFrame) -> str:
-    """Return the names behind ``runs``, and ``recorded`` for recorded runs of cells that were run afresh."""
-    shown = runs["origin"] == runs["cell"].map(read.cells.set_index("cell")["origin"])
-    beside = "" if shown.all() else "recorded"
-    return ", ".join(filter(None, [of_cells(read, runs.loc[shown, "cell"]), beside]))
 
 
 # Price ratios, and the preprint's ratio there with its run times unchanged.

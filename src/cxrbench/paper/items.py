@@ -20,7 +20,6 @@ class Item:
     caption: str  # LaTeX
     function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
-    evidence: str = ""  # what the caption points at: see cxrbench.paper.provenance.behind
     alt: str = ""  # a figure in words
 
     @property

@@ -74,8 +74,7 @@ def figure(item: Item) -> str:
 
 
 def _caption(item: Item, kind: str) -> str:
-    evidence = rf" \evidence{{{item.name}}}" if item.evidence else ""
-    return rf"\caption{{{item.caption}{evidence}}}\label{{{kind}:{item.name}}}"
+    return rf"\caption{{{item.caption}}}\label{{{kind}:{item.name}}}"
 
 
 def with_words_chosen(latex: str, values: dict[str, str]) -> str:
@@ -244,7 +243,7 @@ def _widths() -> dict[str, float]:
 
 def _printed(latex: str) -> str:
     """Return what a cell of LaTeX prints, roughly, with a mark where it may be broken."""
-    text = re.sub(r"\\(?:hyperlink|hypertarget|href)\{[^{}]*\}", "", latex)
+    text = re.sub(r"\\href\{[^{}]*\}", "", latex)
     text = text.replace(r"\allowbreak{}", _MAY_BREAK).replace(r"\newline", " ")
     text = re.sub(r"\\text(\w)\w*\{\}", r"\1", text)
     return re.sub(r"\\[A-Za-z]+|[\\{}$]", "", text)

@@ -16,7 +16,6 @@ from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEP
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Values, listed
 from cxrbench.paper.latex import escape
-from cxrbench.paper.provenance import COLUMN, of_files
 from cxrbench.paper.results import Results, read_measurements
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
@@ -47,7 +46,7 @@ def numbers(read: Results) -> Values:
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("lllllrrrrrrrrrrl")
+@fmt.table("lllllrrrrrrrrrr")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
@@ -66,7 +65,6 @@ def throughput(read: Results) -> Iterable[Row]:
         "Share of limit": lambda row: f"{row.share_of_limit:.2f} ± {row.spread / 2:.2f}",
         "In matrix work": lambda row: fmt.number(row.matrix_share, ".2f", ""),
         "Of peak": "{share_of_matmul_peak:.2f}",
-        COLUMN: lambda row: of_files(read.recorded, "train", row.host),
     }
     rows = read_measurements(read.recorded, "train")
     return fmt.rows(rows.reindex(columns=rows.columns.union(_NEWER, sort=False)), columns)
@@ -97,7 +95,7 @@ def _throughput_values(read: Results) -> Values:
     return values
 
 
-@fmt.table("llllllrll")
+@fmt.table("llllllrl")
 def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
@@ -114,11 +112,10 @@ def gains(read: Results) -> Iterator[Row]:
             "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
             "Median": f"{median:+.1%}",
             "Kept": "yes" if median > limit else "no",
-            COLUMN: of_files(read.recorded, "gains", host),
         }
 
 
-@fmt.table("llrrrrll")
+@fmt.table("llrrrrl")
 def xla_ways(read: Results) -> Iterable[Row]:
     """Compiles, seconds and fallbacks of the same steps with one XLA change left out."""
     columns: Columns = {
@@ -129,7 +126,6 @@ def xla_ways(read: Results) -> Iterable[Row]:
         "Compile s": "{compile_seconds:.1f}",
         "All s": "{seconds:.1f}",
         "Fallbacks": lambda row: ", ".join(row.fallbacks) or "none",
-        COLUMN: lambda row: of_files(read.recorded, "xla_ways", row.host),
     }
     return fmt.rows(read_measurements(read.recorded, "xla_ways"), columns)
 

@@ -44,7 +44,8 @@ def _write_table(item: Item, read: Results, out: Path) -> None:
     if table.empty:
         table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
     shown = table.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
-    shown = provenance.linked(shown, read, item.name)
+    if item.name == "cells" and len(read.cells):
+        shown = provenance.with_links_to_records(shown, read)
     write_text(out / f"table_{item.name}.tex", placed(item, shown, sides))
 
 

@@ -23,7 +23,6 @@ from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.fmt import Columns, Row, Values
 from cxrbench.paper.latex import escape
-from cxrbench.paper.provenance import COLUMN, of_group
 from cxrbench.paper.results import Results, is_phantom
 
 METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
@@ -31,7 +30,7 @@ REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one netwo
 NONE = r"\emph{none would do}"
 
 
-@fmt.table("llrrrrrrrrrrrl")
+@fmt.table("llrrrrrrrrrrr")
 def what_can_be_shown(read: Results) -> Iterator[Row]:
     """Yield what these patients and seeds can show on the main dataset, and what a verdict would need."""
     rows, margin = _main(read), read.study.margins.auroc_macro
@@ -61,7 +60,6 @@ def what_can_be_shown(read: Results) -> Iterator[Row]:
         "Patients, fixed": lambda row: (
             fmt.number(fixed[row.Index], ",.0f", "none") if row.Index in fixed else ""
         ),
-        COLUMN: lambda row: of_group(read, row.dataset, row.architecture, row.platform),
     }
     yield from fmt.rows(rows, columns)
 

@@ -1,14 +1,8 @@
-"""What was run and what others report, and which evidence a table row or a figure rests on.
-
-Evidence has short names, valid in one build, that two tables explain: ``e1``, ``e2``, ... are groups of cells
-alike in dataset, architecture, platform, status and origin; ``m1``, ``m2``, ... are files of measurements.
-"""
+"""What was run and what others report: every cell, every recorded measurement, every report."""
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -19,14 +13,10 @@ from cxrbench.evidence.machine import GROUP, host_in_words, short_processor
 from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Row, Table, Values, listed
-from cxrbench.paper.items import Item, figures, tables
-from cxrbench.paper.results import Results, parity_drawn, rows_of
+from cxrbench.paper.results import Results
 from cxrbench.study.files import sha256_file
 
-COLUMN = "Evidence"  # of a table, or the first text of a row
-EXPLAINED = ("cells", "measured")  # where the names lead to
 _ALIKE = [*GROUP, "status", "origin"]
-_NAME = re.compile(r"\b([em]\d+)\b")
 _WHAT = {
     "train": "speed of training",
     "gains": "gains of ways to run a step",
@@ -37,53 +27,12 @@ _WHAT = {
 }
 
 
-def names(cells: pd.DataFrame) -> dict[str, str]:
-    """Return cell -> the name of its group, for every cell of cells.csv that has evidence."""
-    run = cells[cells["status"] != NOT_RUN]
-    numbers = run.groupby(_ALIKE, sort=False).ngroup() + 1
-    return {cell: f"e{number}" for cell, number in zip(run["cell"], numbers, strict=True)}
-
-
-def of_cells(read: Results, cells: Iterable[str]) -> str:
-    """Return ``e1, e4``: the names behind ``cells``, in order, each once; empty when none has evidence."""
-    known = names(read.cells)
-    return ", ".join(sorted({known[cell] for cell in cells if cell in known}, key=lambda name: int(name[1:])))
-
-
-def of_group(read: Results, *group: str) -> str:
-    """Return the names behind dataset, architecture and platform (or the first of these)."""
-    return of_cells(read, rows_of(read.ok, *group)["cell"])
-
-
-def of_files(recorded: Path, name: str, host: str | None = None) -> str:
-    """Return ``m1``: the names of the measurement files called ``name`` (of one ``host``)."""
-    files = _files(recorded).items()
-    return ", ".join(m for m, path in files if path.stem == name and host in (None, path.parent.name))
-
-
-def _files(recorded: Path) -> dict[str, Path]:
-    """Return every file of measurements by its name."""
-    paths = sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")])
-    return {f"m{number}": path for number, path in enumerate(paths, start=1)}
-
-
-def linked(table: pd.DataFrame, read: Results, name: str) -> pd.DataFrame:
-    """Return LaTeX texts with names of evidence as links, or as the places that links lead to."""
-    command = "hypertarget" if name in EXPLAINED else "hyperlink"
-    table, below = table.copy(), table.iloc[:, 0] == COLUMN
-    if COLUMN in table:
-        table[COLUMN] = [_link(text, command) for text in table[COLUMN]]
-    table[below] = table[below].map(_link)
-    if name == "cells":
-        groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
-        links = (", ".join(map(_record_link, some.itertuples())) for some in groups)
-        pairs = zip(links, table["Seeds"], strict=True)
-        table["Seeds"] = [link if r"\href" in link else text for link, text in pairs]
-    return table
-
-
-def _link(text: str, command: str = "hyperlink") -> str:
-    return _NAME.sub(rf"\\{command}{{\1}}{{\1}}", text)
+def with_links_to_records(table: pd.DataFrame, read: Results) -> pd.DataFrame:
+    """Return the LaTeX texts of the table of cells with each seed as a link to its record."""
+    groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
+    links = (", ".join(map(_record_link, some.itertuples())) for some in groups)
+    pairs = zip(links, table["Seeds"], strict=True)
+    return table.assign(Seeds=[link if r"\href" in link else text for link, text in pairs])
 
 
 def _record_link(cell: Any) -> str:
@@ -93,32 +42,9 @@ def _record_link(cell: Any) -> str:
 
 
 def numbers(read: Results) -> Values:
-    """Return links to the evidence of items, ``evidence/<item>``, and speeds that others published,
-    ``reported/<network>/<status>``."""
-    items = [item for item in (*tables().values(), *figures().values()) if item.evidence]
-    links = {f"evidence/{item.name}": _link(behind(item, read)) or r"\emph{none}" for item in items}
+    """Return speeds that others published, ``reported/<network>/<status>``."""
     rows = read_reported().dropna(subset="images_per_second").itertuples()
-    speeds = {f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}" for row in rows}
-    return links | speeds
-
-
-def behind(item: Item, read: Results) -> str:
-    """Return the names of the evidence behind a table or figure, as its ``evidence`` says."""
-    kind, _, file = item.evidence.partition(" ")
-    if kind == "file":
-        return of_files(read.recorded, file)
-    drawn = parity_drawn(read.parity)
-    sides = [drawn.rename(columns={f"platform_{side}": "platform"})[GROUP] for side in "ab"]
-    cells = {
-        "cells": read.cells,
-        "scored": read.ok,
-        "first": read.ok[read.ok["dataset"] == read.main()].drop_duplicates(GROUP),
-        "compared": read.ok.merge(pd.concat(sides)),
-    }
-    return of_cells(read, cells[kind]["cell"])
-
-
-# -- what was run, and what others report ----------------------------------------------------------
+    return {f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}" for row in rows}
 
 
 def status_matrix(read: Results) -> Table:
@@ -132,16 +58,14 @@ def status_matrix(read: Results) -> Table:
     theirs = reported.groupby(by)["status"].agg(lambda some: f"; {listed(some)} (cited)")
     platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
     trained = reported.loc[reported["part"] == "training", "architecture"]
-    rows = []
+    planned, rows = set(cells["architecture"]), []
     for network in dict.fromkeys([*cells["architecture"], *trained]):
-        own = cells.loc[cells["architecture"] == network, "cell"]
         keys = {platform: (network, platform) for platform in platforms}
         texts = {platform: ours.get(key, NOT_RUN) + theirs.get(key, "") for platform, key in keys.items()}
-        row = {"Architecture": network, "own": network if len(own) else "", **texts}
-        rows.append(row | {COLUMN: of_cells(read, own)})
-    known = ["own", *platforms, COLUMN]  # a network of the study has a row of its own
-    table = pd.DataFrame(rows).groupby(known, sort=False)["Architecture"].agg(", ".join).reset_index()
-    shown = table[["Architecture", *known[1:]]]
+        own = network if network in planned else ""  # a network of the study has a row of its own
+        rows.append({"Architecture": network, "own": own, **texts})
+    alike = pd.DataFrame(rows).groupby(["own", *platforms], sort=False)["Architecture"]
+    shown = alike.agg(", ".join).reset_index()[["Architecture", *platforms]]
     return shown, "l" * len(shown.columns)
 
 
@@ -157,14 +81,12 @@ def reports(read: Results) -> Table:
     return table.rename(columns=lambda name: fmt.words(name).capitalize()), "llllrlll"
 
 
-@fmt.table("lllllllll")
+@fmt.table("llllllll")
 def cells_by_status(read: Results) -> Iterator[Row]:
-    """The groups of cells that names lead to: status, origin, date, machine and commit."""
-    known = names(read.cells)
+    """Cells alike in dataset, architecture, platform, status and origin: date, machine and commit."""
     for group, some in read.cells.groupby(_ALIKE, sort=False, dropna=False):
         run = (some if group[3] != NOT_RUN else some[:0]).astype({"ended": "string", "commit": "string"})
         yield {
-            COLUMN: known.get(some["cell"].iloc[0], "none"),
             **dict(zip(("Dataset", "Architecture", "Platform"), group[:3], strict=True)),
             "Seeds": _in_a_row(some["seed"]),
             "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
@@ -194,15 +116,15 @@ def _seeds(seeds: pd.Series) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed(seeds)}"
 
 
-@fmt.table("lllllll")
+@fmt.table("llllll")
 def measured_files(read: Results) -> Iterator[Row]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
-    for name, path in _files(read.recorded).items():
+    recorded = read.recorded
+    for path in sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")]):
         timed = path.suffix == ".json"
         kept = json.loads(path.read_text(encoding="utf-8")) if timed else []
         table = pd.DataFrame(kept, columns=["measured", "commit"]).astype("string")
         yield {
-            COLUMN: name,
             "What": _WHAT.get(path.stem, path.stem),
             "Machine": host_in_words(path.parent.name) if timed else "any: counted, not timed",
             "Measured": listed(table["measured"].str[:10]),

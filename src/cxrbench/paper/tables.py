@@ -13,7 +13,6 @@ from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
-from cxrbench.paper.provenance import COLUMN, of_cells, of_group
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, range_of_seeds
 
 INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of
@@ -31,10 +30,9 @@ def dataset_counts(read: Results) -> Table:
             positive = (f"{counts[split]:,}" if counts else fmt.UNDEFINED for counts in known)
             images = f"{identity.images[split]:,}", fmt.counted(identity.patients[split])
             same.setdefault((split, *images, *positive), []).append(dataset)
-    columns = {"": ["Images", "Patients", *map(fmt.words, findings), COLUMN]}
+    columns = {"": ["Images", "Patients", *map(fmt.words, findings)]}
     for (split, *texts), datasets in same.items():
-        evidence = of_cells(read, read.cells.loc[read.cells["dataset"].isin(datasets), "cell"])
-        columns[f"{', '.join(datasets)} {split}"] = [*texts, evidence]
+        columns[f"{', '.join(datasets)} {split}"] = texts
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
@@ -50,7 +48,7 @@ def auroc_elsewhere(read: Results) -> Table:
     return _per_label(read, [group for group in read.scored() if group[0] in first], "auroc")
 
 
-@fmt.table("lrrrll")
+@fmt.table("lrrrl")
 def main_endpoint(read: Results) -> Iterator[Row]:
     """The main endpoint of every network beside the mean over all findings, and with each patient once."""
     for group in [group for group in read.scored() if not group[0].startswith(PHANTOM)] or read.scored():
@@ -60,7 +58,6 @@ def main_endpoint(read: Results) -> Iterator[Row]:
             "All findings": read.mean(group, "auroc", "macro"),
             "Main endpoint, each patient once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
             INTERVAL_OF: read.interval_of(group),
-            COLUMN: of_group(read, *group),
         }
 
 
@@ -71,7 +68,7 @@ def average_precision(read: Results) -> Table:
     if groups:
         shares = _prevalence(read, groups[0])
         table = table[table["Finding"] != PROCESSORS]
-        table.insert(1, "Prevalence", [*map(fmt.number, shares), fmt.number(shares.mean()), "", ""])
+        table.insert(1, "Prevalence", [*map(fmt.number, shares), fmt.number(shares.mean()), ""])
     return table, "lr" + "c" * len(groups)
 
 
@@ -94,9 +91,9 @@ def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
 def _by_group(
     read: Results, groups: list[Group], first: str, rows: Mapping[str, Callable[[Group], str]]
 ) -> Table:
-    """Return one column per group: ``rows``, what their intervals are of, processors, evidence."""
+    """Return one column per group: ``rows``, what their intervals are of, processors."""
     below = {INTERVAL_OF: read.interval_of, PROCESSORS: read.processors}
-    texts = {**rows, **below, COLUMN: lambda group: of_group(read, *group)}
+    texts = {**rows, **below}
     columns = {" ".join(group): [text(group) for text in texts.values()] for group in groups}
     return pd.DataFrame({first: [*texts], **columns} if groups else {}), "l" + "c" * len(groups)
 
@@ -107,7 +104,7 @@ def _prevalence(read: Results, group: Group) -> pd.Series:
     return pd.Series({label: (r["n_positive"] / r["n_images"]).mean() for label, r in rows.items()})
 
 
-@fmt.table("lrrrrrrll")
+@fmt.table("lrrrrrrl")
 def calibration(read: Results) -> Iterator[Row]:
     """Calibration of every network on real radiographs (of all where there are none), means over findings."""
     for group in [group for group in read.scored() if not group[0].startswith(PHANTOM)] or read.scored():
@@ -121,11 +118,10 @@ def calibration(read: Results) -> Iterator[Row]:
             "Average precision": read.mean(group, "average_precision", "macro"),
             "Prevalence": fmt.number(_prevalence(read, group).mean()),
             INTERVAL_OF: read.interval_of(group),
-            COLUMN: of_group(read, *group),
         }
 
 
-@fmt.table("lrrrrrrl")
+@fmt.table("lrrrrrr")
 def what_f1_could_be(read: Results) -> Iterator[Row]:
     """Each definition of F1 for the best network of the main dataset, and the prevalence for its target."""
     best = read.best()
@@ -140,7 +136,6 @@ def what_f1_could_be(read: Results) -> Iterator[Row]:
             "No skill": range_of_seeds(seeds["value_no_skill"]),
             "Prevalence here": range_of_seeds(seeds["prevalence"]),
             "Prevalence needed": _needed(seeds["prevalence_needed"]),
-            COLUMN: of_group(read, *best),
         }
 
 
@@ -160,25 +155,23 @@ def published_beside_ours(read: Results) -> Table:
         return pd.DataFrame(), ""
     table = read.rows_of_cells(read.literature, best)
     labels = list(table["label"].unique())  # a source may lack findings, or list them in another order
-    columns = {"Finding": [*map(fmt.words, labels), COLUMN]}
+    columns = {"Finding": [*map(fmt.words, labels)]}
     for group in dict.fromkeys((best, read.largest() or best)):
-        ours = [read.mean(group, "auroc", label) for label in labels]
-        columns[" ".join(group)] = [*ours, of_group(read, *group)]
+        columns[" ".join(group)] = [read.mean(group, "auroc", label) for label in labels]
     for source, some in table.groupby("source", sort=False):
         published = some.groupby("label")["published"].mean().reindex(labels)
         repository = re.search(r"github\.com/([\w.-]+/[\w.-]+)", some["citation"].iloc[0])
         name = repository[1] if repository else fmt.words(source)
-        columns[name] = [*(fmt.number(value, missing="") for value in published), "published"]
+        columns[name] = [fmt.number(value, missing="") for value in published]
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
-@fmt.table("lllrrrll")
+@fmt.table("lllrrrl")
 def what_settings_are_worth(read: Results) -> Iterator[Row]:
     """A network under two settings of the study, on the same real radiographs, by the main endpoint."""
     table = read.contrasts
     shown = table[(table["label"] == ENDPOINT) & ~is_phantom(table["dataset_a"])]
     for row in shown.itertuples():
-        sides = [(side, row.architecture, row.platform) for side in (row.dataset_a, row.dataset_b)]
         yield {
             "Network": f"{row.architecture} {row.platform}",
             "Settings": f"{row.dataset_a} - {row.dataset_b}",
@@ -187,11 +180,10 @@ def what_settings_are_worth(read: Results) -> Iterator[Row]:
             "Second": f"{row.mean_b:.3f}",
             "Difference": fmt.difference(row),
             "Verdict": _judged(row),
-            COLUMN: ", ".join(of_group(read, *side) for side in sides),
         }
 
 
-@fmt.table("llrrllll")
+@fmt.table("llrrlll")
 def subgroups_of_cells(read: Results) -> Iterator[Row]:
     """Macro AUROC by sex and view on real radiographs; no difference is tested."""
     table = read.subgroups
@@ -210,7 +202,6 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
             "Macro AUROC": read.mean(group, "auroc", f"macro, {kind} {value}", some),
             INTERVAL_OF: read.interval_of(group),
             "Note": "; ".join(filter(None, [without, "" if narrow else NO_CLAIM])),
-            COLUMN: of_group(read, *group),
         }
 
 
@@ -232,18 +223,16 @@ def _parity(read: Results, drawn: bool) -> Iterator[Row]:
     for (dataset, network, a, b, *seeds), some in table[shown].groupby(pairs, sort=False, dropna=False):
         ran_with = " - ".join("none" if pd.isna(names) else str(names) for names in seeds)
         first = {"Cells": f"{dataset} {network}", "Platforms": f"{a} - {b}", "Seeds": ran_with}
-        sides = (of_group(read, dataset, network, platform) for platform in dict.fromkeys((a, b)))
-        last = {COLUMN: ", ".join(filter(None, sides))}
         reasons = some["reason"].dropna().unique()
         if some["ci_low"].isna().all() and len(reasons) == 1:
             rows = [dict.fromkeys(columns, "") | {"Metric": "all", "Verdict": f"inconclusive: {reasons[0]}"}]
         else:
             rows = fmt.rows(some, columns)
-        yield from (first | row | last for row in rows)
+        yield from (first | row for row in rows)
 
 
-parity_of_platforms = fmt.table("llllrrrll")(partial(_parity, drawn=False))
-parity_on_phantoms = fmt.table("llllrrrll")(partial(_parity, drawn=True))
+parity_of_platforms = fmt.table("llllrrrl")(partial(_parity, drawn=False))
+parity_on_phantoms = fmt.table("llllrrrl")(partial(_parity, drawn=True))
 
 
 def _verdict(row: Any) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import matplotlib as mpl
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from cxrbench.analysis.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
 from cxrbench.claims.ledger import VERDICTS
@@ -24,7 +24,7 @@ from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
 from cxrbench.evidence.record import FAILED, LOG, read_record
 from cxrbench.evidence.store import check_evidence
-from cxrbench.paper import fmt, items, ledger, provenance
+from cxrbench.paper import fmt, items, ledger
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.fmt import Columns
@@ -37,10 +37,9 @@ from cxrbench.study.files import write_text
 
 LONGEST = 2000  # characters of a text
 LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
-_EVIDENCE = re.compile(r"[em]\d+(, [em]\d+)*")  # names of cxrbench.paper.provenance
 _ONE = r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?( k)?"
 _NUMBER = re.compile(rf"{_ONE}( (±|to) {_ONE})? ?%?( ?\(.*\))?", flags=re.I)
-_BELOW = (provenance.COLUMN, INTERVAL_OF, PROCESSORS)  # first texts of rows that explain those above
+_BELOW = (INTERVAL_OF, PROCESSORS)  # first texts of rows that explain those above
 _NO_NUMBER = ("", "-", "none", "any", "undefined", "unknown", "never")  # beside numbers
 _COLOURS = {  # of a badge, by what its text starts with; other texts are grey
     "bad": ("contradicted", "inconsistent", "different", REFUSED, *(s.replace("_", " ") for s in FAILED)),
@@ -127,8 +126,7 @@ def _items(read: Results, generated: Path) -> dict[str, Any]:
             text = quote(" ".join(svg.getvalue().split()), safe=" !*+,/:;=?@")  # shorter than base64
             uri = Markup("data:image/svg+xml;charset=utf-8," + text)
             size = [round(96 * inches) for inches in figure.get_size_inches()]  # CSS pixels
-            evidence = provenance.behind(item, read) if item.evidence else ""
-            figures.append((item, as_text(item.caption, values), uri, size, evidence))
+            figures.append((item, as_text(item.caption, values), uri, size))
     return {"conclusions": conclusions(values), "groups": groups, "figures": figures, "items": items.tables()}
 
 
@@ -208,11 +206,11 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "evidence": _evidence, "shown": _shown}
+    environment.filters |= {"badge": _badge, "shown": _shown}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    texts = {"style": style, "script": script, "policy": policy, "explained": provenance.EXPLAINED}
+    texts = {"style": style, "script": script, "policy": policy}
     return environment.get_template("page.html").render(gathered | texts)
 
 
@@ -231,13 +229,6 @@ def _badge(state: object) -> Markup:
     found = (name for name, words in _COLOURS.items() if text.startswith(words))
     colour = "bad" if text.endswith(UNEXPECTED) else next(found, "none")
     return Markup('<span class="badge {}">{}</span>').format(colour, text)
-
-
-def _evidence(text: str) -> Markup:
-    """Link names of evidence to the rows that explain them."""
-    if not _EVIDENCE.fullmatch(text):
-        return escape(visible(text))
-    return Markup(", ").join(Markup('<a href="#{0}">{0}</a>').format(name) for name in text.split(", "))
 
 
 def _hash(text: str) -> str:
