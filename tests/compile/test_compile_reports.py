@@ -1,4 +1,4 @@
-"""What others report, and how often the rules agree with it: against counts made by hand."""
+"""What others report, and how often the audit's flags agree with it: against counts made by hand."""
 
 import json
 from pathlib import Path
@@ -9,43 +9,47 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, must_work
 from cxrbench.compile.audit import read_audit, row
-from cxrbench.compile.reports import ANY, Outcome, Reported, confusion, read_reported, scored
-from cxrbench.compile.rules import RULES, Facts, Setting
+from cxrbench.compile.reports import Reported, Score, read_reported, score
+from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
 
 VERSIONS = {"torch": "2", "torch_xla": "2", "timm": "1"}
-LARGE = Facts(large_kernels=1, large_kernel_input_gradients=1, activation_mib_per_image=1.0)  # R3
-PLAIN = Facts(activation_mib_per_image=1.0)
-POOLED = Facts(select_and_scatters=1, activation_mib_per_image=1.0)  # R13: wrong results
-COUNTS = ("flagged_failed", "flagged_compiled", "not_flagged_failed", "not_flagged_compiled")
-ENDS = [(LARGE, True), (LARGE, True), (LARGE, False), (PLAIN, True), (POOLED, False), (POOLED, False)]
+GRAPHS = {
+    "large": Facts(large_kernels=1, large_kernel_input_gradients=1, activation_mib_per_image=1.0),  # R3
+    "plain": Facts(activation_mib_per_image=1.0),
+    "pooled": Facts(select_and_scatters=1, activation_mib_per_image=1.0),  # R13: wrong results
+    "broken": Facts(problem="not captured"),
+}
+AUDIT = pd.DataFrame(
+    [
+        row(name, Setting(64, 1), Facts(**vars(facts) | {"part": part}), VERSIONS)
+        for name, facts in GRAPHS.items()
+        for part in AUDITED_PARTS
+    ]
+)
+ENDS = [("large", "fails"), ("large", "fails"), ("large", "works"), ("plain", "fails")]
+ENDS += [("pooled", "works"), ("pooled", "works")]
 
 
-def outcomes(ends) -> list[Outcome]:
-    return [Outcome("a", Setting(64, 1, "bf16"), "step", failed, facts) for facts, failed in ends]
+def of(ends: list[tuple[str, str]], part: str = "training") -> pd.DataFrame:
+    table = pd.DataFrame(ends, columns=["architecture", "outcome"])
+    return table.assign(platform="neuron", part=part, pixels=None, batch=None, precision=None)
 
 
-def counted(rows: list[dict], rule: str) -> list[int]:
-    (found,) = (row for row in rows if row["rule"] == rule)
-    return [found[name] for name in COUNTS]
-
-
-def test_a_confusion_is_as_counted_by_hand() -> None:
-    rows = confusion(outcomes([*ENDS, (Facts(problem="not captured"), True)]))
-    assert [row["rule"] for row in rows] == [*(rule.name for rule in RULES), ANY]
-    assert counted(rows, "R3") == counted(rows, ANY) == [2, 1, 1, 2]
-    assert counted(rows, "R13") == [0, 2, 3, 1]
-    assert counted(rows, "R12") == [0, 0, 3, 3]
-    assert {row["rule"]: row["predicts"] for row in rows}["R13"] == "wrong results"
+def test_a_score_is_as_counted_by_hand() -> None:
+    ends = [*ENDS, ("broken", "fails"), ("another", "works")]
+    assert score(of(ends), AUDIT) == Score(2, 1, 1, 2)
+    assert score(of(ends).assign(platform="cuda"), AUDIT) == Score()
+    assert score(of(ends), AUDIT.iloc[:0]) == Score()
 
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(ENDS)), st.randoms())
-def test_every_outcome_is_counted_once_in_any_order(ends, random) -> None:
-    rows, shuffled = confusion(outcomes(ends)), [*ends]
+def test_every_report_is_counted_once_in_any_order(ends, random) -> None:
+    counts, shuffled = score(of(ends), AUDIT), [*ends]
     random.shuffle(shuffled)
-    assert confusion(outcomes(shuffled)) == rows
-    assert {sum(row[name] for name in COUNTS) for row in rows} == {len(ends)}
-    assert {row["flagged_failed"] + row["not_flagged_failed"] for row in rows} == {sum(f for _, f in ends)}
+    assert score(of(shuffled), AUDIT) == counts
+    assert sum(counts) == len(ends)
+    assert counts.flagged_failed + counts.not_flagged_failed == sum(end == "fails" for _, end in ends)
 
 
 def reported(tmp_path: Path, *lines: str) -> pd.DataFrame:
@@ -55,38 +59,31 @@ def reported(tmp_path: Path, *lines: str) -> pd.DataFrame:
 
 
 def test_a_report_is_held_against_its_part_at_the_nearest_setting(tmp_path: Path) -> None:
+    """Only the step at 224 px and batch 64 is flagged: reports are counted by whether they meet it."""
     settings = [Setting(64, 32), Setting(224, 1), Setting(224, 64, "bf16")]
-    facts = [Facts(part, parameters=number) for number, part in enumerate(("forward", "step"))]
-    audit = pd.DataFrame([row("net", setting, each, VERSIONS) for setting in settings for each in facts])
+    audit = pd.DataFrame([row("net", of, Facts(part), VERSIONS) for of in settings for part in AUDITED_PARTS])
+    rows = (audit["batch"] == 64) & (audit["part"] == "step")
+    audit.loc[rows, "large_kernel_input_gradients"] = 1
     some = reported(
         tmp_path,
-        "net,neuron,forward,works,trn2,,,,,,x.com,read,w",
-        "net,neuron,training,fails,trn1,224,50,,,,y.com,read,w",
+        "net,neuron,forward,works,trn2,,,,,,x.com,read,w",  # forward alone
+        "net,neuron,training,fails,trn1,224,50,,,,y.com,read,w",  # 50 is nearer to 64 than to 1
         "net,neuron,training,works,trn1,64,32,fp32,,,z.com,read,w",
+        "net,neuron,training,fails,trn1,,,,,,v.com,read,w",  # 224 px where none is stated
         "net,cuda,training,works,,,,,,,x.com,read,w",
         "another,neuron,training,works,,,,,,,x.com,read,w",
     )
-    unstated, other, same = scored(some, audit)
-    assert unstated.outcome.part == "forward" and unstated.outcome.facts == facts[0]
-    assert unstated.outcome.setting == settings[2], "224 px, and 64 is nearer to 32 than 1"
-    assert unstated.differs == "not stated: pixels, batch, precision"
-    assert (other.outcome.setting, other.outcome.failed) == (settings[2], True)
-    assert other.differs == "batch 50, captured with 64; not stated: precision"
-    assert (same.outcome.setting, same.differs, same.outcome.part) == (settings[0], "", "step")
-    assert list(scored(some, audit.iloc[:0])) == []
+    assert score(some, audit) == Score(2, 0, 0, 2)
 
 
-def test_the_command_prints_each_rule_with_its_record_and_captures_nothing() -> None:
+def test_the_command_prints_each_rule_and_the_score_and_captures_nothing() -> None:
     run = must_work("audit", "--rules")
-    for text in ("predicts wrong results", "R9  retired", "NCC_ILIN902: no rule", "not flagged, compiled"):
+    for text in ("predicts wrong results", "R9  retired", "NCC_ILIN902: no rule"):
         assert text in run.stdout
     assert max(map(len, run.stdout.splitlines())) <= 100
-    found = json.loads(must_work("audit", "--rules", "--json").stdout)
-    ours = [report for report in found["reports"] if report["network"] == "swin_tiny_patch4_window7_224"]
-    assert {(report["batch"], report["outcome"]) for report in ours} == {(2, "failed"), (1, "compiled")}
-    assert {report["part"] for report in ours} == {"forward"}
-    total = {sum(row[name] for name in COUNTS) for row in found["confusion"]}
-    assert total == {len(found["reports"])} and min(total) > 15
+    assert "no predictive value: of 8 reports" in " ".join(run.stderr.split())
+    printed = json.loads(must_work("audit", "--rules", "--json").stdout)
+    assert printed["score"] == score(read_reported(), read_audit(ROOT / "data/recorded"))._asdict()
 
 
 def test_all_reports_about_networks_of_timm_are_recorded() -> None:
@@ -94,7 +91,7 @@ def test_all_reports_about_networks_of_timm_are_recorded() -> None:
     table = read_reported(ROOT / "data/reported.csv")
     named = table[~table["architecture"].str.startswith("a ") & (table["platform"] == "neuron")]
     assert set(table["platform"]) == {"neuron", "cuda"}
-    assert len(list(scored(table, read_audit(ROOT / "data/recorded")))) == len(named)
+    assert sum(score(table, read_audit(ROOT / "data/recorded"))) == len(named) > 15
 
 
 def test_a_sentence_about_larger_networks_is_one_report_of_the_network_that_it_names() -> None:

@@ -136,8 +136,6 @@ def test_the_papers_table_and_numbers_come_from_it(table: pd.DataFrame) -> None:
     assert list(shown["Network"]) == list(report.ROWS) and len(preamble) == len(shown.columns)
     values = report.audit_values(read)
     assert values["audit/networks"] == str(len(of_setting(table, report.SETTING)))
-    rules_table, preamble = report.rules_on_reports(read)
-    assert list(rules_table["Rule"]) == [*(rule.name for rule in rules.RULES), "any"]
 
 
 def test_what_the_paper_says_of_pico_and_tiny_holds(table: pd.DataFrame) -> None:

@@ -1,8 +1,7 @@
-"""The study of compilation: its order, what is kept, and what the paper shows of it."""
+"""The study of compilation: its order, what is kept, and what the paper counts of it."""
 
 import json
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from cxrbench.evidence.compiled import (
     read_compiled,
 )
 from cxrbench.evidence.record import Failure
-from cxrbench.paper import compilation, figures_platforms
+from cxrbench.paper import compilation
 from cxrbench.study.config import Compilation, read_study
 from cxrbench.study.files import sha256_file
 from cxrbench.study.toolchains import CompileOptions
@@ -81,6 +80,11 @@ def test_the_study_asks_the_preprints_claim_first_and_names_what_can_be_built():
     assert Counter(name.startswith("convnext") for name in names)[True] == 2 * len(sizes) == 14
 
 
+def states_of(read) -> Counter[str]:
+    """How many planned training steps are in which state."""
+    return Counter(states(outcomes(read.study.compilation, read_compiled(read.recorded)))["state"])
+
+
 @pytest.mark.fault(
     "a network of the study cannot be traced; another compiler than the study's",
     "a message and the rest goes on; outcomes under their own version, in no table",
@@ -101,23 +105,16 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     records = read_compiled(tmp_path / "data/recorded")
     assert Counter(record.failed for record in records) == {False: 4 + len(ALWAYS), True: 2}
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
-    table = compilation.compiled(read)[0].set_index("Network")
-    assert list(table.index) == ["test_convnext", "test_resnet", "test_vit"]
-    assert table["64 px"]["test_resnet"] == "3 of 3 compile" and table["56 px"]["test_resnet"] == ""
-    assert table["64 px"]["test_vit"] == "" and table["56 px"]["test_vit"] == NOT_RUN
-    failing = "1 of 3 compile; step fails: NCC_ITEN404 (1); backward fails: NCC_ITEN404 (1)"
-    assert table["64 px"]["test_convnext"] == failing
     values = compilation.numbers(read)
     assert [values[f"compile/{what}"] for what in ("planned", "done", "failed")] == ["12", "6", "2"]
-    assert marks(read) == {"compiles": 1, "backward fails": 1}
+    assert states_of(read) == {"compiles": 1, "backward fails": 1, NOT_RUN: 2}
 
     study_file(tmp_path, compiler="1.2.3")
     other = compile_here(*NETWORKS, "--planned", "--study", config)
     assert other.returncode == 0
     assert f"neuronx-cc {neuronx_cc.VERSION} is not the study's 1.2.3" in other.stderr
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
-    assert set(compilation.compiled(read)[0]["64 px"]) == {NOT_RUN, ""}
-    assert marks(read) == {NOT_RUN: 2}
+    assert states_of(read) == {NOT_RUN: 4}
 
 
 def words_of(line: str) -> list[str]:
@@ -193,61 +190,18 @@ def test_a_graph_too_large_for_its_file_is_a_sentence(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_audits_rules_are_held_against_outcomes_of_the_studys_compiler(tmp_path):
-    failed, compiled, stopped = ENDINGS[1], ENDINGS[0], ENDINGS[2]
-    ended = {
-        ("convnext_pico", 224, 32, "fp32", "step"): failed,  # by R3 and R12
-        ("convnext_tiny", 64, 32, "fp32", "step"): compiled,  # against R3, R11 and R12
-        ("resnet18", 224, 32, "fp32", "step"): failed,  # by none
-        ("resnet18", 224, 32, "fp32", "forward"): compiled,
-        ("convnext_tiny", 64, 32, "fp32", "backward"): failed,  # by the step's R3, R11 and R12
-        ("resnet18", 32, 32, "fp32", "backward"): failed,  # not planned
-        ("resnet50", 224, 32, "fp32", "step"): stopped,  # says nothing
-    }
-    recorded = tmp_path / "recorded"
-    shutil.copytree(ROOT / "data/recorded/audit", recorded / "audit")
-    for number, (graph, ending) in enumerate(ended.items()):
-        keep(recorded, graph, ending, "NCC_A", number, compiler=PLANNED.compiler)
-    keep(recorded, ("resnet18", 64, 32, "fp32", "step"), failed, "NCC_A", 9, compiler="1.2.3")
-    read = made_up(study=read_study(ROOT / "config/config.yaml"), recorded=recorded)
-    assert compilation.numbers(read)["compile/scored"] == "5"
-    rules = compilation.rules_on_outcomes(read)[0].set_index("Rule").drop(columns="Predicts").astype(int)
-    assert (rules.sum(axis=1) == 5).all()
-    assert list(rules.loc["R12"]) == [2, 1, 1, 1] and list(rules.loc["R11"]) == [1, 1, 2, 1]
-    heads = ["Flagged failed", "Flagged compiled", "Not flagged failed", "Not flagged compiled"]
-    assert list(rules.columns) == heads
-
-
-def test_a_limit_of_ours_is_no_failure_in_the_table(tmp_path):
-    ended = {  # of test_resnet, by part
-        "step": (ENDINGS[2], "time limit"),
-        "backward": (ENDINGS[1], "NCC_A"),
-        "forward": (ENDINGS[3], "# GiB"),
-    }
-    for number, (part, (ending, code)) in enumerate(ended.items()):
-        keep(tmp_path / "recorded", ("test_resnet", 64, 2, "fp32", part), ending, code, number)
-    read = made_up(study=read_study(study_file(tmp_path)), recorded=tmp_path / "recorded")
-    table = compilation.compiled(read)[0].set_index("Network")
-    ends = "step stopped: time limit (1); backward fails: NCC_A (1); forward stopped: # GiB (1)"
-    assert table["64 px"]["test_resnet"] == f"0 of 3 compile; {ends}"
-
-
-def marks(read) -> dict[str, int]:
-    """How many training steps the figure shows in each state."""
-    (axes,) = figures_platforms.compiled(read).axes
-    return {str(line.get_label()): len(line.get_xdata()) for line in axes.lines}
-
-
-def test_where_nothing_is_recorded_everything_is_not_run_and_drawn_so():
-    read = made_up(study=read_study(ROOT / "config/config.yaml"), recorded=ROOT / "tests")
-    table, _ = compilation.compiled(read)
-    assert len(table) == 23 and {*table["224 px"], *table["64 px"]} == {NOT_RUN}
-    assert {*table["Audit, 224 px"]} == {"not audited"}
-    values = compilation.numbers(read)
+def test_the_paper_counts_outcomes_and_where_nothing_is_recorded_none(tmp_path):
+    study = read_study(ROOT / "config/config.yaml")
+    values = compilation.numbers(made_up(study=study, recorded=ROOT / "tests"))
     assert values["compile/done"] == "0" and values["compile/planned"] == "1,104"
-    assert marks(read) == {NOT_RUN: 23 * 4 * 2}
-    study = read.study.model_copy(update={"compilation": None})
-    assert compilation.compiled(made_up(study=study, recorded=ROOT / "tests"))[0].empty
+    ends = dict(zip(PARTS, ENDINGS[:3], strict=True))
+    for number, (part, ending) in enumerate(ends.items()):
+        keep(tmp_path, ("test_resnet", 64, 2, "fp32", part), ending, "NCC_A", number)
+    values = compilation.numbers(made_up(study=read_study(study_file(tmp_path)), recorded=tmp_path))
+    counts = [values[f"compile/{name}"] for name in ("done", "compiled", "failed", "stopped")]
+    assert counts == ["3", "1", "1", "1"], "a limit of ours is no failure"
+    nothing = made_up(study=study.model_copy(update={"compilation": None}), recorded=tmp_path)
+    assert compilation.numbers(nothing)["compile/planned"] == "0"
 
 
 # -- records and the plan are joined by their keys -------------------------------------------------

@@ -28,11 +28,6 @@ SHOWN = {
     "predicts_failure": "predicts failure",
     "other_rules": "other rules",
 }
-_COUNTS = {
-    f"{flag}_{end}": f"{flag.replace('_', ' ')}, {end}"
-    for flag in ("flagged", "not_flagged")
-    for end in ("failed", "compiled")
-}
 
 
 def audit(
@@ -48,7 +43,7 @@ def audit(
     precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
     rules: Annotated[
         bool,
-        typer.Option("--rules", help="Print the rules, and how often they agree with published reports."),
+        typer.Option("--rules", help="Print the rules with their sources and score."),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
@@ -61,8 +56,8 @@ def audit(
 ) -> None:
     """Compare a network's training graph with Neuron's documented limits. Nothing is compiled.
 
-    Flags have not predicted failure on public reports (`--rules` counts them):
-    only Neuron's compiler shows whether a network compiles, and only a run on
+    A flag is no verdict: on public reports flags have shown no predictive value.
+    Only Neuron's compiler shows whether a network compiles, and only a run on
     Trainium whether it trains.
     """
     if rules:
@@ -102,10 +97,10 @@ def audit(
 def _agreement(recorded: Path) -> str:
     """Return how flags agree with public reports, in a sentence; empty where there are none to compare."""
     from cxrbench.compile.audit import read_audit
-    from cxrbench.compile.reports import REPORTED, read_reported, scored
+    from cxrbench.compile.reports import REPORTED, read_reported, score
     from cxrbench.paper.measurements import predictive_value
 
-    return predictive_value(scored(read_reported(), read_audit(recorded))) if REPORTED.is_file() else ""
+    return predictive_value(score(read_reported(), read_audit(recorded))) if REPORTED.is_file() else ""
 
 
 def _show(table: pd.DataFrame, named: bool) -> None:
@@ -138,31 +133,15 @@ def _described(name: str, rule: dict[str, Any]) -> str:
 
 
 def _show_rules(recorded: Path, as_json: bool) -> None:
-    """Every rule, and how often it agrees with reports of others whose networks are recorded."""
-    import pandas as pd
-
+    """Every rule with its source, the codes that have none, and the score on reports of others."""
     from cxrbench.compile.audit import read_audit
-    from cxrbench.compile.reports import confusion, read_reported, scored
+    from cxrbench.compile.reports import read_reported, score
     from cxrbench.compile.rules import KNOWN, PRIOR, RETIRED, RULES
 
-    reports = list(scored(read_reported(), read_audit(recorded)))
-    counts = confusion(report.outcome for report in reports)
-    outcomes = [
-        {
-            "network": report.outcome.network,
-            **vars(report.outcome.setting),
-            "part": report.outcome.part,
-            "outcome": "failed" if report.outcome.failed else "compiled",
-            "differs": report.differs,
-            "source": report.source,
-        }
-        for report in reports
-    ]
     if as_json:
-        known = [code._asdict() for code in KNOWN]
-        rules = [rule._asdict() for rule in RULES]
-        found = {"rules": rules, "retired": RETIRED, "known": known, "reports": outcomes, "confusion": counts}
-        print(json.dumps(found, indent=1))
+        rules, codes = ([entry._asdict() for entry in entries] for entries in (RULES, KNOWN))
+        counts = score(read_reported(), read_audit(recorded))._asdict()
+        print(json.dumps({"rules": rules, "retired": RETIRED, "known": codes, "score": counts}, indent=1))
     else:
         for rule in RULES:
             print(_described(rule.name, rule._asdict()))
@@ -171,14 +150,4 @@ def _show_rules(recorded: Path, as_json: bool) -> None:
         for code in KNOWN:
             print(wrapped(f"{code.code}: no rule. {code.what}", " " * 4))
             print(wrapped(f"    [{code.source}; {code.seen_with}]", " " * 5))
-        print("\nReports")
-        for report in outcomes:
-            what = "{network}, {part}, {pixels} px, batch {batch}, {precision}: {outcome}".format_map(report)
-            notes = "; ".join(filter(None, (report["differs"], report["source"])))
-            print(wrapped(f"{what} ({notes})", " " * 4))
-        print(f"\nRules on these reports\n{in_columns(pd.DataFrame(counts), _COUNTS)}")
-    say(
-        f"{len(reports)} reports of several compilers: no experiment. The captured networks have one channel "
-        "and 14 labels, and train; those of inference do not."
-    )
-    say(f"{PRIOR} {_agreement(recorded)}")
+    say(wrapped(f"{PRIOR} {_agreement(recorded)}".strip()))

@@ -143,11 +143,11 @@ def compile(
     if planned and version not in dict(planned.toolchains()):
         say(
             f"neuronx-cc {compiler.version} is not the study's {planned.compiler}: its outcomes are recorded "
-            "under its own version, and are not in the paper's table"
+            "under its own version, and are not counted in the paper"
         )
     if planned and options != usual:
         who = f"recipe {recipe}" if recipe else "this call"
-        say(f"{who} has options of its own: its outcomes are not in the paper's table")
+        say(f"{who} has options of its own: its outcomes are not counted in the paper")
     limits = Limits(hours if hours is not None else planned.hours if planned else 2.0, memory_gib)
     campaign = Campaign(
         compiler=compiler,

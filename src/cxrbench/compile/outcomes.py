@@ -5,8 +5,6 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.compile.reports import Outcome
-from cxrbench.compile.rules import Setting, facts_of
 from cxrbench.evidence.compiled import PARTS, CompileRecord, TracedGraph
 from cxrbench.study.toolchains import Compilation, CompileOptions
 
@@ -107,19 +105,3 @@ def _state(graphs: pd.DataFrame) -> str:
         return COMPILES
     stopped = parts["failed"].isna() & (parts["status"] != NOT_RUN)
     return STOPPED if stopped.any() else NOT_RUN
-
-
-def scored(table: pd.DataFrame, audit: pd.DataFrame) -> list[Outcome]:
-    """Return the graphs of :func:`outcomes` that compiled or failed, with their facts from an ``audit``.
-
-    ``backward`` has the facts of its step.
-    """
-    backward = audit[audit["part"] == "step"].assign(part="backward")
-    audited = pd.concat([audit, backward]).rename(columns={"architecture": "network"})
-    judged = table.dropna(subset="failed").merge(audited, "inner", KEY) if len(audit) else table[:0]
-    graphs = judged.to_dict("records")
-    settings = [Setting(*(row[name] for name in STEP[1:])) for row in graphs]
-    return [
-        Outcome(row["network"], setting, row["part"], row["failed"], facts_of(row))
-        for row, setting in zip(graphs, settings, strict=True)
-    ]

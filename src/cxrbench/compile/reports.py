@@ -1,29 +1,25 @@
-"""What others report of networks on Neuron, and how the audit's rules do on it. Imports no torch.
+"""What others report of networks on Neuron, and how the audit's flags agree with it. Imports no torch.
 
-Few networks are reported, with many compilers, and a report is no experiment: a confusion counts agreement
+Few networks are reported, with many compilers, and a report is no experiment: a score counts agreement
 with reports, it does not prove a rule.
 """
 
 import math
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import pandas as pd
 from pydantic import Field
 
-from cxrbench.compile.rules import RULES, Facts, Setting, facts_of, verdicts
-from cxrbench.evidence.compiled import GraphPart
+from cxrbench.compile.rules import Setting, facts_of, flagged
 from cxrbench.study import readers
 from cxrbench.study.readers import OR_NONE, Text, one_of, read_rows
 
 REPORTED = Path("data/reported.csv")
 UNSTATED = Setting(pixels=224, batch=32, precision="fp32")  # what is looked at where a report names nothing
-ANY = "any"  # the last row of a confusion: rules that predict failure, together
 ReportedPart = Literal["training", "forward"]
 ReportedOutcome = Literal["works", "fails"]
 FORWARD = "forward reported to run"  # inference: it says nothing about the training step
-_COUNTS = ("flagged_failed", "flagged_compiled", "not_flagged_failed", "not_flagged_compiled")
 _Count = Annotated[Annotated[int, Field(gt=0)] | None, OR_NONE]
 _Word = Annotated[str | None, OR_NONE]
 
@@ -62,71 +58,37 @@ def read_reported(path: Path = REPORTED) -> pd.DataFrame:
     return table.astype({"images_per_second": "float64", "pixels": "Int64", "batch": "Int64"})
 
 
-class Outcome(NamedTuple):
-    """What became of the graph of a part of a network's step; ``facts`` are those of that graph."""
+class Score(NamedTuple):
+    """Reports by what they say became of a network, and whether a rule that predicts failure flags it."""
 
-    network: str
-    setting: Setting
-    part: GraphPart
-    failed: bool
-    facts: Facts
+    flagged_failed: int = 0
+    flagged_compiled: int = 0
+    not_flagged_failed: int = 0
+    not_flagged_compiled: int = 0
 
 
-def confusion(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return a row per rule, and one of :data:`ANY`: how often it was flagged beside what became of a graph.
+def score(reported: pd.DataFrame, audit: pd.DataFrame) -> Score:
+    """Count the reports about networks on Neuron that ``audit`` has, each by its nearest captured graph.
 
-    Columns: ``rule``, ``predicts``, ``flagged_failed``, ``flagged_compiled``, ``not_flagged_failed``,
-    ``not_flagged_compiled``. Networks that could not be captured are not counted.
+    A report of the forward pass is held against the graph of forward alone, any other against the step.
     """
-    counts = {rule.name: dict.fromkeys(_COUNTS, 0) for rule in RULES} | {ANY: dict.fromkeys(_COUNTS, 0)}
-    for outcome in outcomes:
-        if outcome.facts.problem:
-            continue
-        found = {verdict["rule"]: verdict["flagged"] for verdict in verdicts(outcome.facts, outcome.setting)}
-        found[ANY] = any(found[rule.name] for rule in RULES if rule.predicts == "failure")
-        end = "failed" if outcome.failed else "compiled"
-        for name, flagged in found.items():
-            counts[name][f"{'flagged' if flagged else 'not_flagged'}_{end}"] += 1
-    predicts = {rule.name: rule.predicts for rule in RULES} | {ANY: "failure"}
-    return [{"rule": name, "predicts": predicts[name], **counted} for name, counted in counts.items()]
-
-
-class Scored(NamedTuple):
-    """A report with the captured graph that stands for it; ``differs`` says in what."""
-
-    outcome: Outcome
-    differs: str
-    source: str
-
-
-def scored(reported: pd.DataFrame, audit: pd.DataFrame) -> Iterator[Scored]:
-    """Yield the reports about networks on Neuron that ``audit`` has, each with its nearest captured graph."""
-    audit = audit[audit["problem"] == ""] if len(audit) else audit
+    counts = dict.fromkeys(Score._fields, 0)
+    captured = audit[audit["problem"] == ""] if len(audit) else audit
     for report in reported[reported["platform"] == "neuron"].to_dict("records"):
-        part: GraphPart = "forward" if report["part"] == "forward" else "step"
-        rows = audit[(audit["architecture"] == report["architecture"]) & (audit["part"] == part)]
-        if rows.empty:
+        part = "forward" if report["part"] == "forward" else "step"
+        graphs = captured[(captured["architecture"] == report["architecture"]) & (captured["part"] == part)]
+        if graphs.empty:
             continue
-        row = min(rows.to_dict("records"), key=lambda row: _distance(row, report))
-        setting = Setting(row["pixels"], row["batch"], row["precision"])
-        failed = report["outcome"] == "fails"
-        outcome = Outcome(report["architecture"], setting, part, failed, facts_of(row))
-        yield Scored(outcome, _differences(report, setting), report["source"])
+        graph = min(graphs.to_dict("records"), key=lambda graph: _distance(graph, report))
+        setting = Setting(graph["pixels"], graph["batch"], graph["precision"])
+        predicted, _ = flagged(facts_of(graph), setting)
+        ended = "failed" if report["outcome"] == "fails" else "compiled"
+        counts[f"{'flagged' if predicted else 'not_flagged'}_{ended}"] += 1
+    return Score(**counts)
 
 
-def _distance(row: dict[Any, Any], report: dict[Any, Any]) -> tuple[float, ...]:
-    """Return how far a captured setting is from a reported one, pixels first."""
+def _distance(graph: dict[Any, Any], report: dict[Any, Any]) -> tuple[float, ...]:
+    """Return how far the setting of a captured graph is from a reported one, pixels first."""
     wanted = vars(UNSTATED) | {name: report[name] for name in vars(UNSTATED) if pd.notna(report[name])}
-    ratios = (abs(math.log(row[name] / wanted[name])) for name in ("pixels", "batch"))
-    return *ratios, row["precision"] != wanted["precision"]
-
-
-def _differences(report: dict[Any, Any], setting: Setting) -> str:
-    """Return what a report does not state, or states otherwise than the captured ``setting``, in words."""
-    unstated = [name for name in vars(setting) if pd.isna(report[name])]
-    other = [
-        f"{name} {report[name]}, captured with {captured}"
-        for name, captured in vars(setting).items()
-        if name not in unstated and report[name] != captured
-    ]
-    return "; ".join([*other, *([f"not stated: {', '.join(unstated)}"] if unstated else [])])
+    ratios = (abs(math.log(graph[name] / wanted[name])) for name in ("pixels", "batch"))
+    return *ratios, graph["precision"] != wanted["precision"]

@@ -6,12 +6,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cxrbench.analysis.power import DIFFERENCE
-from cxrbench.compile.outcomes import NOT_RUN, STATES, states
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import seed_pairs
-from cxrbench.paper.compilation import graphs
 from cxrbench.paper.figures import (
     MARKERS,
     WIDTH,
@@ -125,29 +123,6 @@ def throughput(read: Results) -> Figure:
     axes.axvline(1, color="0.7", lw=0.5)
     axes.set_xlabel("share of the device's limit")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
-def compiled(read: Results) -> Figure:
-    """Draw the state of each planned training step, at the size that is compiled first."""
-    table = states(graphs(read))
-    if table.empty:
-        return no_evidence("This study compiles nothing.")
-    pixels = table["pixels"].iloc[0]
-    shown = table[table["pixels"] == pixels]
-    networks, columns = list(shown["network"].unique()), shown[["precision", "batch"]].drop_duplicates()
-    columns = columns.sort_values(["precision", "batch"], ascending=[False, True])
-    shown = shown.merge(columns.assign(x=range(len(columns))))
-    figure, axes = lines_named(networks, 0.17)
-    for state, colour, marker in styled(STATES):
-        some = shown[shown["state"] == state]
-        if state == NOT_RUN:
-            colour, marker = "0.7", "_"
-        if len(some):
-            axes.plot(some["x"], some["network"].map(networks.index), marker, color=colour, ms=4, label=state)
-    axes.set_xticks(range(len(columns)), [f"{row.batch}\n{row.precision}" for row in columns.itertuples()])
-    axes.set(xlabel=f"images per step, at {pixels} px", xlim=(-0.5, len(columns) - 0.5))
-    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

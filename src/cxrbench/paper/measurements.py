@@ -9,7 +9,7 @@ import pandas as pd
 
 from cxrbench.compile import audit
 from cxrbench.compile.audit import read_audit
-from cxrbench.compile.reports import ANY, Scored, confusion, read_reported, scored
+from cxrbench.compile.reports import Score, read_reported, score
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
 from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
@@ -210,29 +210,17 @@ def audit_table(read: Results) -> Iterable[Row]:
     return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
 
 
-@fmt.table("llrrrr")
-def rules_on_reports(read: Results) -> Iterator[Row]:
-    """How often each rule was flagged beside what others report of the network."""
-    for row in confusion(report.outcome for report in _scored(read)):
-        heads = [fmt.words(name.replace("flagged_", "flagged, ")).capitalize() for name in row]
-        yield dict(zip(heads, map(str, row.values()), strict=True))
-
-
-def _scored(read: Results) -> list[Scored]:
-    return list(scored(read_reported(), read_audit(read.recorded)))
-
-
-def predictive_value(reports: Iterable[Scored]) -> str:
+def predictive_value(score: Score) -> str:
     """Return in a sentence how often flagged and other networks are reported to fail; empty without both."""
-    row = next(row for row in confusion(report.outcome for report in reports) if row["rule"] == ANY)
-    flagged, others = (row[f"{of}_failed"] + row[f"{of}_compiled"] for of in ("flagged", "not_flagged"))
+    flagged = score.flagged_failed + score.flagged_compiled
+    others = score.not_flagged_failed + score.not_flagged_compiled
     if not (flagged and others):
         return ""
-    more = row["flagged_failed"] * others > row["not_flagged_failed"] * flagged
+    more = score.flagged_failed * others > score.not_flagged_failed * flagged
     return (
         f"On public reports the audit has shown {'some' if more else 'no'} predictive value: of {flagged} "
-        f"reports about flagged networks {row['flagged_failed']} are failures, and of {others} about others "
-        f"{row['not_flagged_failed']}."
+        f"reports about flagged networks {score.flagged_failed} are failures, and of {others} about others "
+        f"{score.not_flagged_failed}."
     )
 
 
@@ -243,10 +231,8 @@ def audit_values(read: Results) -> Values:
         **{name: f"{{{name}:,}}" for name in _COUNTS},
         "step gib": "{step_gib:.1f}",
         "share of cap": lambda row: f"{100 * row.share_of_cap:.0f}",
-        "predicts failure": lambda row: escape(row.predicts_failure or "none"),
     }
-    reports = _scored(read)
-    together = next(row for row in confusion(report.outcome for report in reports) if row["rule"] == ANY)
+    scored = score(read_reported(), read_audit(read.recorded))
     said = (f"{r.name} ({r.ground}, predicts {r.predicts}): {r.says}" for r in RULES)
     versions = {"audit/torch_xla": escape(listed(captured["torch_xla"]))} if len(captured) else {}
     return {
@@ -256,13 +242,9 @@ def audit_values(read: Results) -> Values:
         "audit/core gib": f"{CORE_GIB:.0f}",
         "audit/instruction cap": f"{INSTRUCTION_CAP:,}",
         "audit/rules": str(len(RULES)),
-        "audit/rules failure": str(sum(rule.predicts == "failure" for rule in RULES)),
         "audit/rules said": escape("; ".join(said) + ".", 9000),
         "audit/retired": escape("; ".join(f"{name}: {why}" for name, why in RETIRED.items()) + ".", 2000),
-        "audit/predictive value": escape(predictive_value(reports)),
-        "audit/reports": str(len(reports)),
-        "audit/reports networks": str(len({report.outcome.network for report in reports})),
-        **{f"audit/any {name.replace('_', ' ')}": str(count) for name, count in together.items()},
+        "audit/predictive value": escape(predictive_value(scored)),
         **fmt.keyed(captured, "audit/{architecture}", columns),
         **versions,
     }
