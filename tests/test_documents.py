@@ -56,6 +56,15 @@ def test_every_command_and_file_exists(page: Path) -> None:
         assert name in ADDED or (ROOT / name).exists() or NOT_COMMITTED.match(name), name
 
 
+def test_a_page_on_neuron_names_no_package_index_but_neurons_own() -> None:
+    """Commands take an index from requirements/, which name Neuron's; others are the user's own choice."""
+    option = r"--(?:extra-)?index(?:-url)?[ =]+(\S+)"
+    pins = "\n".join(path.read_text() for path in sorted((ROOT / "requirements").glob("*neuron*.txt")))
+    assert set(re.findall(option, pins)) == {"https://pip.repos.neuron.amazonaws.com"}
+    text = (ROOT / "docs/neuron.md").read_text(encoding="utf-8")
+    assert not re.search(rf"{option}|\b[\w.-]*(?:pypi|whl|pip\.repos|pkg)[\w-]*\.[a-z]+/\S*", text)
+
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
