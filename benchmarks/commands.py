@@ -160,18 +160,6 @@ def bench_xla(
         write_json(out, measure_ways(architecture, packed, steps, say))
 
 
-@app.command("graph")
-def bench_of_the_graph(
-    cells: Annotated[int, typer.Option(min=1, help="Cells of the study.")] = 1000,
-    out: Out = BENCH / "graph.json",
-) -> None:
-    """Time a dry run and an empty build of a study with many cells."""
-    from benchmarks.graph import bench_graph
-
-    write_json(out, [row := bench_graph(cells, Path.cwd(), say)])
-    _print_numbers(row)
-
-
 @app.command("again")
 def bench_again(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, as results/runs.")] = None,
@@ -188,29 +176,6 @@ def bench_again(
     with updated_sums(recorded):
         write_csv(recorded / REPRODUCTIONS, table)
     say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
-
-
-@app.command("pack")
-def bench_packing(
-    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
-    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
-    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
-    pixels: Pixels = 64,
-    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
-    blocks: Blocks = 7,
-    out: Out = BENCH / "pack.json",
-) -> None:
-    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
-    from benchmarks.packing import KINDS, bench_pack
-
-    if unknown := [name for name in formats or () if name not in KINDS]:
-        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
-    kept = read_rows(out)
-    for kind in formats or KINDS:
-        row = bench_pack(kind, images, drawn, pixels, workers, blocks, say)
-        kept = merged(kept, [row], "pack")
-        write_json(out, kept)
-        _print_numbers(row)
 
 
 @app.command("record")

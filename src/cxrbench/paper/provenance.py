@@ -22,7 +22,6 @@ _WHAT = {
     "gains": "gains of ways to run a step",
     "steps": "steps on two platforms",
     "xla_ways": "XLA's ways",
-    "pack": "speed of packing",
     "audit": "graphs of training steps",
 }
 
