@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,8 @@ from cxrbench.study.files import write_csv
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from cxrbench.compile.rules import Setting
 
 SHOWN = {
     "architecture": "architecture",
@@ -63,31 +66,51 @@ def audit(
     if rules:
         _show_rules(recorded, as_json)
         return
-    from itertools import product
-
-    from cxrbench.compile.audit import PACKAGES, explained, record_audit, survey
+    from cxrbench.compile.audit import explained, survey
     from cxrbench.compile.networks import NETWORKS
-    from cxrbench.compile.rules import PRIOR, Setting
 
-    for given in precision or ():
-        if given not in ("fp32", "bf16"):
-            raise UserError(f"--precision: unknown value '{given}'; use fp32 or bf16")
-    axes = product(pixels or [224], batch or [32], precision or ["fp32"])
-    settings = [Setting(*each) for each in dict.fromkeys(axes)]
+    settings = _settings(pixels or [224], batch or [32], precision or ["fp32"])
     table = survey(architectures or NETWORKS, settings, cache, say)
-    if dump_hlo:
-        from cxrbench.compile.campaign import dump_steps
-
-        written = dump_steps(product(table["architecture"].unique(), settings), dump_hlo, say)
-        say(f"wrote {len(written)} graphs and their manifest into {dump_hlo}")
-    if out:
-        write_csv(out, table)
-    if record:
-        say(f"recorded {len(table)} graphs in {record_audit(table, recorded)}")
+    _keep(table, settings, dump_hlo, out, recorded if record else None)
     if as_json:
         print(json.dumps(explained(table), indent=1))
     elif not out:
         _show(table[table["part"] == "step"], bool(architectures))
+    _say_what_was_captured(table, settings, recorded)
+
+
+def _settings(pixels: list[int], batch: list[int], precision: list[str]) -> list[Setting]:
+    """Return every combination once, in order; UserError for a precision that is not captured."""
+    from cxrbench.compile.rules import Setting
+
+    for name in precision:
+        if name not in ("fp32", "bf16"):
+            raise UserError(f"--precision: unknown value '{name}'; use fp32 or bf16")
+    return [Setting(*axes) for axes in dict.fromkeys(product(pixels, batch, precision))]
+
+
+def _keep(
+    table: pd.DataFrame, settings: list[Setting], graphs: Path | None, out: Path | None, recorded: Path | None
+) -> None:
+    """Write the graphs, the rows as CSV and the rows as evidence, each if there is a place for it."""
+    from cxrbench.compile.audit import record_audit
+
+    if graphs:
+        from cxrbench.compile.campaign import dump_steps
+
+        written = dump_steps(product(table["architecture"].unique(), settings), graphs, say)
+        say(f"wrote {len(written)} graphs and their manifest into {graphs}")
+    if out:
+        write_csv(out, table)
+    if recorded:
+        say(f"recorded {len(table)} graphs in {record_audit(table, recorded)}")
+
+
+def _say_what_was_captured(table: pd.DataFrame, settings: list[Setting], recorded: Path) -> None:
+    """Say each setting with the versions of the libraries, and how little a flag means."""
+    from cxrbench.compile.audit import PACKAGES
+    from cxrbench.compile.rules import PRIOR
+
     versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
     for setting in settings:
         say(wrapped(f"{setting.words()} {versions}."))

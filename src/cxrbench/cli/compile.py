@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import product
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +22,11 @@ from cxrbench.cli.words import (
     say,
 )
 from cxrbench.study.errors import UserError, suggestion
+
+if TYPE_CHECKING:
+    from cxrbench.compile.campaign import Campaign
+    from cxrbench.compile.rules import Setting
+    from cxrbench.study.toolchains import Compilation
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 
@@ -80,89 +86,162 @@ def compile(
     nothing else is. Every outcome is kept with its log. After an interruption, the
     same command continues.
     """
-    from typing import get_args
-
-    from cxrbench.compile.campaign import Campaign
-    from cxrbench.compile.compiler import Compiler, Limits
     from cxrbench.compile.outcomes import rows
-    from cxrbench.compile.rules import Setting
-    from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, Target
-    from cxrbench.study.config import read_study
-    from cxrbench.study.recipe import Compiler as RecipeOptions
-    from cxrbench.study.toolchains import AuditedPrecision, AutoCast, CompileOptions
-    from cxrbench.training.plan import must_be_architectures
+    from cxrbench.evidence.compiled import NOT_SHOWN, PARTS
 
-    for option, given, known in (
-        ("--target", [target or "trn1"], get_args(Target)),
-        ("--precision", precision or [], get_args(AuditedPrecision)),
-        ("--part", part or [], PARTS),
-        ("--auto-cast", [auto_cast or "none"], get_args(AutoCast)),
-        (
-            "--model-type",
-            [model_type or "generic"],
-            get_args(RecipeOptions.model_fields["model_type"].annotation),
-        ),
-    ):
-        if unknown := [value for value in given if value not in known]:
-            raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(known)}")
-    for option, limit in (("--hours", hours), ("--memory-gib", memory_gib)):
-        if limit is not None and not 0 < limit < inf:
-            raise UserError(f"{option}: {limit:g} is no limit; give a number above 0")
-    config = read_study(study) if listed or recipe else None
-    planned = config.compilation if config and listed else None
-    recipes = config.recipes if config else {}
-    if recipe and recipe not in recipes:
-        raise UserError(f"--recipe: {study} has no recipe '{recipe}'{suggestion(recipe, recipes)}")
-    if listed and planned is None:
-        raise UserError(f"{study}: the study has no 'compilation'; add it, or name networks")
     if outcomes:
         return _show_columns(study, recorded, as_json)
-    if foreign and (listed or networks):
+    asked = _Asked(
+        networks=networks or [],
+        listed=listed,
+        target=target,
+        pixels=pixels or [],
+        batch=batch or [],
+        precision=precision or [],
+        parts=part or list(PARTS),
+        recipe=recipe,
+        hours=hours,
+        memory_gib=memory_gib,
+        model_type=model_type,
+        auto_cast=auto_cast,
+        foreign=foreign,
+        study=study,
+    )
+    _must_be_possible(asked)
+    plan = _plan(asked)
+    steps = _steps(asked, plan)
+    campaign = _campaign(asked, plan, container, image, graphs, out)
+    campaign = dataclasses.replace(campaign, recorded=recorded if record else None, replace=replace)
+    compiled = (
+        campaign.run_files(foreign, say) if foreign else campaign.run(steps, asked.parts, say)  # type: ignore[arg-type]
+    )
+    _show(rows(compiled), as_json)
+    say(f"neuronx-cc {campaign.compiler.version}; {NOT_SHOWN}")
+
+
+class _Asked(NamedTuple):
+    """What the command line asks for; None: the study's, or a default."""
+
+    networks: list[str]
+    listed: bool
+    target: str | None
+    pixels: list[int]
+    batch: list[int]
+    precision: list[str]
+    parts: list[str]
+    recipe: str | None
+    hours: float | None
+    memory_gib: float | None
+    model_type: str | None
+    auto_cast: str | None
+    foreign: Path | None
+    study: Path
+
+
+def _must_be_possible(asked: _Asked) -> None:
+    """Raise UserError for a value that no compiler takes, and for options that exclude each other."""
+    from typing import get_args
+
+    from cxrbench.evidence.compiled import PARTS, Target
+    from cxrbench.study.recipe import Compiler
+    from cxrbench.study.toolchains import AuditedPrecision, AutoCast
+
+    model_types = get_args(Compiler.model_fields["model_type"].annotation)
+    for option, given, allowed in (
+        ("--target", [asked.target or "trn1"], get_args(Target)),
+        ("--precision", asked.precision, get_args(AuditedPrecision)),
+        ("--part", asked.parts, PARTS),
+        ("--auto-cast", [asked.auto_cast or "none"], get_args(AutoCast)),
+        ("--model-type", [asked.model_type or "generic"], model_types),
+    ):
+        if unknown := [value for value in given if value not in allowed]:
+            raise UserError(f"{option}: unknown value '{unknown[0]}'; use {' or '.join(allowed)}")
+    for option, limit in (("--hours", asked.hours), ("--memory-gib", asked.memory_gib)):
+        if limit is not None and not 0 < limit < inf:
+            raise UserError(f"{option}: {limit:g} is no limit; give a number above 0")
+    if asked.foreign and (asked.listed or asked.networks):
         raise UserError("--from has graphs of its own; leave out --planned and the networks")
-    if not listed and not networks and not foreign:
+    if not asked.listed and not asked.networks and not asked.foreign:
         raise UserError("name networks as timm does, --planned for those of the study, or --from a folder")
-    asked: tuple[list[Any], ...] = (networks or [], pixels or [], batch or [], precision or [])
-    if planned:
+
+
+class _Plan(NamedTuple):
+    """What the study says: the graphs that it compiles (only with --planned), and a recipe's options."""
+
+    compilation: Compilation | None
+    recipe: dict[str, Any]
+
+
+def _plan(asked: _Asked) -> _Plan:
+    """Read of the study what the options need; UserError where it lacks that."""
+    from cxrbench.study.config import read_study
+
+    if not (asked.listed or asked.recipe):
+        return _Plan(None, {})
+    config = read_study(asked.study)
+    if asked.recipe and asked.recipe not in config.recipes:
+        near = suggestion(asked.recipe, config.recipes)
+        raise UserError(f"--recipe: {asked.study} has no recipe '{asked.recipe}'{near}")
+    if asked.listed and config.compilation is None:
+        raise UserError(f"{asked.study}: the study has no 'compilation'; add it, or name networks")
+    changed = config.recipes[asked.recipe].compiler.model_dump() if asked.recipe else {}
+    return _Plan(config.compilation if asked.listed else None, changed)
+
+
+def _steps(asked: _Asked, plan: _Plan) -> list[tuple[str, Setting]]:
+    """Return the training steps that are compiled, in order; UserError where there is none."""
+    from cxrbench.compile.rules import Setting
+    from cxrbench.training.plan import must_be_architectures
+
+    if plan.compilation:
+        axes: list[list[Any]] = [asked.networks, asked.pixels, asked.batch, asked.precision]
         steps = [
             (step[0], Setting(*step[1:]))
-            for step in planned.steps()
-            if all(not some or value in some for value, some in zip(step, asked, strict=True))
+            for step in plan.compilation.steps()
+            if all(not chosen or value in chosen for value, chosen in zip(step, axes, strict=True))
         ]
     else:
-        each = product(pixels or [224], batch or [1], precision or ["fp32"])
-        steps = [(name, Setting(*axis)) for axis in each for name in networks or ()]
-    if not steps and not foreign:
+        settings = product(asked.pixels or [224], asked.batch or [1], asked.precision or ["fp32"])
+        steps = [(name, Setting(*setting)) for setting in settings for name in asked.networks]
+    if not steps and not asked.foreign:
         raise UserError("the study has no such training step; to compile it anyway, leave out --planned")
     must_be_architectures((name for name, _ in steps), "name them as timm does")
-    compiler = Compiler.find(container, image)
+    return steps
+
+
+def _campaign(
+    asked: _Asked, plan: _Plan, container: str | None, image: str | None, graphs: Path, out: Path
+) -> Campaign:
+    """Return the compiler with its options and limits; say where outcomes are not the study's."""
+    from cxrbench.compile.campaign import Campaign
+    from cxrbench.compile.compiler import Compiler, Limits
+    from cxrbench.compile.rules import Setting
+    from cxrbench.study.toolchains import CompileOptions
+
+    compiler, study = Compiler.find(container, image), plan.compilation
     version = compiler.version.partition("+")[0]
-    usual = planned.options_of(version) if planned else CompileOptions()
-    changed = recipes[recipe].compiler.model_dump() if recipe else {}
-    changed |= {k: v for k, v in (("model_type", model_type), ("auto_cast", auto_cast)) if v}
+    usual = study.options_of(version) if study else CompileOptions()
+    given = {"model_type": asked.model_type, "auto_cast": asked.auto_cast}
+    changed = plan.recipe | {name: value for name, value in given.items() if value}
     options = CompileOptions.model_validate(usual.model_dump() | changed)
-    if planned and version not in dict(planned.toolchains()):
+    if study and version not in dict(study.toolchains()):
         say(
-            f"neuronx-cc {compiler.version} is not the study's {planned.compiler}: its outcomes are recorded "
+            f"neuronx-cc {compiler.version} is not the study's {study.compiler}: its outcomes are recorded "
             "under its own version, and are not counted in the paper"
         )
-    if planned and options != usual:
-        who = f"recipe {recipe}" if recipe else "this call"
+    if study and options != usual:
+        who = f"recipe {asked.recipe}" if asked.recipe else "this call"
         say(f"{who} has options of its own: its outcomes are not counted in the paper")
-    limits = Limits(hours if hours is not None else planned.hours if planned else 2.0, memory_gib)
-    campaign = Campaign(
+    controls = study.control_steps() if study else ()
+    return Campaign(
         compiler=compiler,
-        target=target or (planned.target if planned else "trn1"),  # type: ignore[arg-type]
-        limits=limits,
+        target=asked.target or (study.target if study else "trn1"),  # type: ignore[arg-type]
+        limits=Limits(asked.hours or (study.hours if study else 2.0), asked.memory_gib),
         options=options,
         graphs=graphs,
         out=out,
-        recorded=recorded if record else None,
-        replace=replace,
-        controls=tuple((step[0], Setting(*step[1:])) for step in planned.control_steps()) if planned else (),
+        controls=tuple((step[0], Setting(*step[1:])) for step in controls),
     )
-    found = campaign.run_files(foreign, say) if foreign else campaign.run(steps, part or PARTS, say)  # type: ignore[arg-type]
-    _show(rows(found), as_json)
-    say(f"neuronx-cc {compiler.version}; {NOT_SHOWN}")
 
 
 def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
@@ -176,20 +255,20 @@ def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
         raise UserError(f"{study}: the study has no 'compilation'; add it")
     table = columns(planned, read_compiled(recorded))
     releases = table.columns.drop(STEP)
-    some = table[(table[releases] != NOT_RUN).any(axis=1)]
+    shown = table[(table[releases] != NOT_RUN).any(axis=1)]
     if as_json:
-        print(some.to_json(orient="records", indent=1))
-    elif len(some):
-        print(in_columns(some, _HEADS))
-    say(f"{len(some)} of {len(table)} planned training steps have an outcome, by {', '.join(releases)}")
+        print(shown.to_json(orient="records", indent=1))
+    elif len(shown):
+        print(in_columns(shown, _HEADS))
+    say(f"{len(shown)} of {len(table)} planned training steps have an outcome, by {', '.join(releases)}")
 
 
-def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+def _show(outcomes: list[dict[str, Any]], as_json: bool) -> None:
     from cxrbench.evidence.compiled import NOT_SHOWN
 
     if as_json:
-        print(json.dumps([row | {"not_shown": NOT_SHOWN} for row in found], indent=1))
-    elif found:
+        print(json.dumps([row | {"not_shown": NOT_SHOWN} for row in outcomes], indent=1))
+    elif outcomes:
         import pandas as pd
 
-        print(in_columns(pd.DataFrame(found).drop(columns=["graph_sha256", "failed", "flags"]), _HEADS))
+        print(in_columns(pd.DataFrame(outcomes).drop(columns=["graph_sha256", "failed", "flags"]), _HEADS))
