@@ -45,12 +45,11 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     said = run_all(tmp_path, *blocks("4. Packing", "sh"), *blocks("5. Training and scores", "sh"))
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
     results = tmp_path / "results"
-    tables, record, metrics = results / "tables", results / "cells" / CELL / "record.json", results / "m.csv"
+    tables, record = results / "tables", results / "cells" / CELL / "record.json"
     statistics = ["report", "statistics", "--results", results, "--baselines", ROOT / "data/baselines.csv"]
     for words in (
         ["adopt", CELL, results / "runs" / CELL / "record.json", record],
-        ["evaluate", record, "--out", metrics],
-        ["report", "metrics", metrics, "--out", tables / "metrics.csv"],
+        ["evaluate", record, "--out", tables / "metrics.csv"],
         ["report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv"],
         [*statistics, "--study", "mine.yaml"],
     ):

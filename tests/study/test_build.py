@@ -27,10 +27,7 @@ from training.trainers import wait_until
 GRAPH = (sys.executable, "-m", "snakemake")
 EVIDENCE = ("--config", "run=[]")
 SPLITS = "results/tables/splits.csv"  # quickly built
-MADE = (
-    *("paper/paper.pdf", "paper/generated/*", "figures/*.pdf"),
-    *("results/tables/*", "results/metrics/**/*.csv"),
-)
+MADE = ("paper/paper.pdf", "paper/generated/*", "figures/*.pdf", "results/tables/*")
 
 
 def built(
@@ -261,7 +258,6 @@ def test_no_edit_by_hand_reaches_the_paper(whole: Path) -> None:
     names += ["results/tables/metrics.csv", "results/tables/cost.csv", "results/tables/table_power.csv"]
     names += [str(min((whole / "figures").glob("*.pdf")).relative_to(whole))]
     names += [str(path.relative_to(whole)) for path in whole.glob("results/cells/**/predictions.parquet")]
-    names += [str(path.relative_to(whole)) for path in whole.glob("results/metrics/**/seed0.csv")]
     for name in names:
         content = (whole / name).read_bytes()
         (whole / name).write_bytes(content[: len(content) // 2])
@@ -307,14 +303,14 @@ def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -
     clone = clone_of_the_tree(tmp_path)
     recorded = clone / "data/recorded"
     name = str(min(recorded.glob("nih128-64px/*/*/seed0")).relative_to(recorded))
-    words = (f"results/metrics/{name}.csv", "results/tables/splits.csv")
+    words = (f"results/cells/{name}/record.json", "results/tables/splits.csv")
     done = built(clone, *words)
-    steps = ["Tabulating splits and label noise", f"Checking the evidence of {name}", f"Scoring {name}"]
-    assert sorted(re.findall(r"^\[\d/3\] (.+)$", done.stderr, flags=re.M)) == sorted(steps)
+    steps = ["Tabulating splits and label noise", f"Checking the evidence of {name}"]
+    assert sorted(re.findall(r"^\[\d/2\] (.+)$", done.stderr, flags=re.M)) == sorted(steps)
     noise = r"jobid|steps|Job stats|Select jobs|Execute|^rule "
     assert not re.search(noise, done.stderr, flags=re.M), done.stderr
-    planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "evaluate")
-    assert re.search(r"^(local)?rule evaluate:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
+    planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "adopt")
+    assert re.search(r"^(local)?rule adopt:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
 
 
 @pytest.mark.fault("the profile of a cluster on a machine without Slurm", "one message that says so")

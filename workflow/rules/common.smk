@@ -47,7 +47,6 @@ except UserError as error:
 # A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
 EVIDENCE = "<results>/evidence.txt"
-SCORES = [f"<results>/metrics/{cell}.csv" for cell in EVIDENCED]
 LEFT_OUT = [reason for cell in STUDY.all_cells() if (reason := STORE.left_out(cell, STUDY))]
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)

@@ -2,41 +2,23 @@
 
 
 rule evaluate:
-    """All metrics of one cell; failed cells have none."""
+    """All metrics of all cells in one tidy table; failed cells have none."""
     input:
-        "<results>/cells/{dataset}/{architecture}/{platform}/seed{seed}/record.json",
+        RECORDS,
     output:
-        "<results>/metrics/{dataset}/{architecture}/{platform}/seed{seed}.csv",
+        "<results>/tables/metrics.csv",
     log:
-        "<logs>/evaluate/{dataset}/{architecture}/{platform}/seed{seed}.log",
+        "<logs>/evaluate.log",
     conda:
         "../../environment.yml"
     params:
         code=SCORING,
         positive_patients=STUDY.endpoint.positive_patients,
     message:
-        f"Scoring {CELL}"
+        "Scoring all cells"
     shell:
         "python -m cxrbench evaluate {input} --positive-patients {params.positive_patients} --out {output}"
         " 2> {log}"
-
-
-rule metrics:
-    """The metrics of all cells in one tidy table."""
-    input:
-        SCORES,
-    output:
-        "<results>/tables/metrics.csv",
-    log:
-        "<logs>/metrics.log",
-    conda:
-        "../../environment.yml"
-    params:
-        code=SCORING,
-    message:
-        "Gathering all scores"
-    shell:
-        "python -m cxrbench report metrics {input} --out {output} 2> {log}"
 
 
 rule evidence:

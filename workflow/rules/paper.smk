@@ -2,7 +2,7 @@
 
 TABLES = [
     *rules.cells.output,
-    *rules.metrics.output,
+    *rules.evaluate.output,
     *rules.cost.output,
     *rules.claims.output,
     *rules.statistics.output,
@@ -24,7 +24,6 @@ MADE = [
     *(f"<figures>/{name}.pdf" for name in figures()),
     *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
     *RECORDS,
-    *SCORES,
 ]
 
 

@@ -1,9 +1,12 @@
 """Comparisons between cells: platforms, settings, spread, power, subgroups, literature, the F1 question."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cxrbench.analysis import f1_search, literature, subgroups
@@ -33,7 +36,8 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     ok = cells[cells["status"] == "ok"]
     adopted = results / "cells"
     predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
-    estimates = {cell: estimate_cell(table, study.endpoint) for cell, table in predictions.items()}
+    estimate = partial(estimate_cell, endpoint=study.endpoint)
+    estimates = dict(zip(predictions, _on_all_cores(estimate, list(predictions.values())), strict=True))
     of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
     paired = pairs(estimates, ok, study)
@@ -65,7 +69,8 @@ def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:
 def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
     """Yield rows of spread.csv for each subgroup, whose label names it."""
     nih = read_nih_table()
-    groups = {cell: subgroups.subgroup_estimates(table, nih) for cell, table in predictions.items()}
+    estimates = _on_all_cores(partial(subgroups.subgroup_estimates, nih=nih), list(predictions.values()))
+    groups = dict(zip(predictions, estimates, strict=True))
     for label in dict.fromkeys(label for some in groups.values() for label in some):
         yield spread({cell: some[label] for cell, some in groups.items() if label in some})
 
@@ -84,7 +89,7 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
         columns = rows[["dataset", "architecture", f"platform_{side}", f"seeds_{side}"]]
         seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
         rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
-        rows["mixed_updates"] |= [len({update[cell] for cell in some}) > 1 for some in seeds]
+        rows["mixed_updates"] |= np.array([len({update[cell] for cell in some}) > 1 for some in seeds], bool)
     return rows
 
 
@@ -106,10 +111,15 @@ def _seeds(folder: str, seeds: str) -> list[str]:
 def _per_cell(
     predictions: Predictions, compute: Callable[[pd.DataFrame], pd.DataFrame], columns: list[str]
 ) -> pd.DataFrame:
-    """Return the rows of ``compute`` for every cell, under its name; a process per core, but none idle."""
-    with ProcessPoolExecutor(max(1, min(cores(), len(predictions)))) as pool:
-        computed = zip(predictions, pool.map(compute, predictions.values()), strict=True)
-        return _joined([table.assign(cell=str(cell)) for cell, table in computed], columns)
+    """Return the rows of ``compute`` for every cell, under its name."""
+    computed = zip(predictions, _on_all_cores(compute, list(predictions.values())), strict=True)
+    return _joined([table.assign(cell=str(cell)) for cell, table in computed], columns)
+
+
+def _on_all_cores(compute: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Return ``compute`` of every item, in order, by a process per core, but none idle."""
+    with ProcessPoolExecutor(max(1, min(cores(), len(items)))) as pool:
+        return list(pool.map(compute, items))
 
 
 def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 BuiltOption = Annotated[Path, typer.Option(help="Folder with tables/, built from recorded evidence.")]
 CsvOption = Annotated[Path, typer.Option(help="CSV to write.")]
 GeneratedOption = Annotated[Path, typer.Option(help="Folder of the LaTeX tables and macros.")]
-PartsArgument = Annotated[list[Path] | None, typer.Argument(help="The CSV of each cell.")]
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="The record of each cell that has one.")]
 GENERATED, FIGURES, PDF = Path("paper/generated"), Path("figures"), Path("paper/paper.pdf")
 app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
@@ -25,14 +24,6 @@ def _read(results: Path, study: Path, recorded: Path) -> Results:
     from cxrbench.paper.results import Results
 
     return Results.read(results, study, recorded)
-
-
-@app.command()
-def metrics(out: CsvOption, parts: PartsArgument = None) -> None:
-    """Join the metrics of all cells in one table."""
-    from cxrbench.analysis.evaluate import gather
-
-    gather(parts or [], out)
 
 
 @app.command()

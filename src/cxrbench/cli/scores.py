@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +32,7 @@ SOURCE = (
 
 
 def evaluate(
-    source: Annotated[Path, typer.Argument(help=SOURCE)],
+    sources: Annotated[list[Path] | None, typer.Argument(help=SOURCE, metavar="SOURCE...")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
     replicates: Annotated[int, typer.Option(min=1, help="Draws for the calibration error by chance.")] = 2000,
@@ -46,13 +45,19 @@ def evaluate(
 
     Example: cxrbench evaluate predictions.parquet
     """
-    from cxrbench.analysis.evaluate import evaluate_cell, evaluate_file, readable
+    from cxrbench.analysis.evaluate import evaluate_cells, evaluate_file, readable
     from cxrbench.study.config import Endpoint
+    from cxrbench.study.errors import UserError
     from cxrbench.study.files import write_csv
 
-    is_cell, endpoint = source.name == "record.json", Endpoint(positive_patients=positive_patients)
-    score = evaluate_cell if is_cell else partial(evaluate_file, say=say)
-    table, notes = score(source, replicates, endpoint)
+    files, endpoint = sources or [], Endpoint(positive_patients=positive_patients)
+    records = [path for path in files if path.name == "record.json"]
+    if records == files and (files or out):  # a study without evidence has a table without rows
+        table, notes = evaluate_cells(records, replicates, endpoint)
+    elif len(files) == 1:
+        table, notes = evaluate_file(files[0], replicates, endpoint, say)
+    else:
+        raise UserError("evaluate takes one file of predictions, or the record.json of one or more cells")
     if out:
         write_csv(out, table)
     for note in notes:

@@ -23,7 +23,7 @@ from cxrbench.study.files import explained, sha256_file
 
 OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
-_BUILT = ("results/metrics", "results/tables", "paper", "figures")  # folders that nothing but a build writes
+_BUILT = ("results/tables", "paper", "figures")  # folders that nothing but a build writes
 _VERBOSE_RULES = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
 _NOISE = (  # beginnings of Snakemake's messages that are useless to a user or repeated
     "Assuming unrestricted shared filesystem usage",
