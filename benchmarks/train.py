@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import math
 import statistics
 import sys
 import tempfile
@@ -28,11 +27,10 @@ from PIL import Image
 from timm.data import ImageDataset, create_loader
 from timm.optim import create_optimizer_v2
 from timm.utils import ModelEmaV3
-from torch.autograd.profiler import profile as autograd_profile
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.roofline import matmul_flops_per_second, matrix_share, seconds_of
 from cxrbench import platforms
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
@@ -48,19 +46,9 @@ from cxrbench.training.steps import Steps
 Contender = Callable[[], float]  # runs a block; returns its images per second
 Report = Callable[[str], None]
 NETWORKS = ("resnet18", "resnet50", "convnext_pico")
+PROFILED_STEPS = 3
 PRIORS = np.full(len(FINDINGS), 0.1)
 _PATIENCE = 30.0  # seconds that a contender's process may take to end
-_PRODUCTS = 50  # between two events of a GPU
-_PROFILED = 3  # steps
-# Convolutions and matrix products as the profiler names them: PyTorch's operators, or kernels of a GPU.
-_MATRIX_OPERATORS = (
-    "aten::mkldnn_conv",
-    "aten::convolution_backward",
-    "aten::mm",
-    "aten::addmm",
-    "aten::bmm",
-)
-_MATRIX_KERNELS = ("gemm", "fprop", "dgrad", "wgrad", "conv", "cutlass", "xmma")
 _IMAGES = {"train": 1200, "val": 640, "test": 640}  # the phantoms' rare findings need that many
 
 
@@ -87,7 +75,7 @@ def contender(
     def block() -> float:
         for _ in range(spare):
             step()
-        seconds = _seconds(wait, lambda: [step() for _ in range(setting.steps)])
+        seconds = seconds_of(wait, lambda: [step() for _ in range(setting.steps)])
         _wait_for_workers()  # before another's turn
         return setting.steps * setting.batch / seconds
 
@@ -226,7 +214,7 @@ def _ours(setting: Setting, folder: Path) -> Made:
         return speed
 
     def facts() -> dict[str, Any]:
-        share = matrix_share(platform, lambda: trained.take(batches, _PROFILED))
+        share = matrix_share(platform, lambda: trained.take(batches, PROFILED_STEPS))
         images = len(joules) * (setting.steps + 1) * setting.batch  # with the untimed step of a block
         read = [value for value in joules if value is not None]
         return {
@@ -245,7 +233,7 @@ def _limit(setting: Setting, folder: Path) -> Made:
     """The same step over and over on one batch, with the fastest kernels: no input is prepared."""
     platform, trained = _trained(setting, folder, fastest=True)
     resident = itertools.repeat(next(trained.all_batches()))
-    peak = {"matmul_flops_per_second": _matmul_flops_per_second(platform)}
+    peak = {"matmul_flops_per_second": matmul_flops_per_second(platform)}
     return Made(contender(lambda: trained.take(resident), setting, platform.synchronise), lambda: peak)
 
 
@@ -360,56 +348,3 @@ def _wait_for_workers(limit: float = 10.0) -> None:
     with suppress(psutil.Error):  # ended meanwhile
         while children and busy > 10 and time.monotonic() < deadline:
             busy = sum(child.cpu_percent(interval=0.1 / len(children)) for child in children)
-
-
-def _seconds(wait: Callable[[], object], work: Callable[[], object]) -> float:
-    """Return the wall seconds of ``work``, with the device's own."""
-    wait()
-    started = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - started
-
-
-def matrix_share(platform: Platform, work: Callable[[], object]) -> float:
-    """Return the share of the device's time in ``work`` that convolutions and matrix products take.
-
-    The rest is what a faster loop could save: the time of these kernels alone is the roofline of a step.
-    """
-    on_gpu = platform.device.type == "cuda"
-    # Without a GPU the newer profiler complains of its absence.
-    recorder: Any = (
-        profile(activities=[ProfilerActivity.CUDA]) if on_gpu else autograd_profile(use_kineto=False)
-    )
-    with recorder as seen:
-        work()
-        platform.synchronise()
-    time_of, names = (
-        ("self_device_time_total", _MATRIX_KERNELS) if on_gpu else ("self_cpu_time_total", _MATRIX_OPERATORS)
-    )
-    times = {event.key.lower(): float(getattr(event, time_of)) for event in seen.key_averages()}
-    matrix = sum(time for name, time in times.items() if any(part in name for part in names))
-    return matrix / sum(times.values())
-
-
-def _matmul_flops_per_second(platform: Platform) -> float:
-    """Return what a square matrix product reaches here at this precision: a peak measured, not quoted.
-
-    On a GPU the product is large and repeated between two events of its own clock: a small one ends sooner
-    than the host can time it.
-    """
-    kind = torch.bfloat16 if platform.precision == "bf16" else torch.float32
-    side = 8192 if platform.device.type == "cuda" else 2048
-    a = torch.randn(side, side, device=platform.device).to(kind)  # equal numbers draw less power: faster
-    if platform.device.type != "cuda":
-        return 2 * side**3 / min(_seconds(platform.synchronise, lambda: a @ a) for _ in range(8))
-    best = math.inf
-    for _ in range(3):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(_PRODUCTS):
-            a @ a
-        end.record()
-        torch.cuda.synchronize()
-        best = min(best, start.elapsed_time(end) / 1000 / _PRODUCTS)
-    return 2 * side**3 / best
