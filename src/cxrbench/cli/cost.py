@@ -220,17 +220,18 @@ def cost_refresh(
     instances: Annotated[
         list[str] | None, typer.Argument(help="EC2 instance types. Default: all in the table.")
     ] = None,
-    window: Annotated[int, typer.Option(min=1, help="Days of spot history behind the median.")] = 7,
     write: Annotated[bool, typer.Option("--write", help="Add today's prices to the table.")] = False,
+    price_list: Annotated[str | None, typer.Option(help="Address to read. Default: AWS's list.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Get today's prices from AWS (needs AWS credentials) and print the differences.
+    """Compare the table with AWS's public price list of on-demand prices.
 
     Only --write changes the table.
     """
-    from cxrbench.cost.refresh import refresh
+    from cxrbench.cost.refresh import PRICE_LIST, refresh
 
-    difference, not_sold = refresh(prices, region, instances, write, window)
+    say(f"reading AWS's price list of {region}, a large file")
+    difference, not_sold = refresh(prices, region, instances, write, price_list or PRICE_LIST)
     _print(difference, as_json)
     for instance in not_sold:
         say(f"{instance}: not offered in {region}")
