@@ -75,6 +75,12 @@ def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_fro
     assert row["region"] == "us-east-1 (assumed)"
 
 
+def test_what_only_google_sells_is_priced_in_its_region(cost, make_record):
+    row = cost(make_record(CELL.format("xla_tpu", 0)), Pricing(instances={"xla_tpu": "ct5lp-hightpu-1t"}))
+    assert (row["instance"], row["region"], row["kind"]) == ("ct5lp-hightpu-1t", "us-east1", "proxy")
+    assert row["usd_total"] == pytest.approx(2.8 * 1.2)
+
+
 def test_a_cost_at_a_date_and_at_an_undated_price(cost, make_record):
     record = make_record(instance="p4d.24xlarge")
     then, now = (cost(record, Pricing(as_of=date))["usd_total"] for date in ("2025-05-01", None))

@@ -16,7 +16,7 @@ class Device:
     """
 
     name: str
-    family: str  # neuron, gpu or cpu
+    family: str  # neuron, gpu, tpu or cpu
     tflops: float
     half: Literal["bf16", "fp16"] = "bf16"  # the half precision that it computes in
     tflops_fp32: float | None = None

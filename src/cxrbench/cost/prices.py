@@ -27,6 +27,7 @@ REGIONS = (
     "il-central-1", "me-central-1", "me-south-1", "mx-central-1", "sa-east-1", "us-east-1", "us-east-2",
     "us-west-1", "us-west-2",
 )  # fmt: skip
+GOOGLES = ("us-east1",)  # region of Google's, for what AWS does not sell
 UNDATED = "undated"
 
 
@@ -38,6 +39,7 @@ class NoPrice(UserError):
         self.reason = reason
 
 
+_INSTANCE = r"(ml\.)?[a-z][a-z0-9-]*\.[a-z0-9-]+|ct[0-9][a-z0-9]*(-[a-z0-9]+)+"
 _Positive = Annotated[float, Field(gt=0)]
 _Day = Annotated[str, AfterValidator(lambda text: text and iso_date(text))]  # or empty
 
@@ -46,8 +48,8 @@ class Price(Row):
     """A row of ``data/prices.csv``. Empty numbers are unknown, an empty ``as_of`` is an undated price."""
 
     KEY: ClassVar = (*KEY, "as_of")
-    instance: Annotated[str, matching(r"(ml\.)?[a-z][a-z0-9-]*\.[a-z0-9-]+", "g5.xlarge or ml.g5.xlarge")]
-    region: Annotated[str, one_of(REGIONS)]
+    instance: Annotated[str, matching(_INSTANCE, "g5.xlarge, ml.g5.xlarge or ct6e-standard-1t")]
+    region: Annotated[str, one_of((*REGIONS, *GOOGLES))]
     basis: Annotated[str, one_of(BASES)]
     usd_per_hour: _Positive  # of the whole instance, tax excluded
     accelerator: str  # empty: none
@@ -124,7 +126,13 @@ def unversioned(sources: pd.Series) -> pd.Series:
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:
-    """Return the :func:`newest` price of ``instance``; NoPrice when there is none."""
+    """Return the :func:`newest` price of ``instance``; NoPrice when there is none.
+
+    What only Google sells is priced in its region, whatever ``region`` is.
+    """
+    sold = set(prices.loc[prices["instance"] == instance, "region"])
+    if len(sold) == 1 and sold <= set(GOOGLES):
+        (region,) = sold
     rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
     if len(rows):
         return rows.iloc[0]

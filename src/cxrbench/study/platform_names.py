@@ -12,7 +12,7 @@ class Entry:
 
     module: str
     cls: str
-    family: str = "cpu"  # what it computes on: cpu, gpu or neuron; all but cpu is counted and paid in devices
+    family: str = "cpu"  # cpu, gpu, neuron or tpu; all but cpu is counted and paid in devices
     modules: tuple[str, ...] = ()  # Python packages that it needs besides torch
     found_by: tuple[str, ...] = ()  # paths of which one is there where the device is
     absent: str = ""  # message where none of them is
@@ -75,6 +75,18 @@ ENTRIES: dict[str, Entry] = {
         reports=("fallback_operators",),
         compiles=True,
         priced_as="c7a.large",
+    ),
+    "xla_tpu": Entry(
+        "xla_tpu",
+        "XlaTpuPlatform",
+        family="tpu",
+        modules=("torch_xla", "libtpu"),
+        software="torch_xla",
+        sdk="libtpu",
+        reports=("fallback_operators", "matrix_precision"),
+        compiles=True,
+        priced_as="ct5lp-hightpu-1t",
+        memory_gib=24,
     ),
 }
 PLATFORMS: tuple[str, ...] = tuple(ENTRIES)
