@@ -46,8 +46,8 @@ def survey(
         / f"{name}.json"
         for name, setting in wanted
     }
-    known = {key: facts for key in wanted if (facts := _cached(places[key]))}
-    missing = [key for key in wanted if key not in known]
+    captured = {key: facts for key in wanted if (facts := _cached(places[key]))}
+    missing = [key for key in wanted if key not in captured]
     names = list(dict.fromkeys(name for name, _ in missing))
     must_be_architectures(names, "without a name, `cxrbench audit` captures its own list")
     workers = max(1, min(cores(), len(missing) // FEW))
@@ -58,25 +58,25 @@ def survey(
                 "captures are kept: run the same command again, or name fewer networks"
             )
         write_json(places[key], {part: vars(counted) for part, counted in facts.items()})
-        known[key] = facts
+        captured[key] = facts
         say(f"captured {key[0]} ({number} of {len(missing)})")
     for key in wanted:
-        if problem := known[key]["step"].problem:
+        if problem := captured[key]["step"].problem:
             say(f"{key[0]}: {problem}")
     graphs = product(wanted, AUDITED_PARTS)
-    rows = [row(name, of, known[name, of][part], libraries) for (name, of), part in graphs]
+    rows = [row(name, of, captured[name, of][part], libraries) for (name, of), part in graphs]
     return pd.DataFrame(rows)
 
 
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that decide a graph; UserError when one is not installed."""
-    found = {name: version for name in PACKAGES if (version := installed(name))}
-    if missing := [name for name in PACKAGES if name not in found]:
+    versions_here = {name: version for name in PACKAGES if (version := installed(name))}
+    if missing := [name for name in PACKAGES if name not in versions_here]:
         raise UserError(
             f"{missing[0]} is not installed here: `make setup` installs what captures graphs; "
             "recorded audits are in data/recorded/audit"
         )
-    return found
+    return versions_here
 
 
 def _cached(path: Path) -> dict[str, Facts] | None:
@@ -100,13 +100,13 @@ def traced(
     pool_of = partial(ProcessPoolExecutor, mp_context=get_context("spawn"), initializer=as_on_neuron)
     pool = pool_of(workers)
     try:
-        waiting = [pool.submit(trace, *each) for each in wanted]
-        for each, future in zip(wanted, waiting, strict=True):
+        waiting = [pool.submit(trace, *step) for step in wanted]
+        for step, future in zip(wanted, waiting, strict=True):
             if isinstance(future.exception(), BrokenProcessPool):  # whichever network broke it
                 with pool_of(1) as own:
-                    future = own.submit(trace, *each)
+                    future = own.submit(trace, *step)
             killed = isinstance(future.exception(), BrokenProcessPool)
-            yield each, None if killed else future.result()
+            yield step, None if killed else future.result()
     finally:
         pool.shutdown(cancel_futures=True)  # at an error or Ctrl-C the rest is not traced
 

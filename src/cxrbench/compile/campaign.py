@@ -125,23 +125,23 @@ def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]
     traced is a message.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted, known, libraries = list(dict.fromkeys(steps)), read_manifest(folder).graphs, versions()
+    wanted, listed, libraries = list(dict.fromkeys(steps)), read_manifest(folder).graphs, versions()
     kept = {
         file: graph
         for step in wanted
         for file in _files(step)
-        if (graph := known.get(file)) and graph.versions == libraries
+        if (graph := listed.get(file)) and graph.versions == libraries
         if (folder / file).is_file() and sha256_file(folder / file) == graph.sha256
     }
     missing = [step for step in wanted if not kept.keys() >= {*_files(step)}]
     trace = partial(_trace, folder=folder, versions=libraries)
-    for (name, setting), found in traced(trace, missing, min(cores(), len(missing))):
-        if isinstance(found, dict):
-            known, kept = known | found, kept | found
-            write_text(folder / MANIFEST, Manifest(graphs=known).model_dump_json(indent=1) + "\n")
+    for (name, setting), dumped in traced(trace, missing, min(cores(), len(missing))):
+        if isinstance(dumped, dict):
+            listed, kept = listed | dumped, kept | dumped
+            write_text(folder / MANIFEST, Manifest(graphs=listed).model_dump_json(indent=1) + "\n")
             say(f"traced {name} at {setting.pixels} px, batch {setting.batch}, {setting.precision}")
         else:
-            say(f"{name}: {found or _KILLED}")
+            say(f"{name}: {dumped or _KILLED}")
     return {file: kept[file] for step in wanted for file in _files(step) if file in kept}
 
 
@@ -186,18 +186,18 @@ class Campaign:
         Outcomes that are kept already are not made again. A machine fault and a fault of the trace are
         messages, and the rest goes on. UserError where a control fails: then nothing is an outcome.
         """
-        known = self._proven(say)
+        accepted = self._proven(say)
         for start in range(0, len(steps), TOGETHER):
             for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():
                 if graph.part in parts:
-                    yield from self._judged(self.graphs / file, graph, known, say)
+                    yield from self._judged(self.graphs / file, graph, accepted, say)
 
     def run_files(self, folder: Path, say: Say) -> Iterator[CompileRecord]:
         """Compile the HloModuleProtos below ``folder``, after the controls; yield the outcomes."""
         files = sorted(path for path in folder.rglob("*.pb") if path.is_file())
         if not files:
             raise UserError(f"{folder}: there is no graph (*.pb, an HloModuleProto) below it; name another")
-        known = self._proven(say)
+        accepted = self._proven(say)
         for path in files:
             try:
                 content = read_module(path.read_bytes())
@@ -206,7 +206,7 @@ class Campaign:
                 continue
             name, size = str(path.relative_to(folder)), content.instructions
             graph = ForeignGraph(file=name, sha256=sha256_file(path), instructions=size)
-            yield from self._judged(path, graph, known, say)
+            yield from self._judged(path, graph, accepted, say)
 
     def _proven(self, say: Say) -> Known:
         """Compile the controls; return the operators that the compiler lists, and what the controls have.
@@ -240,14 +240,14 @@ class Campaign:
                 write_text(kept, answer)
         return tuple(names_in(answer)), proven
 
-    def _judged(self, path: Path, graph: AnyGraph, known: Known, say: Say) -> Iterator[CompileRecord]:
+    def _judged(self, path: Path, graph: AnyGraph, accepted: Known, say: Say) -> Iterator[CompileRecord]:
         """Yield the outcome of a graph if it is one; else say why not."""
         try:
             record, place = self._outcome(path, graph, say)
         except NotEvidence as error:
             say(f"not recorded: {error}")
             return
-        suspects = [] if record.status == "ok" else unlisted(read_module(path.read_bytes()), *known)
+        suspects = [] if record.status == "ok" else unlisted(read_module(path.read_bytes()), *accepted)
         if suspects:
             say(
                 f"{graph.name}: a fault of the trace and no outcome: the graph has {', '.join(suspects)}, "

@@ -286,23 +286,23 @@ def _no_standard_error() -> Iterator[None]:
 
 def _saved_for_backward(sizes: dict[int, int], owned: list[torch.Tensor]) -> AbstractContextManager[None]:
     """Note the bytes that autograd keeps for backward, by storage, without those of ``owned`` tensors."""
-    known = {tensor.untyped_storage()._cdata for tensor in owned}
+    own_storages = {tensor.untyped_storage()._cdata for tensor in owned}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()._cdata
-        if storage not in known:
+        if storage not in own_storages:
             sizes[storage] = max(sizes.get(storage, 0), tensor.numel() * tensor.element_size())
         return tensor
 
     return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
 
 
-def _linears_on_maps(found: set[nn.Module]) -> AbstractContextManager[Any]:
+def _linears_on_maps(linears: set[nn.Module]) -> AbstractContextManager[Any]:
     """Collect the Linear modules that are given feature maps (four dimensions, channels last)."""
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if isinstance(module, nn.Linear) and inputs[0].ndim == 4:
-            found.add(module)
+            linears.add(module)
 
     return register_module_forward_pre_hook(look)
 
@@ -353,8 +353,8 @@ def _forward_counts(forward: Graph, macs: int, setting: Setting) -> dict[str, An
     """Return the counts of forward, which does so many ``macs``."""
     ahead = forward.convolutions
 
-    def share(some: list[Convolution]) -> float:
-        return round(sum(conv.product.macs for conv in some) / macs, 4) if macs else 0.0
+    def share(convolutions: list[Convolution]) -> float:
+        return round(sum(conv.product.macs for conv in convolutions) / macs, 4) if macs else 0.0
 
     narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW]
     depthwise = [conv for conv in ahead if conv.depthwise]

@@ -78,8 +78,8 @@ class Compiler:
         if container and image and (looked := _answer([container, "image", "inspect", image])).returncode:
             reason = error_line(looked.stderr.decode(errors="replace"))
             raise UserError(f"{image} is not here ({reason}); pull it: {container} pull {image}")
-        found = cls(words, "", image if container else None)
-        return replace(found, version=_version(found._asking()))
+        compiler = cls(words, "", image if container else None)
+        return replace(compiler, version=_version(compiler._asking()))
 
     def _asking(self) -> tuple[str, ...]:
         """Return the words before a question: its container is removed by itself."""
@@ -119,10 +119,10 @@ def _version(words: Sequence[str]) -> str:
     """Return the version that ``words --version`` prints; UserError when it prints none."""
     done = _answer(call := [*words, "--version"])
     answer = (done.stdout + done.stderr).decode(errors="replace")
-    if done.returncode or not (found := _VERSION.search(answer)):
+    if done.returncode or not (match := _VERSION.search(answer)):
         ending = f"ended with {done.returncode} and no version ({normalise(error_line(answer))})"
         raise UserError(f"`{' '.join(call)}` {ending}; run it manually")
-    return found[1]
+    return match[1]
 
 
 def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) -> list[str]:
@@ -243,12 +243,12 @@ def judged(ending: Ending, limits: Limits, name: str) -> tuple[Outcome, Failure 
         fingerprint = f"{limits.gib:g} GiB"
     elif fault := _machine_fault(ending):
         raise NotEvidence(f"{name}: {fault}")
-    elif known := classify(ending.log):
-        kind, fingerprint = known.kind, known.fingerprint
-        status = known.status if known.status in ("out_of_memory", "crashed") else status
+    elif code := classify(ending.log):
+        kind, fingerprint = code.kind, code.fingerprint
+        status = code.status if code.status in ("out_of_memory", "crashed") else status
     else:
-        what = "ended without a NEFF" if ending.returncode == 0 else f"ended with {ending.returncode}"
-        kind, fingerprint = f"the compiler {what}", normalise(error_line(ending.log))
+        ended = "ended without a NEFF" if ending.returncode == 0 else f"ended with {ending.returncode}"
+        kind, fingerprint = f"the compiler {ended}", normalise(error_line(ending.log))
     return status, Failure.of(kind, fingerprint, ending.returncode, ending.log)
 
 
@@ -263,7 +263,7 @@ def _machine_fault(ending: Ending) -> str | None:
     if ending.container and ending.returncode in _NOT_STARTED:
         reason = normalise(error_line(ending.log))
         return f"{ending.container} could not run the image ({reason}); run it manually"
-    if (known := classify(ending.log)) and known.remedy:
-        remedy = again if known.status == "out_of_memory" else known.remedy
-        return f"{known.kind}: {known.fingerprint}; {remedy}"
+    if (code := classify(ending.log)) and code.remedy:
+        remedy = again if code.status == "out_of_memory" else code.remedy
+        return f"{code.kind}: {code.fingerprint}; {remedy}"
     return None

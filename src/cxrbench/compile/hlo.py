@@ -157,11 +157,11 @@ class Graph:
 
     def depending_on(self, names: set[str]) -> set[str]:
         """Return the names that depend on one of ``names`` (definitions come before uses in HLO)."""
-        found = set(names)
+        dependent = set(names)
         for node in self.instructions.values():
-            if not found.isdisjoint(node.operands):
-                found.add(node.name)
-        return found
+            if not dependent.isdisjoint(node.operands):
+                dependent.add(node.name)
+        return dependent
 
     @cached_property
     def convolutions(self) -> list[Convolution]:

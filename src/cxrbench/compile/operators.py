@@ -57,9 +57,9 @@ def unlisted(contents: Contents, listed: Iterable[str], proven: frozenset[str]) 
     Opcodes, targets of custom calls that no documentation names, and types that are documented or reported to
     be refused.
     """
-    known = {_plain(name) for name in listed}
+    plain_names = {_plain(name) for name in listed}
     opcodes = contents.opcodes - _STRUCTURE - proven
-    missing = {code for code in opcodes if known.isdisjoint((_plain(code), *_BUILDER.get(code, ())))}
+    missing = {code for code in opcodes if plain_names.isdisjoint((_plain(code), *_BUILDER.get(code, ())))}
     return sorted(missing | (contents.targets - TARGETS - proven) | (contents.wide_types & REFUSED_TYPES))
 
 

@@ -184,6 +184,6 @@ def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
 
 def flagged(facts: Facts, setting: Setting) -> tuple[str, str]:
     """Return the flagged rules that predict failure, such as ``R3 R12``, and the others about networks."""
-    found = [rule for rule in verdicts(facts, setting) if rule["flagged"] and rule["of"] == "network"]
-    failure = [rule["rule"] for rule in found if rule["predicts"] == "failure"]
-    return " ".join(failure), " ".join(rule["rule"] for rule in found if rule["rule"] not in failure)
+    flags = [rule for rule in verdicts(facts, setting) if rule["flagged"] and rule["of"] == "network"]
+    failure = [rule["rule"] for rule in flags if rule["predicts"] == "failure"]
+    return " ".join(failure), " ".join(rule["rule"] for rule in flags if rule["rule"] not in failure)

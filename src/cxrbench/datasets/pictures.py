@@ -62,9 +62,9 @@ def contrast_table() -> pd.DataFrame:
         row, rims = {"Filter": name}, []
         for diameter in DIAMETERS:
             peaks, totals, deepest = _measured(name, diameter)
-            for what, values in (("peak", peaks), ("total", totals)):
+            for quantity, values in (("peak", peaks), ("total", totals)):
                 shares = (values.min(), values.mean(), values.max())
-                row[f"{diameter} px nodule: {what}"] = " / ".join(f"{100 * v:.0f}" for v in shares) + " %"
+                row[f"{diameter} px nodule: {quantity}"] = " / ".join(f"{100 * v:.0f}" for v in shares) + " %"
             rims.append(max(0.0, deepest.max()))
         rows.append(row | {"Rim": f"{100 * max(rims):.0f} %"})
     return pd.DataFrame(rows)
@@ -72,18 +72,18 @@ def contrast_table() -> pd.DataFrame:
 
 def _measured(name: str, diameter: float) -> np.ndarray:
     """Return peak above the ground, total and rim, as shares of the truth, for every position (3 x n)."""
-    step, found = SOURCE / PIXELS, []
+    step, rows = SOURCE / PIXELS, []
     for k in range(_STEPS**2):
         x, y = (_PATCH / 2 + step * (place + 0.5) / _STEPS for place in divmod(k, _STEPS))
         large = _nodule(x, y, diameter, _PATCH)
         small = np.asarray(_reduced(large, int(_PATCH / step), name), dtype=np.float64) - _GROUND
         truth = (large.astype(np.float64) - _GROUND).sum() / step**2
-        found.append((small.max() / _CONTRAST, small.sum() / truth, -small.min() / _CONTRAST))
-    return np.array(found).T
+        rows.append((small.max() / _CONTRAST, small.sum() / truth, -small.min() / _CONTRAST))
+    return np.array(rows).T
 
 
-def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np.ndarray]]:
-    """Return captioned phantoms (pixels, pixels) uint8 of random rows: ``each`` of every kind.
+def examples(kinds: Sequence[str], count: int, pixels: int) -> list[tuple[str, np.ndarray]]:
+    """Return captioned phantoms (pixels, pixels) uint8 of random rows: ``count`` of every kind.
 
     A kind is a finding alone, or PA or AP: that view without a finding.
     """
@@ -91,7 +91,7 @@ def examples(kinds: Sequence[str], each: int, pixels: int) -> list[tuple[str, np
     alone = table[table[list(FINDINGS)].sum(axis=1) <= 1].sample(frac=1, random_state=0)
     labels = alone[list(FINDINGS)]
     shown = labels.idxmax(axis=1).where(labels.any(axis=1), alone["view"])
-    rows = pd.concat(alone[shown == kind].iloc[:each] for kind in kinds)
+    rows = pd.concat(alone[shown == kind].iloc[:count] for kind in kinds)
     captions = [f"No Finding ({kind})" if kind in VIEWS else kind for kind in shown[rows.index]]
     return list(zip(captions, draw(rows, pixels, 0, workers=1), strict=True))
 

@@ -28,8 +28,8 @@ _WHAT = {
 
 def with_links_to_records(table: pd.DataFrame, read: Results) -> pd.DataFrame:
     """Return the LaTeX texts of the table of cells with each seed as a link to its record."""
-    groups = (some for _, some in read.cells.groupby(_ALIKE, sort=False, dropna=False))
-    links = (", ".join(map(_record_link, some.itertuples())) for some in groups)
+    groups = (cells for _, cells in read.cells.groupby(_ALIKE, sort=False, dropna=False))
+    links = (", ".join(map(_record_link, cells.itertuples())) for cells in groups)
     pairs = zip(links, table["Seeds"], strict=True)
     return table.assign(Seeds=[link if r"\href" in link else text for link, text in pairs])
 
@@ -53,8 +53,8 @@ def status_matrix(read: Results) -> Table:
     """
     cells, reported, by = read.cells, read_reported(), ["architecture", "platform"]
     states = cells.assign(state=[state_of(row).word for row in cells.itertuples()]).groupby(by)["state"]
-    ours = states.agg(lambda some: "; ".join(f"{n} {state}" for state, n in Counter[str](some).items()))
-    theirs = reported.groupby(by)["status"].agg(lambda some: f"; {listed(some)} (cited)")
+    ours = states.agg(lambda words: "; ".join(f"{n} {state}" for state, n in Counter[str](words).items()))
+    theirs = reported.groupby(by)["status"].agg(lambda words: f"; {listed(words)} (cited)")
     platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
     trained = reported.loc[reported["part"] == "training", "architecture"]
     planned, rows = set(cells["architecture"]), []
@@ -74,7 +74,7 @@ def reports(read: Results) -> Table:
     table["images_per_second"] = [fmt.number(speed, ".10g", "") for speed in table["images_per_second"]]
     stated = ("{target}", "{pixels} px", "batch {batch}", "{precision}", "{version}")
     texts = (fmt.row(row, {form: form for form in stated}).values() for row in table.itertuples())
-    table["compiled"] = [", ".join(filter(None, some)) for some in texts]
+    table["compiled"] = [", ".join(filter(None, texts_of_row)) for texts_of_row in texts]
     shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
     table = table[[*shown, "words"]]
     return table.rename(columns=lambda name: fmt.words(name).capitalize()), "llllrlll"
@@ -83,11 +83,11 @@ def reports(read: Results) -> Table:
 @fmt.table("llllllll")
 def cells_by_status(read: Results) -> Iterator[Row]:
     """Cells alike in dataset, architecture, platform, status and origin: date, machine and commit."""
-    for group, some in read.cells.groupby(_ALIKE, sort=False, dropna=False):
-        run = (some if group[3] != NOT_RUN else some[:0]).astype({"ended": "string", "commit": "string"})
+    for group, cells in read.cells.groupby(_ALIKE, sort=False, dropna=False):
+        run = (cells if group[3] != NOT_RUN else cells[:0]).astype({"ended": "string", "commit": "string"})
         yield {
             **dict(zip(("Dataset", "Architecture", "Platform"), group[:3], strict=True)),
-            "Seeds": _in_a_row(some["seed"]),
+            "Seeds": _in_a_row(cells["seed"]),
             "Status": ", ".join(part for part in group[3:] if isinstance(part, str) and part),
             "Run on": listed(run["ended"].str[:10]),
             "Machine": _machines(run),
@@ -101,13 +101,14 @@ def _in_a_row(seeds: pd.Series) -> str:
     return f"{seeds.iloc[0]} to {seeds.iloc[-1]}" if in_a_row else listed(seeds)
 
 
-def _machines(some: pd.DataFrame) -> str:
+def _machines(runs: pd.DataFrame) -> str:
     """Return the machines of some cells, with their seeds where there are several; then busy seeds."""
-    found = {name: _seeds(rows["seed"]) for name, rows in some.groupby("machine", sort=False)}
+    machines = {name: _seeds(rows["seed"]) for name, rows in runs.groupby("machine", sort=False)}
     texts = (
-        short_processor(name) + (f" ({seeds})" if len(found) > 1 else "") for name, seeds in found.items()
+        short_processor(name) + (f" ({seeds})" if len(machines) > 1 else "")
+        for name, seeds in machines.items()
     )
-    busy = some.loc[some["busy"].astype(str) == "True", "seed"]
+    busy = runs.loc[runs["busy"].astype(str) == "True", "seed"]
     return "; ".join(texts) + (f"; busy: {_seeds(busy)}" if len(busy) else "")
 
 
