@@ -27,11 +27,11 @@ include: "workflow/rules/paper.smk"
 
 
 rule all:
-    """The paper. Without an output this rule always runs, so every build ends with the summary."""
+    """The paper or, of own tables, the report. Without an output this rule always runs: a build ends with the summary."""
     default_target: True
     input:
         MADE,
-        paper="<paper>",
+        result=RESULT,
         summary="<results>/summary.txt",
         study=STUDY_FILE,
     log:

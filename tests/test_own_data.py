@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import yaml
 
-from conftest import ROOT, TINY, blocks_of, must_work
+from conftest import ROOT, TINY, blocks_of, clone_of_the_tree, must_work
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.files import sha256_file
 from own_images import ODD, dicom, encoded, picture, written
 from own_images import drawn as drawn_table
+from test_graph import graph
 
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
 CELL = f"mine/{TINY}/cpu/seed0"
@@ -42,7 +44,8 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     images_and_labels(tmp_path)
     (study,) = blocks("3. A study", "yaml")
     (tmp_path / "mine.yaml").write_text(study.replace("resnet18", TINY))
-    said = run_all(tmp_path, *blocks("4. Packing", "sh"), *blocks("5. Training and scores", "sh"))
+    training, _ = blocks("5. Training and scores", "sh")
+    said = run_all(tmp_path, *blocks("4. Packing", "sh"), training)
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
     results = tmp_path / "results"
     tables, record = results / "tables", results / "cells" / CELL / "record.json"
@@ -63,7 +66,25 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     assert pd.read_csv(tables / "subgroups.csv").empty
 
 
-HEADING = "From ImageNet weights, on other data"
+@pytest.mark.slow
+def test_a_build_ends_in_the_report_and_makes_a_paper_only_under_a_title_of_its_own(tmp_path: Path) -> None:
+    clone = clone_of_the_tree(tmp_path / "clone")
+    images_and_labels(clone)
+    (study,) = blocks("3. A study", "yaml")
+    (clone / "mine.yaml").write_text(study.replace("resnet18", TINY))
+    _, build = blocks("5. Training and scores", "sh")
+    assert build == "snakemake --cores all --configfile mine.yaml\n"
+    done = graph(clone, "--configfile", "mine.yaml", overlay=False)
+    assert "Report: results/report.html" in done.stdout and "Paper:" not in done.stdout
+    for name in ("results/report.html", "results/tables/metrics.csv", "figures/seeds.pdf"):
+        assert (clone / name).stat().st_size > 1000, name
+    assert not (clone / "paper/paper.pdf").exists()
+    titled = ("--configfile", "mine.yaml", "--config", "paper={title: Ours}")
+    again = graph(clone, "-n", *titled, overlay=False)
+    assert "rule paper" in again.stdout + again.stderr
+
+
+HEADING = "A real study: 60,000 radiographs on a GPU"
 
 
 def test_a_network_from_given_weights_is_scored_on_other_data(drawn: Path, tmp_path: Path) -> None:
@@ -74,14 +95,33 @@ def test_a_network_from_given_weights_is_scored_on_other_data(drawn: Path, tmp_p
     theirs.to_csv(tmp_path / "theirs.csv", index=False)
     (study,) = blocks(HEADING, "yaml")
     weights = f"{{file: {drawn}, sha256: {sha256_file(drawn)}}}"  # nothing is downloaded in a test
-    for old, new in (("resnet18", TINY), ("224", "32"), ("{timm: default}", weights)):
+    changed = {"convnext_tiny": TINY, "cuda": "cpu", "224": "32", "epochs: 10": "epochs: 2"}
+    for old, new in (changed | {"{timm: default}": weights}).items():
         assert old in study
         study = study.replace(old, new)
     (tmp_path / "tuned.yaml").write_text(study)
-    said = run_all(tmp_path, *blocks(HEADING, "sh"))
+    *_, commands = blocks(HEADING, "sh")
+    said = run_all(tmp_path, commands.replace("convnext_tiny", TINY).replace("cuda", "cpu"))
     assert "left out: the training part" in said and "wrote theirs.parquet" in said
     assert (tmp_path / f"results/weights/tuned/{TINY}/cpu/seed0.safetensors").exists()
     assert "Lead & wire" in said.partition("wrote theirs.parquet")[2]
+
+
+def test_the_page_prints_the_forecast_and_the_cost_of_its_real_study(tmp_path: Path) -> None:
+    (study,), (*forecasts, _), printed = (blocks(HEADING, kind) for kind in ("yaml", "sh", "text"))
+    (tmp_path / "tuned.yaml").write_text(study)
+    for name in ("config", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    table = pd.DataFrame({"image": [f"{k}.png" for k in range(60_000)]})
+    table["patient"] = table["image"]
+    table["split"] = ["train"] * 42_000 + ["val"] * 6_000 + ["test"] * 12_000
+    for finding in ("Effusion", "Nodule", "Pneumothorax"):
+        table[finding] = (table.index % 9 == 0).astype(int)
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    for command, lines in zip(forecasts, printed, strict=True):
+        said = must_work(*shlex.split(command)[1:], cwd=tmp_path).stdout
+        wanted, found = ([line.split() for line in text.splitlines()] for text in (lines, said))
+        assert wanted and all(line in found for line in wanted), said
 
 
 def packed_as_documented(folder: Path, heading: str) -> Any:

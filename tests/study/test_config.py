@@ -136,6 +136,16 @@ def test_the_schemas_follow_the_types(name: str) -> None:
     assert committed == schema_text(name), "run `python -m cxrbench schema` and commit the result"
 
 
+def test_own_tables_make_a_paper_only_under_a_title_of_their_own() -> None:
+    own = {"source": "table", "table": "a.csv", "folder": "b", "pixels": 32, "recipe": "smoke-fp32"}
+    block = {"dataset": "own", "architectures": ["resnet18"], "platforms": ["cpu"], "seeds": [0]}
+    study = study_with("datasets/own", own)
+    assert parse_study(study).makes_paper(), "the table is of no planned cell"
+    study |= {"cells": [block]}
+    assert not parse_study(study).makes_paper()
+    assert parse_study(study | {"paper": {"title": "Ours"}}).makes_paper()
+
+
 def test_every_key_of_the_study_is_explained() -> None:
     lines = STUDY.read_text().splitlines()
     for number, line in enumerate(lines):

@@ -1,6 +1,7 @@
 """The trainer as users meet it: a record whatever happens, the same bits every time, resumed when stopped."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -124,6 +125,14 @@ def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> 
     assert record.status == "diverged" and "loss is" in record.failure.fingerprint
     assert record.timing.train_seconds > 0
     assert not (tmp_path / "out/predictions.parquet").exists()
+
+
+def test_strict_makes_a_failed_training_an_error_and_keeps_its_record(make_job, recipe, tmp_path) -> None:
+    wild = recipe.model_copy(update={"learning_rate": 1e30, "epochs": 1})
+    process = start(make_job(recipe=wild), tmp_path, "--strict")
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 1 and "diverged" in said
+    assert json.loads((tmp_path / "out/record.json").read_text())["status"] == "diverged"
 
 
 def test_too_long_is_timed_out_and_kills_no_later_trainer(make_job, recipe, tmp_path, monkeypatch) -> None:

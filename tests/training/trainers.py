@@ -16,7 +16,7 @@ from cxrbench.evidence.record import Record
 from cxrbench.training.job import INTERRUPTED, checkpoints
 
 
-def start(job, folder: Path, **environment: str) -> subprocess.Popen:
+def start(job, folder: Path, *options: str, **environment: str) -> subprocess.Popen:
     """`cxrbench train` of the job's cell, in a process of its own, with ``folder``/out for its evidence."""
     images = read_packed(job.packed).manifest["images"]
     study = {
@@ -28,7 +28,7 @@ def start(job, folder: Path, **environment: str) -> subprocess.Popen:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "study.json").write_text(json.dumps(study))
     words = ["train", job.cell, "--study", folder / "study.json", "--packed", job.packed / "manifest.json"]
-    words += ["--out", folder / "out/record.json", "--work", job.work.parents[3]]
+    words += ["--out", folder / "out/record.json", "--work", job.work.parents[3], *options]
     command = [sys.executable, "-m", "cxrbench", *map(str, words)]
     return subprocess.Popen(command, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
 

@@ -120,14 +120,14 @@ def artifact(
 @app.command()
 def summary(
     results: ResultsOption = RESULTS,
-    paper: Annotated[Path, typer.Option(help="Where the PDF is.")] = PDF,
+    result: Annotated[Path, typer.Option(help="Where the PDF or the HTML report is.")] = PDF,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Print the matrix of cells, their scores, and where the PDF is."""
+    """Print the matrix of cells, their scores, and where the PDF or the report is."""
     from cxrbench.paper.summary import summary
 
-    print(summary(_read(results, study, recorded), paper), end="")
+    print(summary(_read(results, study, recorded), result), end="")
 
 
 @app.command()

@@ -62,11 +62,14 @@ def train(
         typer.Option(help="Folder of checkpoints. They are removed when the record is written."),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="File that gets the messages too.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with exit code 1 if the training failed.")
+    ] = False,
 ) -> None:
     """Train one cell and write its record.
 
-    A failed training is a result too: exit code 0. After an interruption (exit
-    code 75), the same command resumes it.
+    A failed training is a result too: exit code 0 without --strict. After an
+    interruption (exit code 75), the same command resumes it.
     """
     from cxrbench.training.job import INTERRUPTED
     from cxrbench.training.runner import Interrupted, run
@@ -93,6 +96,8 @@ def train(
         raise
     failure = f" ({record.failure.kind}: {record.failure.fingerprint})" if record.failure else ""
     _tell(log, f"{named}: {record.status}{failure}")
+    if strict and record.failure:
+        raise typer.Exit(1)
 
 
 def _tell(log: Path | None, message: str) -> None:

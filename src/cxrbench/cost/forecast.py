@@ -23,9 +23,11 @@ from cxrbench.cost.estimate import (
 from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.datasets.packed import MANIFEST, read_packed
 from cxrbench.datasets.published import in_words, to_download
+from cxrbench.datasets.table_rows import read_table
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.record import Record
 from cxrbench.study.cells import Cell
+from cxrbench.study.config import TableSource
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 from cxrbench.training.plan import Plan
@@ -152,11 +154,15 @@ class _Outlook:
         return sum(counts.values()) * self.study.dataset(name).pixels ** 2 / 2**30 if counts else math.nan
 
     def _counts(self, name: str) -> dict[str, int]:
-        """Return the images per part: as the config states them, else as packed here, else none."""
+        """Return the images per part: as the config states them, as packed, by a user's table, or none."""
         if stated := self.study.stated_images(name):
             return stated
         with suppress(UserError):
             return read_packed(self.plan.packed / name).manifest["images"]
+        source = self.study.dataset(name)
+        if isinstance(source, TableSource) and source.table.is_file():
+            with suppress(UserError):
+                return read_table(source)["split"].value_counts().to_dict()
         return {}
 
     def _device_gib(self, cell: Cell) -> float:

@@ -1,4 +1,4 @@
-"""The text that ends `make paper`: matrix of cells, scores per network and platform, the place of the PDF."""
+"""The text that ends a build: matrix of cells, scores per network and platform, where the result is."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from cxrbench.evidence.machine import GROUP
 from cxrbench.paper.results import Group, Results
 
 
-def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
+def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:
     """Return plain text, at most 100 columns wide."""
     reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
@@ -28,7 +28,8 @@ def summary(read: Results, paper: Path, expected: Path = EXPECTED) -> str:
     shown = _aligned(scores) if scores else "no cell has scores"
     lines = ["", "Cells (seeds per state)", indent(_aligned(rows), "  ")]
     lines += ["", f"Test AUROC, {mean}", indent(shown, "  ")]
-    lines += ["", f"Paper: {paper}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
+    kind = "Paper" if result.suffix == ".pdf" else "Report"
+    lines += ["", f"{kind}: {result}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
     return "\n".join(lines)
 
 

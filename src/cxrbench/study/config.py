@@ -154,7 +154,7 @@ class Paper(Strict):
         min_length=1,
         max_length=200,
         pattern=r"^[^\x00-\x1f]+$",
-        description="none: that of our own study",
+        description="none: that of our own study; a study of a table of your own then makes no paper",
     )
 
 
@@ -212,6 +212,11 @@ class Study(Strict):
     def may_run(self, cell: Cell) -> bool:
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
+
+    def makes_paper(self) -> bool:
+        """Whether a build typesets the paper, whose prose is of our study: of own tables if titled."""
+        own = any(self.datasets[block.dataset].source == "table" for block in self.cells)
+        return self.paper.title is not None or not own
 
     def dataset(self, name: str) -> AnySource:
         """Return the dataset called ``name``; UserError with the nearest names otherwise."""
