@@ -18,6 +18,7 @@ from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.platforms.adamw import update_of
 from cxrbench.study.config import Recipe
 from cxrbench.training import host
 from cxrbench.training.steps import Steps
@@ -87,7 +88,7 @@ def trace(
         parameters = list(trained.network.parameters())
         gradients = _flat([p.grad for p in parameters if p.grad is not None])
         found.append((trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
-    return found, host.measured_now(device)
+    return found, host.measured_now(device) | {"update": update_of(trained.optimizer)}
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> np.ndarray:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, must_fail, must_work, ran, text_of
 from cxrbench.paper.items import figures, tables
-from cxrbench.paper.latex import escape, macros, read_macros, with_words_chosen
+from cxrbench.paper.latex import as_text, escape, macros, read_macros, with_words_chosen
 from paper.conftest import a_paper
 
 SOURCES = {
@@ -53,6 +53,13 @@ def test_every_value_in_the_prose_is_defined_by_the_evidence(values: dict[str, s
     used = set(re.findall(r"\\(?:ifany|ifmany)\{([^}]*)\}", text))
     used |= set(re.findall(r"\\val\{([^}]*)\}", with_words_chosen(text, counts)))
     assert used <= values.keys(), f"not defined: {sorted(used - values.keys())}"
+
+
+def test_the_abstract_has_at_most_150_words_and_no_long_sentence(values: dict[str, str]) -> None:
+    _, _, text = as_text(SOURCES["abstract.tex"], values).partition("noindent")
+    text = text.removesuffix(r"\end{abstract}")
+    assert 80 < len(text.split()) <= 150, text
+    assert max(len(sentence.split()) for sentence in text.split(". ")) <= 30
 
 
 def test_the_method_prints_one_recipe_for_both_sizes_of_the_radiographs(values: dict[str, str]) -> None:

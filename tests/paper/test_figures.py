@@ -79,7 +79,13 @@ def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> No
     drawn, _ = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS))
     real = printed(compared)
     assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
-    floor = real[real["Platforms"] == "cpu - cpu"].iloc[0]
+    assert set(real["Platforms"]) == {"cpu - cuda"}
+
+
+def test_noise_floors_have_a_table_of_their_own(compared: pd.DataFrame) -> None:
+    floors, _ = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS))
+    assert set(floors["Cells"]) == {"nih a", "phantom a"}
+    floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Cells"] == "nih a")].iloc[0]
     of_floor = "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
     (row,) = compared.query(of_floor).itertuples()
     assert floor["Difference"].startswith(f"{row.difference:+.4f} (")

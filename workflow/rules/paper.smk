@@ -21,7 +21,7 @@ MADE = [
     *TABLES,
     EVIDENCE,
     "<generated>/macros.tex",
-    *(f"<figures>/{name}.pdf" for name in figures()),
+    *(f"<figures>/{item.name}.pdf" for item in printed(figures())),
     *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
     *RECORDS,
 ]
@@ -64,7 +64,7 @@ rule figures:
         EVIDENCE,
         study=STUDY_FILE,
     output:
-        [f"<figures>/{name}.pdf" for name in figures()],
+        [f"<figures>/{item.name}.pdf" for item in printed(figures())],
     log:
         "<logs>/figures.log",
     conda:

@@ -268,6 +268,16 @@ def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
     return {str(name): int(count) for name, count in needed.items()}
 
 
+def power_by_seeds(row: Any, margin: float, most: int) -> list[tuple[int, float]]:
+    """Return (seeds on each platform, power of "equivalent" at zero) from :data:`FEWEST_SEEDS` to ``most``.
+
+    ``row`` of power.csv gives spread, patients and share.
+    """
+    spread = Spread(row.patient_se, int(row.measured_on), row.seed_sd)
+    designs = (Design(int(row.patients), seeds, float(row.share)) for seeds in range(FEWEST_SEEDS, most + 1))
+    return [(design.seeds, power_equivalent(spread, design, margin)) for design in designs]
+
+
 def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     """Return the seeds needed where the variance between networks is at its upper limit.
 

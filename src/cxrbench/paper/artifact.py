@@ -1,4 +1,4 @@
-"""The artifact appendix: major claims, the experiments that show them, recorded systems.
+"""The generated parts of ARTIFACT.md: major claims, and the experiments that show them.
 
 Claims and experiments are in data/claims.yaml.
 Scores, tolerances, hours and money come from recorded evidence, so that a fresh cell changes none of them; a
@@ -16,36 +16,17 @@ from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
 from cxrbench.cost.costs import cost_table
 from cxrbench.datasets.published import published
-from cxrbench.datasets.registry import read_files
-from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.fmt import Columns, Values, ends
-from cxrbench.paper.latex import HEAD, breakable, escape, listing
+from cxrbench.paper.fmt import Columns, ends
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import write_text
 
 PRICES, REBUILD = Path("data/prices.csv"), "make paper-from-evidence"
 REGISTRY = Path("data/registry.csv")
-
-
-def numbers(read: Results) -> Values:
-    """Return what the appendix's prose may name: ``artifact/...``."""
-    file = read_claims(CLAIMS)
-    if REGISTRY.is_file():
-        read_files(REGISTRY)  # a mistake in it is said even where no cell of this study needs a download
-    minutes = sum(experiment.human_minutes for experiment in file.experiments.values())
-    counts = {
-        "claims": len(file.ours),
-        "experiments": len(file.experiments),
-        "human minutes": f"{minutes:g}",
-        "systems": len(systems(read.recorded)),
-    }
-    return {f"artifact/{what}": str(count) for what, count in counts.items()}
 
 
 def claims(read: Results) -> pd.DataFrame:
@@ -149,72 +130,6 @@ def _packed(cell: Cell, read: Results) -> str:
     size = sum(file.size or 0 for file in published(config, REGISTRY).values()) if REGISTRY.is_file() else 0
     packed = f"{sum(identity.images.values()) * config.pixels**2 / 2**20:.0f} MiB packed"  # a byte per pixel
     return f"{size / 1e9:.1f} GB download, {packed}" if size else packed
-
-
-# -- systems ---------------------------------------------------------------------------------------
-
-
-def systems(recorded: Path) -> pd.DataFrame:
-    """Return one row of texts per distinct system below ``recorded``, without refused evidence."""
-    records = EvidenceStore(recorded).records()
-    found = pd.DataFrame({"cell": list(records), "record": list(records.values())}, dtype=object)
-    groups = found.groupby([found["record"].map(_machine), found["record"].map(_software)])
-    rows = [
-        (f"S{number}", *system, _when(some["record"]), _named(some["cell"]))
-        for number, (system, some) in enumerate(groups, start=1)
-    ]
-    return pd.DataFrame(rows, columns=["System", "Machine", "Software", "Commit and date", "Cells"])
-
-
-def _machine(record: Record) -> str:
-    host = record.host
-    device = host.device
-    if not device.startswith("CPU"):
-        memory = f", {host.device_memory_gib:g} GiB each" if host.device_memory_gib else ""
-        device = f"{host.device_count} x {device}{memory}"
-    parts = (f"{host.cpu}, {host.cores} cores, {host.memory_gib:g} GiB", device, host.instance, host.os)
-    return "; ".join(part for part in parts if part)
-
-
-def _software(record: Record) -> str:
-    versions = record.versions | {"driver": record.host.driver, "SDK": record.host.sdk}
-    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-
-
-def _when(records: pd.Series) -> str:
-    """Return commits, a changed work tree marked, with the days of their runs."""
-    commits = records.map(lambda record: record.commit[:7] + (" (changed)" if record.dirty else ""))
-    days = records.map(lambda record: record.ended[:10]).groupby(commits, sort=False)
-    return "; ".join(f"{commit}, {ends(some.min(), some.max())}" for commit, some in days)
-
-
-def _named(cells: pd.Series) -> str:
-    """Return names of cells; seeds of one group as a pattern that every command expands."""
-    parts = cells.astype(str).str.rsplit("/seed", n=1, expand=True)
-    seeds = parts.groupby(0, sort=False)[1].agg(list).items()
-    patterns = {group: f"{{{','.join(some)}}}" if len(some) > 1 else some[0] for group, some in seeds}
-    return ", ".join(f"{group}/seed{pattern}" for group, pattern in patterns.items())
-
-
-# -- LaTeX and Markdown ----------------------------------------------------------------------------
-
-
-def write_artifact(read: Results, out: Path) -> None:
-    """Write artifact_claims.tex and artifact_experiments.tex (with the prose two pages), and systems.tex."""
-    table, found = experiments(read), systems(read.recorded)
-    narrow = table.drop(columns=["Experiment", "Command", "Expected"]).map(escape)
-    commands = table["Command"].map(escape).str.replace("--", "-{}-").map(breakable)  # no dashes
-    expected = table["Expected"].map(lambda text: escape(text, longest=600))
-    what = table["Experiment"].map(escape) + r": \newline \code{" + commands + r"} \newline " + expected
-    narrow.insert(1, "Experiment, command and expected result", what)
-    standing = {claim.id for claim in read_claims(CLAIMS).ours if claim.main}  # the others are in the ledger
-    ours = claims(read)
-    ours = ours[ours[""].isin(standing)].map(lambda text: escape(text, longest=400))
-    for name, shown in {"claims": ours, "experiments": narrow}.items():
-        write_text(out / f"artifact_{name}.tex", listing(shown))
-    texts = found.map(lambda text: breakable(escape(text, longest=2000)))
-    none = HEAD + "\\emph{No cell is recorded.}\n"
-    write_text(out / "systems.tex", listing(texts) if len(found) else none)
 
 
 def write_markdown(read: Results, path: Path) -> None:

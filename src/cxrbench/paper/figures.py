@@ -28,8 +28,8 @@ from cxrbench.datasets.pictures import VIEWS, examples
 from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
-from cxrbench.paper.fmt import words
-from cxrbench.paper.items import Item, figures
+from cxrbench.paper.fmt import first_of, words
+from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results
 from cxrbench.study.files import written_aside
 from cxrbench.study.platform_names import PLATFORMS
@@ -63,7 +63,7 @@ STYLE: Any = {
 
 def write_figures(read: Results, out: Path) -> None:
     """Write every figure of the paper into ``out``."""
-    for item, figure in drawn_figures(read):
+    for item, figure in drawn_figures(read, printed(figures())):
         with written_aside(out / f"{item.name}.pdf") as aside:
             figure.savefig(aside, format="pdf", metadata={"CreationDate": None, "Producer": None})
 
@@ -76,10 +76,10 @@ def write_picture(read: Results, path: Path) -> None:
         plt.close(figure)
 
 
-def drawn_figures(read: Results) -> Iterator[tuple[Item, Figure]]:
-    """Draw every figure of the paper, one after another, in the paper's style; close each after its use."""
+def drawn_figures(read: Results, items: Iterable[Item] | None = None) -> Iterator[tuple[Item, Figure]]:
+    """Draw ``items`` (all figures), one after another, in the paper's style; close each after its use."""
     with plt.rc_context(STYLE):
-        for item in figures().values():
+        for item in figures().values() if items is None else items:
             yield item, (figure := item.make(read))
             plt.close(figure)
 
@@ -332,8 +332,8 @@ def reliability_curves(read: Results) -> Figure:
 
 def samples(_: Results) -> Figure:
     """Draw phantoms, one of each kind: what the embedded dataset looks like."""
-    kinds = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass", "Infiltration", "Emphysema")
-    figure, panels = plt.subplots(2, 4, figsize=(WIDTH, 3.24))
+    kinds = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass")
+    figure, panels = plt.subplots(1, 6, figsize=(WIDTH, 1.25))
     for axes, (caption, picture) in zip(panels.flat, examples(kinds, 1, pixels=160), strict=True):
         axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
         axes.set_title(words(caption), fontsize=8, pad=2)
@@ -379,4 +379,4 @@ def _shares(read: Results) -> dict[str, dict[str, float]]:
             total = sum(identity.images.values())
             shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
             datasets.setdefault(shares, []).append(dataset)
-    return {", ".join(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}
+    return {first_of(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}

@@ -5,11 +5,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cxrbench.analysis.power import DIFFERENCE
+from cxrbench.analysis.components import POWER
+from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, planned_seeds, power_by_seeds
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
-from cxrbench.paper import seed_pairs
+from cxrbench.paper import power, seed_pairs
 from cxrbench.paper.figures import (
     MARKERS,
     WIDTH,
@@ -77,19 +78,41 @@ def seeds_against_platforms(read: Results) -> Figure:
     return figure
 
 
+def power_of_seeds(read: Results) -> Figure:
+    """Draw the power to find equal platforms equivalent by seeds, a line per share; marked: three and the
+    plan."""
+    rows = power.drawn(read)
+    if rows.empty:
+        return no_evidence("No network has the seeds that a spread between seeds needs.")
+    planned = planned_seeds(rows, rows["dataset"].iloc[0])[rows["architecture"].iloc[0]]
+    figure, axes = plt.subplots(figsize=(WIDTH, 2.3))
+    for row, colour, marker in styled(rows.itertuples()):
+        curve = power_by_seeds(row, read.study.margins.auroc_macro, planned + 4)
+        axes.plot(*zip(*curve, strict=True), f"{marker}-", color=colour, ms=3, lw=1, label=f"{row.share:g}")
+    axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
+    for seeds, what in {FEWEST_SEEDS: "most cells", planned: "planned"}.items():
+        axes.axvline(seeds, color="0.6", lw=0.6, ls="--")
+        axes.text(seeds + 0.05, 0.02, f"{seeds}: {what}", fontsize=8, color="0.3")
+    axes.set(xlabel="seeds on each platform", ylabel="power", ylim=(0, 1.02))
+    axes.locator_params(axis="x", integer=True)
+    axes.legend(title="share", loc="lower right")
+    return figure
+
+
 _LEAST_DRAWN = 1e-5  # smaller differences are drawn there
 
 
 def step_parity(read: Results) -> Figure:
-    """Draw relative differences from the CPU per optimizer step: loss, gradient norm and weights."""
+    """Draw relative differences from the CPU per optimizer step, a line per network, machine and update."""
     rows = steps_in_fp32(read)
     if rows.empty:
         return no_evidence("No steps have been compared.")
+    rows = rows.assign(run=rows["host"] + rows["update"])
     lowest = 1e-9  # equal bits are drawn at the lower edge
     figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 2.0), sharex=True, sharey=True)
     for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
         shown = rows.assign(part=rows[f"{part}_difference"].clip(lower=lowest))
-        curves(axes, with_network(read, shown), x="step", y="part")
+        curves(axes, with_network(read, shown), x="step", y="part", units="run")
         axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
         axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
         axes.get_legend().remove()
@@ -131,7 +154,7 @@ def prices_by_instance(read: Results) -> Figure:
     prices = read.csv("prices")
     names = list(prices["instance"].unique()[::-1])
     prices = prices.assign(y=prices["instance"].map(names.index))
-    figure, axes = lines_named(names, 0.16, 0.8)
+    figure, axes = lines_named(names, 0.12, 0.8)
     for basis, colour, marker in styled(BASES):
         newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
         label = basis.replace("_", " ") if len(newest) else None
@@ -143,7 +166,7 @@ def prices_by_instance(read: Results) -> Figure:
             )
     region = ", ".join(prices["region"].unique())
     axes.set(xscale="log", xlabel=f"USD per hour of the instance, {region}")
-    axes.tick_params(axis="y", labelsize=7)
+    axes.tick_params(axis="y", labelsize=6)
     axes.grid(axis="x", color="0.92", lw=0.5)
     axes.legend(loc="lower right")
     return figure

@@ -1,7 +1,7 @@
 """How the paper writes values, and how texts are made from the rows of a table."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from string import Formatter
 from typing import Any
 
@@ -81,6 +81,12 @@ def counted(count: float) -> str:
 def words(name: Any) -> str:
     """Return a name with spaces; empty for none."""
     return "" if pd.isna(name) else str(name).replace("_", " ")
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return ``a`` or ``a and 2 others``."""
+    others = len(names) - 1
+    return names[0] + (f" and {others} other{'s' * (others > 1)}" if others else "")
 
 
 def listed(values: pd.Series) -> str:

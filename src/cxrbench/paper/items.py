@@ -1,4 +1,4 @@
-"""The registry of the paper's tables and figures: one entry of items.toml for each.
+"""The registry of tables and figures: one entry of items.toml for each.
 
 Graph, LaTeX source, HTML page, CSV and Markdown files take names, titles and captions from it.
 """
@@ -21,6 +21,7 @@ class Item:
     function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
     alt: str = ""  # a figure in words
+    in_paper: bool = True  # else on the HTML page and, a table, as CSV and Markdown only
 
     @property
     def make(self) -> Callable[..., Any]:
@@ -38,3 +39,8 @@ def _items(kind: str) -> dict[str, Item]:
 
 # By name, in the order of the HTML page.
 tables, figures = partial(_items, "tables"), partial(_items, "figures")
+
+
+def printed(items: dict[str, Item]) -> list[Item]:
+    """Return the tables or figures that the PDF has."""
+    return [item for item in items.values() if item.in_paper]

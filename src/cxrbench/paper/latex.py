@@ -35,6 +35,7 @@ _SPARE = 2  # points of a text, for kerning and rounding
 _LINES = 4  # of a row, on average, before a table takes a page in landscape
 _STEPS = (32, 8)  # points that columns give to others
 _RAGGED = 1.1
+_PAGE_OF_ROWS = 40  # a longer table may break between pages
 _MAY_BREAK = "\u200b"
 _BREAK = re.compile(rf"(?<=[A-Za-z]-)|{_MAY_BREAK}|\s+")
 HEAD = "% Generated from evidence; do not edit.\n"
@@ -124,8 +125,9 @@ def placed(item: Item, table: pd.DataFrame, sides: str) -> str:
         below = [rf"\midrule {span}{{\emph{{In all rows:}} {shared}}} \\"] if shared else []
     table = _stacked(table)
     preamble, landscape = _laid_out(table, sides[: len(table.columns)])
-    head = rf"\begin{{placed}}{{{preamble}}}{{{_caption(item, 'tab')}}}{{{' & '.join(table)}}}"
-    lines = [head, *_rows(table), *below, r"\end{placed}"]
+    kind = "flowing" if landscape or len(table) > _PAGE_OF_ROWS else "placed"
+    head = rf"\begin{{{kind}}}{{{preamble}}}{{{_caption(item, 'tab')}}}{{{' & '.join(table)}}}"
+    lines = [head, *_rows(table), *below, rf"\end{{{kind}}}"]
     return HEAD + "\n".join([r"\landscapepage{", *lines, "}"] if landscape else lines) + "\n"
 
 

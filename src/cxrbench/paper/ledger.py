@@ -1,4 +1,4 @@
-"""The claims: the whole ledger over several pages, and tables of verdicts, sources and facts."""
+"""The claims: the preprint's and ours one by one, and tables of verdicts, sources and facts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +16,7 @@ from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text
 
 CLAIMS = Path("data/claims.yaml")
+PRINTED = ("preprint", OURS)  # sources whose claims stand in the PDF
 
 
 def claims_by_verdict(read: Results) -> Table:
@@ -57,17 +58,16 @@ def facts(read: Results) -> Table:
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:
-    """Write ``out``/ledger.tex: every row of claims.csv (read with empty texts, not NaN) as a longtable."""
+    """Write ``out``/ledger.tex: the :data:`PRINTED` rows of claims.csv (read with empty texts, not NaN)."""
     columns: Columns = {
         "Id": "{id}",
-        "Source": "{source}",
         "Claim, in our words": claimed,
         "Stated": stated,
         "Computed": computed,
         "Verdict": lambda row: f"{row.verdict}: {row.if_assumed}" if row.if_assumed else row.verdict,
-        "Rests on": "{rests_on}",
     }
-    table = pd.DataFrame(fmt.rows(claims, columns), columns=list(columns))
+    shown = claims[claims["source"].isin(PRINTED)]
+    table = pd.DataFrame(fmt.rows(shown, columns), columns=list(columns))
     texts = table.map(lambda text: escape(text, longest=400))
     write_text(out / "ledger.tex", listing(texts))
 

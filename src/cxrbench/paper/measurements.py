@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import Score, read_reported, score
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
 from cxrbench.evidence.machine import host_in_words
-from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_DIFFERENCES, STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Values, listed
 from cxrbench.paper.latex import escape
@@ -26,6 +27,7 @@ ROWS = (
     "convnextv2_tiny", "efficientnet_b0", "mobilenetv3_large_100", "densenet121", "regnety_016",
     "vit_base_patch16_224", "swin_tiny_patch4_window7_224",
 )  # fmt: skip
+SWAPPED = ("convnext_pico", "convnext_pico_linear_mlp", "convnext_tiny_conv_mlp", "convnext_tiny")
 # What the preprint's abstract says of a network on Trainium (claims P02 and P10).
 REPORTED = {"convnext_pico": "runs", "convnext_tiny": "fails"} | dict.fromkeys(
     ("convnext_small", "convnext_base"), "(fails)"
@@ -35,6 +37,7 @@ _COUNTS = (
     "linears_on_maps",
 )
 _NEWER = ("ratio_to_timm_kept", "ratio_to_timm_best_kept", "matrix_share")  # of bench train
+_PARTS = ("Loss", "Gradient norm", "Weights")  # of STEP_DIFFERENCES
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
@@ -141,21 +144,36 @@ def _xla_values(read: Results) -> Values:
 def steps_in_fp32(read: Results) -> pd.DataFrame:
     """Return the compared steps in the precision of the reference recipe."""
     rows = read_measurements(read.recorded, "steps")
-    return rows[rows["precision"] == "fp32"] if len(rows) else rows
+    if rows.empty:
+        return rows
+    named = rows.get("update", pd.Series(index=rows.index, dtype=object)).astype("string")  # older: unnamed
+    own = named.str.startswith("cxrbench.").fillna(False)
+    updates = own.map({True: "this project's AdamW", False: "torch's AdamW"})
+    return rows.assign(update=updates)[rows["precision"] == "fp32"]
+
+
+@fmt.table("lllrrr")
+def largest_steps(read: Results) -> Iterator[Row]:
+    """The largest differences from the CPU over all compared steps, by network, machine and update."""
+    rows = steps_in_fp32(read)
+    by = ["architecture", "platform", "host", "update"]
+    for (network, platform, host, update), some in rows.groupby(by, sort=False) if len(rows) else ():
+        largest = some[list(STEP_DIFFERENCES)].max()
+        yield {
+            "Network": f"{network} {platform}",
+            "Machine": host_in_words(host),
+            "Update": update,
+            **{name: f"{largest[key]:.0e}" for name, key in zip(_PARTS, STEP_DIFFERENCES, strict=True)},
+        }
 
 
 def _step_values(read: Results) -> Values:
-    """Return the largest drift over all steps of the comparison, and what is tolerated: ``steps/...``."""
+    """Return how many steps were compared and tested, and what is tolerated: ``steps/...``."""
     steps = steps_in_fp32(read)
     if steps.empty:
         return {}
     values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
-    values |= {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
-    columns = {"loss": "loss", "gradient": "gradient_norm", "weights": "weights"}
-    for platform, some in steps.groupby("platform"):
-        key = f"steps/{platform}".replace(", ", " ")
-        values |= {f"{key}/{name}": _power(some[f"{of}_difference"].max()) for name, of in columns.items()}
-    return values
+    return values | {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
 
 
 def _power(value: float) -> str:
@@ -167,7 +185,7 @@ def _power(value: float) -> str:
 def xla_listing() -> str:
     """Return the marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
     blocks = re.findall(r"^[ ]*# \(\d\) (?:.*\S.*\n)+", _XLA.read_text(encoding="utf-8"), flags=re.M)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks for line in dedent(block).splitlines()]
     return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 
 
@@ -208,6 +226,24 @@ def audit_table(read: Results) -> Iterable[Row]:
         "Others": "{other_rules}",
     }
     return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
+
+
+@fmt.table("llrrrrrrr")
+def pico_and_tiny(read: Results) -> Iterable[Row]:
+    """The preprint's two networks and the two with the other's MLP, by what their steps contain."""
+    captured = of_setting(read_audit(read.recorded))
+    columns: Columns = {
+        "Network": "{architecture}",
+        "Preprint": lambda row: REPORTED.get(row.architecture, "not named"),
+        "Depthwise": "{depthwise_convolutions}",
+        "LayerNorm": "{layernorms}",
+        "Permutes": "{permutes}",
+        "Convolutions": "{convolutions}",
+        "Dots": "{dots}",
+        "Instructions": "{instructions:,}",
+        "Tiles/cap": "{share_of_cap:.2f}",
+    }
+    return fmt.rows(captured.loc[[name for name in SWAPPED if name in captured.index]], columns)
 
 
 def predictive_value(score: Score) -> str:

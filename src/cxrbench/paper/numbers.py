@@ -14,7 +14,7 @@ from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.evidence.machine import GROUP, short_processor
-from cxrbench.paper import artifact, compilation, data_card, fmt, measurements, power, provenance, seed_pairs
+from cxrbench.paper import compilation, data_card, fmt, measurements, power, provenance, seed_pairs
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.fmt import Values, counted, difference, ends, listed, words
 from cxrbench.paper.latex import escape
@@ -34,6 +34,10 @@ def numbers(read: Results) -> Values:
         "endpoint/declared": escape(read.study.endpoint.declared or "no day"),
         "endpoint/dated": str(int(read.study.endpoint.declared is not None)),
         "findings/fewest": str(FEWEST),
+        "study/networks": escape(listed(read.ok["architecture"])),
+        "study/precisions": escape(
+            listed(read.ok["dataset"].map(lambda name: read.study.recipe(name).precision))
+        ),
         "price/region": escape(read.study.prices.region),
         "price/basis": escape(words(read.study.prices.basis)),
     }
@@ -41,7 +45,7 @@ def numbers(read: Results) -> Values:
         values["paper/title"] = escape(read.study.paper.title)
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
-    parts = (artifact, compilation, data_card, measurements, power, provenance, seed_pairs)
+    parts = (compilation, data_card, measurements, power, provenance, seed_pairs)
     for numbers_of in (*own, *others, *(part.numbers for part in parts)):
         values |= numbers_of(read)
     return values

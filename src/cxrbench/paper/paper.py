@@ -12,8 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.paper import measurements, provenance
-from cxrbench.paper.artifact import write_artifact
-from cxrbench.paper.items import Item, figures, tables
+from cxrbench.paper.items import Item, figures, printed, tables
 from cxrbench.paper.latex import breakable, escape, figure, macros, placed
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
@@ -26,11 +25,10 @@ def write_tables(read: Results, out: Path) -> None:
     """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
     for item in tables().values():
         _write_table(item, read, out)
-    for item in figures().values():
+    for item in printed(figures()):
         write_text(out / f"figure_{item.name}.tex", figure(item))
     write_text(out / "xla_listing.tex", measurements.xla_listing())
     write_ledger(read.claims, out)
-    write_artifact(read, out)
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
     write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
@@ -41,6 +39,8 @@ def _write_table(item: Item, read: Results, out: Path) -> None:
     path = read.folder / "tables" / f"table_{item.name}"
     write_csv(path.with_suffix(".csv"), table)
     write_text(path.with_suffix(".md"), table.to_markdown(index=False) + "\n")
+    if not item.in_paper:
+        return
     if table.empty:
         table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
     shown = table.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)

@@ -13,6 +13,7 @@ from cxrbench.analysis.parity import family
 from cxrbench.analysis.power import (
     ASSUMED,
     DIFFERENCE,
+    PREPRINT,
     SHARES,
     patients_by_definition,
     planned_seeds,
@@ -28,6 +29,7 @@ from cxrbench.paper.results import Results, is_phantom
 METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
 REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one network on one split
 NONE = r"\emph{none would do}"
+NETWORK = "convnext_pico"  # the preprint's
 
 
 @fmt.table("llrrrrrrrrrrr")
@@ -79,6 +81,7 @@ def numbers(read: Results) -> Values:
         "margin/label": f"{margins.auroc_label:g}",
         "margin/f1": f"{margins.f1:g}",
         "power/difference": f"{DIFFERENCE:g}",
+        **{f"preprint/f1/{platform}": f"{f1:.4f}" for platform, f1 in PREPRINT.items()},
         "power/level": _percent(POWER),
         **_reproductions(read.literature),
         **_power(read),
@@ -89,6 +92,15 @@ def numbers(read: Results) -> Values:
 
 def _main(read: Results) -> pd.DataFrame:
     return read.power[read.power["dataset"] == read.main()]
+
+
+def drawn(read: Results) -> pd.DataFrame:
+    """Return the rows of the main endpoint for the preprint's network (else the first) at assumed shares."""
+    rows = _main(read)
+    rows = rows[(rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)]
+    names = rows["architecture"]
+    rows = rows[names == (NETWORK if NETWORK in set(names) else next(iter(names), NETWORK))]
+    return rows[rows["platform"] == next(iter(rows["platform"]), "")]
 
 
 def _percent(value: float) -> str:

@@ -132,7 +132,11 @@ def _precision_numbers(read: Results) -> Values:
     alike = [row for row in rows.itertuples() if not processors_differ(row)]
     most = max(alike, key=lambda row: len(str(row.seeds_a)), default=None)
     main = {} if most is None else _precision_of(read, most)
-    return {"precision/pairs": str(len(said)), "precision/verdicts": "; ".join(said)} | main
+    return main | {
+        "precision/pairs": str(len(said)),
+        "precision/equivalent": str((rows["verdict"] == "equivalent").sum()),
+        "precision/verdicts": "; ".join(said),
+    }
 
 
 def _precision_of(read: Results, row: Any) -> Values:

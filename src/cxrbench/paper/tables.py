@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from cxrbench.analysis.contrasts import JUDGED
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.parity import Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
@@ -32,7 +33,7 @@ def dataset_counts(read: Results) -> Table:
             same.setdefault((split, *images, *positive), []).append(dataset)
     columns = {"": ["Images", "Patients", *map(fmt.words, findings)]}
     for (split, *texts), datasets in same.items():
-        columns[f"{', '.join(datasets)} {split}"] = texts
+        columns[f"{fmt.first_of(datasets)} {split}"] = texts
     return pd.DataFrame(columns), "l" + "r" * (len(columns) - 1)
 
 
@@ -183,6 +184,22 @@ def what_settings_are_worth(read: Results) -> Iterator[Row]:
         }
 
 
+@fmt.table("llrrrl")
+def precisions(read: Results) -> Iterator[Row]:
+    """A network in two precisions and nothing else changed, by the main endpoint, with its verdict."""
+    table = read.contrasts
+    table = table[(table["label"] == ENDPOINT) & ~is_phantom(table["dataset_a"])]
+    columns: Columns = {
+        "Network": "{architecture}",
+        "Datasets": "{dataset_a} - {dataset_b}",
+        "Seeds": lambda row: str(len(str(row.seeds_a).split(","))),
+        "Difference": lambda row: fmt.difference(row, "ci90"),
+        "Margin": "{margin:g}",
+        "Verdict": lambda row: f"{row.verdict}{' *' if processors_differ(row) else ''}",
+    }
+    return iter(fmt.rows(table[table["differs"] == JUDGED], columns))
+
+
 @fmt.table("llrrlll")
 def subgroups_of_cells(read: Results) -> Iterator[Row]:
     """Macro AUROC by sex and view on real radiographs; no difference is tested."""
@@ -205,9 +222,11 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
         }
 
 
-def _parity(read: Results, drawn: bool) -> Iterator[Row]:
+def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Iterator[Row]:
     """Yield rows of pairs, one where no metric has an interval; of noise floors the main endpoint's size."""
-    table = read.parity[is_phantom(read.parity["dataset"]) == drawn]
+    table = read.parity[(read.parity["kind"] == "noise floor") == floors]
+    if drawn is not None:
+        table = table[is_phantom(table["dataset"]) == drawn]
     columns: Columns = {
         "Metric": lambda row: (
             "auroc, main endpoint" if row.label == ENDPOINT else f"{row.metric}, {row.label}"
@@ -217,8 +236,7 @@ def _parity(read: Results, drawn: bool) -> Iterator[Row]:
         "Could show": lambda row: fmt.number(row.smallest_margin, f".{fmt.digits(row.smallest_margin)}f", ""),
         "Verdict": _verdict,
     }
-    floor = (table["kind"] == "noise floor") & (table["label"] != ENDPOINT)
-    shown = table["label"].isin([ENDPOINT, "macro", "every"]) & ~floor
+    shown = table["label"].isin([ENDPOINT] if floors else [ENDPOINT, "macro", "every"])
     pairs = ["dataset", "architecture", "platform_a", "platform_b", "seeds_a", "seeds_b"]
     for (dataset, network, a, b, *seeds), some in table[shown].groupby(pairs, sort=False, dropna=False):
         ran_with = " - ".join("none" if pd.isna(names) else str(names) for names in seeds)
@@ -233,6 +251,7 @@ def _parity(read: Results, drawn: bool) -> Iterator[Row]:
 
 parity_of_platforms = fmt.table("llllrrrl")(partial(_parity, drawn=False))
 parity_on_phantoms = fmt.table("llllrrrl")(partial(_parity, drawn=True))
+noise_floors = fmt.table("llllrrrl")(partial(_parity, drawn=None, floors=True))
 
 
 def _verdict(row: Any) -> str:
