@@ -56,7 +56,7 @@ for reason in LEFT_OUT:
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 if workflow.is_main_process:
     try:
-        alone = build.is_only_build(Path.cwd())
+        alone = build.take_build_lock(Path.cwd())
         if alone or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
         made, dry = Path(STUDY_FILE).with_name("made.json"), workflow.output_settings.dryrun

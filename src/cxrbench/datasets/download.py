@@ -25,7 +25,8 @@ from urllib3.exceptions import HTTPError
 
 from cxrbench.datasets.registry import FileState, RemoteFile, inspect, part_of, size_of
 from cxrbench.study.errors import UserError, printable
-from cxrbench.study.files import DISK_FULL, locked
+from cxrbench.study.files import DISK_FULL
+from cxrbench.study.locks import locked
 
 _CHUNK = 1 << 18  # bytes read at a time at most
 _LEAST_RATE = 64  # bytes per second, averaged over a time-out; less counts as a stall
@@ -67,7 +68,7 @@ def download(files: list[RemoteFile], folder: Path, options: Options, mend: bool
     others are in place by then. Only one process at a time downloads into a folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".download.lock", f"{folder}: another process is fetching into it", wait=True):
+    with locked(folder / ".download.lock", folder, "fetching into it", wait=True):
         return _download(files, folder, options, mend)
 
 

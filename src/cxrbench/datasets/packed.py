@@ -24,7 +24,8 @@ from cxrbench.datasets.sources import Source
 from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import DISK_FULL, locked, sha256_file, sha256_json, write_json, written_aside
+from cxrbench.study.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
+from cxrbench.study.locks import locked
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images
@@ -58,8 +59,8 @@ def pack(
     root.mkdir(parents=True, exist_ok=True)
     if (root / name).is_symlink():
         raise UserError(f"{root / name}: is a link, which packing would replace; link {root} itself instead")
-    aside, busy = root / f".{name}.part", f"{name}: another process is packing it"
-    with locked(root / f".{name}.lock", f"{busy}; wait for that one, or stop it"):
+    aside = root / f".{name}.part"
+    with locked(root / f".{name}.lock", name, "packing it"):
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import locked, remedy, sha256_file, write_text
+from cxrbench.study.files import remedy, sha256_file, write_text
+from cxrbench.study.locks import locked
 
 SUMS = "SHA256SUMS"
 NAMESPACE = "cxrbench-evidence"  # a signature made for another purpose does not count
@@ -66,7 +67,7 @@ def updated_sums(root: Path) -> Iterator[None]:
     Otherwise damage to an untouched file would get a sum of its own.
     """
     root.parent.mkdir(parents=True, exist_ok=True)
-    with locked(root.with_name(f".{root.name}.lock"), f"{root}: another command records there", wait=True):
+    with locked(root.with_name(f".{root.name}.lock"), root, "recording there", wait=True):
         found = sums_of(root)
         if changed := [name for name, digest in read_sums(root).items() if found.get(name) != digest]:
             first = root / changed[0]

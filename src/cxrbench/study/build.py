@@ -1,6 +1,5 @@
 """What a build adds to Snakemake: it goes on after a kill, and shows the messages of its commands."""
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -18,6 +17,7 @@ from typing import IO
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from cxrbench.study import locks
 from cxrbench.study.errors import and_more
 from cxrbench.study.files import explained, sha256_file
 
@@ -38,8 +38,10 @@ _STOPPING = "Will exit after finishing currently running jobs"  # what Snakemake
 _held: list[IO[str]] = []  # open, so locked, until this process ends
 
 
-def is_only_build(folder: Path) -> bool:
-    """Whether no other Snakemake works in ``folder``; then clear what a killed one left there.
+def take_build_lock(folder: Path) -> bool:
+    """Take the build lock of ``folder``; if it was free, remove what a killed build left.
+
+    Return False if another build holds it.
 
     Every Snakemake holds a shared lock on a file for life, which the system releases however it ends. Where
     nobody else holds it, Snakemake's own locks are stale, and processes of the dead build that still run
@@ -48,12 +50,11 @@ def is_only_build(folder: Path) -> bool:
     (folder / ".snakemake").mkdir(exist_ok=True)
     holder = open(folder / _ALIVE, "a+", encoding="utf-8")  # noqa: SIM115
     _held.append(holder)
-    try:
-        fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        fcntl.flock(holder, fcntl.LOCK_SH)
+    alone = locks.taken(holder)
+    if alone is False:
+        locks.share(holder)
         return False
-    except OSError:  # a disk without locks: Snakemake's own are all there is
+    if alone is None:  # a disk without locks: Snakemake's own are all there is
         return True
     holder.seek(0)
     host, stale = holder.read(), list((folder / ".snakemake/locks").glob("*.lock"))
@@ -70,7 +71,7 @@ def is_only_build(folder: Path) -> bool:
     holder.truncate(0)
     holder.write(socket.gethostname())
     holder.flush()
-    fcntl.flock(holder, fcntl.LOCK_SH)
+    locks.share(holder)
     return True
 
 

@@ -10,13 +10,12 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cxrbench.study.errors import UserError, printable
+from cxrbench.study.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,26 +96,6 @@ def written_aside(path: Path | str) -> Iterator[Path]:
     finally:
         if aside:
             aside.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(path: Path, busy: str, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file. Where another process holds it: UserError ``busy``, or print that and ``wait``."""
-    from filelock import FileLock, Timeout  # imported here: rebuilding the paper does without it
-
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if not wait:
-            raise UserError(busy) from None
-        print(printable(f"{busy}; waiting for that"), file=sys.stderr, flush=True)
-        lock.acquire(poll_interval=0.2)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)  # while held: a waiting process makes a new one
-        lock.release()
 
 
 def synced(path: Path) -> None:

@@ -1,31 +1,26 @@
 """The job that a runner gives to its trainer, and the events it gets back. Imports no torch."""
 
-import fcntl
 import json
 import os
 import re
 import shutil
-import socket
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.errors import UserError
-from cxrbench.training.host import now
+from cxrbench.study.locks import locked
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
 INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
 _FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
-_LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
 WEIGHTS = "weights.safetensors"  # in the work folder, until they are kept
 CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
 
@@ -65,46 +60,11 @@ class Job(BaseModel):
     def locked(self) -> Iterator[None]:
         """Lock the work folder and clear what a recorded crash left; UserError names any other holder."""
         self.work.mkdir(parents=True, exist_ok=True)
-        path, host = self.work.with_name(f"{self.work.name}.lock"), socket.gethostname()
-        file = _lock(path, host, self.cell)
-        try:
-            with suppress(OSError):  # a full disk: the lock holds without its holder's name
-                file.truncate(0)
-                who = f"process {os.getpid()} on {host} has been training it since {now()}"
-                file.write(f"{who} (to stop it: kill {os.getpid()})")
-                file.flush()
+        with locked(self.work.with_name(f"{self.work.name}.lock"), self.cell, "training it"):
             if (self.work / CRASHED).exists():
                 shutil.rmtree(self.work)
                 self.work.mkdir()
             yield
-        finally:
-            path.unlink(missing_ok=True)
-            with suppress(OSError):
-                file.close()
-
-
-def _lock(path: Path, host: str, cell: Cell) -> TextIO:
-    """Return the lock file ``path``, held; wait for a holder on another host, which may be lost."""
-    deadline = time.monotonic() + _LEASE
-    while True:
-        file = path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read() or f"another process on {host} is training it"
-            file.close()
-            if f" on {host} " in holder or time.monotonic() > deadline:
-                message = f"{cell}: {holder}; wait for its end or stop it, then run this again"
-                raise UserError(message) from None
-            time.sleep(1)
-            continue
-        except OSError as error:
-            print(f"{path}: this disk has no locks ({error}); train no cell twice at a time", file=sys.stderr)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        file.close()  # the last holder removed it after it was opened here
 
 
 def event(name: str, **values: Any) -> None:
