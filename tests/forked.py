@@ -35,7 +35,7 @@ LIBRARIES = {
     ),
     "snakemake": ("snakemake.cli", "snakemake.api", "pandas", "psutil"),  # a clone has its own code
     "torch": (
-        *("cxrbench.cli", "cxrbench.training.child", "cxrbench.training.runner", "pyarrow.parquet"),
+        *("cxrbench.cli", "cxrbench.training.child", "cxrbench.training.supervisor", "pyarrow.parquet"),
         *("timm", "torch._dynamo", "torch.distributed.run", "filelock", "typer.rich_utils"),
     ),
 }

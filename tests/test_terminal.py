@@ -118,7 +118,7 @@ def test_a_result_that_is_the_same_in_all_rows_stays_in_them_while_there_is_room
 
 
 PROGRESS = """
-from cxrbench.training.start import Display
+from cxrbench.training.display import Display
 with Display("nih128-64px/convnext_pico/cpu/seed0") as display:
     display.show("train", at_once=True)
     for step in (10, 40, 70):
@@ -152,7 +152,7 @@ def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
 
 
 def test_progress_in_a_log_is_lines() -> None:
-    code = "import cxrbench.training.start\ncxrbench.training.start._LINE_SECONDS = 0" + PROGRESS
+    code = "import cxrbench.training.display\ncxrbench.training.display._LINE_SECONDS = 0" + PROGRESS
     done = ran(sys.executable, "-c", code)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     phase, first, _, last = done.stderr.splitlines()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from conftest import ROOT
 from cxrbench.evidence.machine import BUSY, GROUP, headline, machine_of, short_processor
 from cxrbench.evidence.record import read_record
-from cxrbench.training.runner import run
+from cxrbench.training.supervisor import run
 
 RUNS = st.lists(
     st.fixed_dictionaries(

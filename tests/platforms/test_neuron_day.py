@@ -21,7 +21,7 @@ from cxrbench.cli.words import CANNOT_RUN
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
-from cxrbench.training.job import INTERRUPTED
+from cxrbench.training.job import Ending
 from training.trainers import wait_until
 
 from .conftest import FEW
@@ -150,7 +150,7 @@ def test_the_day_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> No
     wait_until(lambda: list(work.rglob("step*.pt")), "checkpoint", training)
     training.send_signal(signal.SIGTERM)
     _, errors = training.communicate(timeout=120)
-    assert training.returncode == INTERRUPTED, errors
+    assert training.returncode == Ending.INTERRUPTED.exit_code, errors
     assert run(commands("Train"), **met[1]).strip().endswith(f"{CELL}: ok")
     ahead = graphs(tmp_path / "cache/graphs")
     assert len(ahead) == 3 and graphs(trn1 / "first") == ahead and graphs(trn1 / "resumed") < ahead

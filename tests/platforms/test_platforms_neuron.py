@@ -16,7 +16,7 @@ from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
 from cxrbench.platforms import base
 from cxrbench.study.config import Recipe
-from cxrbench.training.runner import run
+from cxrbench.training.supervisor import run
 
 VANILLA = "NEURON_INTERNAL_USE_VANILLA_TORCH_XLA"
 

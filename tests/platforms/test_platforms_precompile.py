@@ -13,7 +13,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 from cxrbench.training import precompile
 from cxrbench.training.child import TRIAL
-from cxrbench.training.start import trainer_command
+from cxrbench.training.supervisor import trainer_command
 from training.trainers import custom_network
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import forked
 from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, scores
-from cxrbench.training.runner import run
+from cxrbench.training.supervisor import run
 from spy import put_before
 from test_graph import CELL, OVERLAY, jobs
 from test_terminal import shown_on_a_terminal

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cxrbench.training.job import EVENT, event, parse_events
-from cxrbench.training.runner import run
+from cxrbench.training.supervisor import run
 
 PHASE = {"event": "phase", "phase": "compile"}
 TOLD = EVENT + json.dumps(PHASE)
@@ -22,7 +22,11 @@ HALF = TOLD[:18]
         (f"{HALF}{TOLD}\n", [PHASE], [HALF]),
         (f"{TOLD[:-1]}\n", [], [TOLD[:-1]]),
         (f"{EVENT}[1]\n", [], [f"{EVENT}[1]"]),
-        (f'{EVENT}{{"event": "failed", "message": "{EVENT}"}}', [{"event": "failed", "message": EVENT}], []),
+        (
+            f'{EVENT}{{"event": "crashed", "message": "{EVENT}"}}',
+            [{"event": "crashed", "message": EVENT}],
+            [],
+        ),
     ],
 )
 def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> None:
@@ -30,7 +34,7 @@ def test_an_event_is_found_wherever_it_stands_in_a_line(line, events, texts) -> 
 
 
 @pytest.mark.parametrize(
-    ("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False), ("1", "failed", True)]
+    ("rank", "name", "told"), [("0", "phase", True), ("1", "phase", False), ("1", "crashed", True)]
 )
 def test_an_event_has_a_line_of_its_own(rank, name, told, capfd, monkeypatch) -> None:
     monkeypatch.setenv("RANK", rank)

@@ -13,8 +13,8 @@ from cxrbench.evidence.expected import accept, expected_status, read_expected, u
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training.failures import classify, normalise, unknown
-from cxrbench.training.job import INTERRUPTED
-from cxrbench.training.runner import Interrupted, run
+from cxrbench.training.job import Ending
+from cxrbench.training.supervisor import Interrupted, run
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds
 
@@ -86,7 +86,7 @@ def test_a_compiler_that_hangs_ends_with_its_trainer(broken_job, tmp_path) -> No
     wait_until(lambda: compilers.exists() and compilers.read_text(), "compiler", process)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # the third one kills
         process.send_signal(number)
-    assert process.wait(60) == INTERRUPTED
+    assert process.wait(60) == Ending.INTERRUPTED.exit_code
     assert [ended(int(word)) for word in compilers.read_text().split()] == [True] * 3
 
 

@@ -11,10 +11,10 @@ from cxrbench import platforms
 from cxrbench.evidence.record import LOG
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
-from cxrbench.training import runner
-from cxrbench.training.job import checkpoints
-from cxrbench.training.runner import Interrupted, run
-from cxrbench.training.start import Ending, Start
+from cxrbench.training import supervisor
+from cxrbench.training.attempts import Start
+from cxrbench.training.job import Ending, checkpoints
+from cxrbench.training.supervisor import Interrupted, run
 
 from .trainers import start, stub_timm
 
@@ -114,7 +114,7 @@ def test_locks_are_cleared_at_every_start_but_the_first(make_job, tmp_path, monk
         (started.work / LOG).write_text("compiling\n")
         return Start(returncode=75, stop_requests=1, reported=Ending.INTERRUPTED)
 
-    monkeypatch.setattr(runner, "start_trainer", interrupted)
+    monkeypatch.setattr(supervisor, "start_trainer", interrupted)
     monkeypatch.setattr(platforms, "recover", cleared.append)
     for before in ([], ["neuron"]):
         with pytest.raises(Interrupted):

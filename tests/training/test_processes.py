@@ -9,8 +9,8 @@ import pytest
 from columns import SCORES
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.training.job import INTERRUPTED
-from cxrbench.training.runner import run
+from cxrbench.training.job import Ending
+from cxrbench.training.supervisor import run
 
 from .trainers import children, start, stop, stub_timm, trainer_of, wait_for_checkpoint, wait_until
 
@@ -84,7 +84,7 @@ def test_two_processes_that_do_not_hear_are_interrupted_and_go_on(broken_job, tm
     wait_until(lambda: len(list((tmp_path / "stalled").iterdir())) == 2, "stalled step", process)
     kept = list(job.checkpoints.iterdir())
     process.terminate()
-    assert process.wait(120) == INTERRUPTED
+    assert process.wait(120) == Ending.INTERRUPTED.exit_code
     assert not (tmp_path / "out").exists()
     assert kept and list(job.checkpoints.iterdir()) == kept
     record = run(job, tmp_path / "out")

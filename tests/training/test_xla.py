@@ -16,7 +16,7 @@ from cxrbench.paper.results import read_measurements
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import ENTRIES
-from cxrbench.training.runner import run
+from cxrbench.training.supervisor import run
 
 from .trainers import wall_seconds
 

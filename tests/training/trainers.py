@@ -13,7 +13,7 @@ from pathlib import Path
 from conftest import ROOT
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.record import Record
-from cxrbench.training.job import INTERRUPTED, checkpoints
+from cxrbench.training.job import Ending, checkpoints
 
 
 def start(job, folder: Path, *options: str, **environment: str) -> subprocess.Popen:
@@ -51,7 +51,7 @@ def stop(job, process: subprocess.Popen, number: int = signal.SIGTERM, checkpoin
     """Stop `cxrbench train` with a signal, once its trainer has saved."""
     wait_for_checkpoint(job, process, checkpoints)
     process.send_signal(number)
-    assert process.wait(120) == INTERRUPTED
+    assert process.wait(120) == Ending.INTERRUPTED.exit_code
 
 
 def children(process: int) -> list[int]:

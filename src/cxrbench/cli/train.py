@@ -71,8 +71,8 @@ def train(
     A failed training is a result too: exit code 0 without --strict. After an
     interruption (exit code 75), the same command resumes it.
     """
-    from cxrbench.training.job import INTERRUPTED
-    from cxrbench.training.runner import Interrupted, run
+    from cxrbench.training.job import Ending
+    from cxrbench.training.supervisor import Interrupted, run
 
     named = Cell.parse(cell)
     out = out or named.folder(RESULTS / "runs") / "record.json"
@@ -90,7 +90,7 @@ def train(
         record = run(job, out.parent)
     except Interrupted as error:
         _tell(log, str(error))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(Ending.INTERRUPTED.exit_code) from None
     except UserError as error:
         _keep(log, str(error))
         raise

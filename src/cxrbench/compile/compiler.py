@@ -23,10 +23,9 @@ from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
-from cxrbench.training import host
 from cxrbench.training.failures import classify, error_line, normalise
-from cxrbench.training.runner import OWN_SIGNALS, published
-from cxrbench.training.start import adopted
+from cxrbench.training.host import published
+from cxrbench.training.processes import OWN_SIGNALS, adopted, out_of_memory_kills
 
 COMMAND = "neuronx-cc"
 CONTAINERS = ("docker", "podman")
@@ -153,7 +152,7 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
 
     Its output is kept in ``LOG``; ``container``: the name of the one that it runs in, if any.
     """
-    began, kills, peak = time.monotonic(), host.out_of_memory_kills(), 0.0
+    began, kills, peak = time.monotonic(), out_of_memory_kills(), 0.0
     stopped: Limit | None = None
     oom_killed = False
     with (work / LOG).open("wb") as log, adopted() as kill:
@@ -179,7 +178,7 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
     seconds = time.monotonic() - began
     if oom_killed and limits.gib and child.returncode and not stopped:
         stopped = "memory"
-    oom_killed = oom_killed or host.out_of_memory_kills() > kills
+    oom_killed = oom_killed or out_of_memory_kills() > kills
     text = published(_whole_log(work))
     (work / LOG).write_text(text, encoding="utf-8", newline="\n")
     return Ending(

@@ -1,8 +1,7 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``.
 
 With several processes it starts itself again under torchrun, and ends like the first that failed.
-Exit codes: 0 with predictions.parquet in the work folder; 75 interrupted and saved;
-78 the user's mistake or the machine's trouble; 1 a failure that the last lines of its output explain.
+Exit codes are those of ``Ending``; 0 with predictions.parquet in the work folder.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ STARTED = time.monotonic()  # before the slow imports: they are part of the set-
 from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
-from cxrbench.training import host  # noqa: E402
-from cxrbench.training.job import INTERRUPTED, REFUSED, WEIGHTS, Job, event  # noqa: E402
+from cxrbench.training.job import WEIGHTS, Ending, Job, event  # noqa: E402
+from cxrbench.training.processes import PDEATHSIG, prctl  # noqa: E402
 
 if TYPE_CHECKING:
     import numpy as np
 
     from cxrbench.datasets.packed import Packed
 
-_PDEATHSIG = 1  # prctl(2): be killed when the parent process dies, so that no orphan trains on
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
 _stop = False
@@ -56,7 +54,7 @@ def _attach_to_runner(job: Job) -> None:
         global _stop
         _stop = True
 
-    host.prctl(_PDEATHSIG, signal.SIGKILL)
+    prctl(PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
     if job.limits.memory_gib is not None:
@@ -71,7 +69,7 @@ def _torchrun(processes: int, *words: str) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    host.prctl(_PDEATHSIG, signal.SIGKILL)
+    prctl(PDEATHSIG, signal.SIGKILL)
     try:
         run.main(["--standalone", f"--nproc-per-node={processes}", "-m", "cxrbench.training.child", *words])
     except SignalException as error:  # torchrun was asked to stop, and has stopped its processes
@@ -88,25 +86,25 @@ def report_failures(work: Callable[[], None]) -> int:
     try:
         from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
     except ImportError as error:
-        event("refused", message=f"the environment cannot train: {error}; run `make setup`")
-        return REFUSED
+        event(Ending.REFUSED, message=f"the environment cannot train: {error}; run `make setup`")
+        return Ending.REFUSED.exit_code
     try:
         work()
         return 0
     except Interrupted:
-        name, message, code = "interrupted", "", INTERRUPTED
+        ending, message = Ending.INTERRUPTED, ""
     except UserError as error:
-        name, message, code = "refused", str(error), REFUSED
+        ending, message = Ending.REFUSED, str(error)
     except Diverged as error:
-        name, message, code = "diverged", str(error), 1
+        ending, message = Ending.DIVERGED, str(error)
     except Exception as error:
         traceback.print_exc(file=sys.stdout)
-        name, message, code = "failed", "".join(traceback.format_exception_only(error))[:2000], 1
+        ending, message = Ending.CRASHED, "".join(traceback.format_exception_only(error))[:2000]
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM):  # no network's doing
-            refusal = explained(error) or f"the system refused: {error}; mend that, then run this again"
-            name, message, code = "refused", str(refusal), REFUSED
-    event(name, message=message)
-    return code
+            reported = f"the operating system reported: {error}; fix it and run the same command again"
+            ending, message = Ending.REFUSED, str(explained(error) or reported)
+    event(ending, message=message)
+    return ending.exit_code
 
 
 def train(job: Job, trial: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform as python_platform
 import re
@@ -44,19 +43,6 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def folder_name(device: str = "") -> str:
     """Return a folder name for this machine: accelerator ``device``, processor and cores."""
     return "-".join(re.findall(r"[a-z0-9]+", f"{device} {cpu_name()} {cores()} cores".lower()))
-
-
-def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
-    with suppress(OSError, ValueError, KeyError):
-        return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
-    return 0
-
-
-def prctl(option: int, value: int) -> None:
-    """Call Linux's prctl(2); other systems have none."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def operating_system() -> str:
@@ -113,6 +99,18 @@ def described() -> dict[str, Any]:
         "os": operating_system(),
         "instance": instance_type(),
     }
+
+
+def published(log: bytes) -> str:
+    """Return a log as text, with short names for this machine's folders."""
+    text = log.decode(errors="backslashreplace")
+    folders = {
+        os.getcwd(): ".", sys.prefix: "<env>", sys.base_prefix: "<python>", os.path.expanduser("~"): "~",
+    }  # fmt: skip
+    for folder, name in folders.items():
+        if folder not in ("/", "~"):  # a container's root, an unknown home
+            text = text.replace(folder, name)
+    return text
 
 
 def commit() -> tuple[str, bool]:

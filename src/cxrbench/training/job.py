@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,29 @@ from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.locks import locked
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
-INTERRUPTED = 75  # EX_TEMPFAIL: saved, start again to resume
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
-REFUSED = 78  # EX_CONFIG: the user's mistake or the machine's trouble; the message is the last event
-_FROM_EACH = ("refused", "diverged", "failed")  # a process that ends so may be the only one to report it
 WEIGHTS = "weights.safetensors"  # in the work folder, until they are kept
 CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
+
+
+class Ending(StrEnum):
+    """How a start of the trainer ended; those that can be a record's status have its name.
+
+    The trainer reports all but the last two, which only its supervisor sees, and exits with their code.
+    """
+
+    OK = "ok"
+    INTERRUPTED = "interrupted"  # saved: start again to resume
+    REFUSED = "refused"  # the user's mistake or the machine's trouble
+    DIVERGED = "diverged"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    KILLED = "killed"
+
+    @property
+    def exit_code(self) -> int:
+        """That of the trainer; of `cxrbench train` too when it was interrupted (EX_TEMPFAIL, EX_CONFIG)."""
+        return {Ending.OK: 0, Ending.INTERRUPTED: 75, Ending.REFUSED: 78}.get(self, 1)
 
 
 class Job(BaseModel):
@@ -47,6 +65,11 @@ class Job(BaseModel):
         return self.work / "checkpoints"
 
     @property
+    def saved(self) -> int:
+        """The optimizer steps of the newest checkpoint; -1 without one."""
+        return next((steps for steps, _ in checkpoints(self.checkpoints)), -1)
+
+    @property
     def attempts(self) -> Path:
         """Where the runner keeps what it must remember between starts of the trainer."""
         return self.work / "attempts.json"
@@ -65,6 +88,10 @@ class Job(BaseModel):
                 shutil.rmtree(self.work)
                 self.work.mkdir()
             yield
+
+
+# A process that ends so may be the only one to report it.
+_FROM_EACH = (Ending.REFUSED, Ending.DIVERGED, Ending.CRASHED)
 
 
 def event(name: str, **values: Any) -> None:

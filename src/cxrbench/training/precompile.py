@@ -20,8 +20,8 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
 from cxrbench.training import failures
 from cxrbench.training.child import TRIAL
-from cxrbench.training.job import PRECOMPILED, Job, parse_events
-from cxrbench.training.start import trainer_command, trainer_environment
+from cxrbench.training.job import PRECOMPILED, Ending, Job, parse_events
+from cxrbench.training.supervisor import trainer_command, trainer_environment
 
 TOOL = "neuron_parallel_compile"
 _TOTALS = {"graphs": "graphs", "succeeded": "successful compilations", "failed": "failed compilations"}
@@ -78,10 +78,10 @@ def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
     for line in output.splitlines():
         for event in parse_events(line)[0]:  # one process's failure makes others fail: the first one counts
             messages.setdefault(event["event"], event.get("message", ""))
-    if "refused" in messages:
-        return messages["refused"]
+    if Ending.REFUSED in messages:
+        return messages[Ending.REFUSED]
     if returncode and graphs is None:
-        error = failures.error_line(messages.get("failed") or output)
+        error = failures.error_line(messages.get(Ending.CRASHED) or output)
         return f"{TOOL} ended with exit code {returncode}: {error}"
     if graphs == 0:
         return (
