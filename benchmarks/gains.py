@@ -19,7 +19,7 @@ from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training import host
-from cxrbench.training.network import build_network
+from cxrbench.training.method import build_network
 
 _EAGER = ("plain", "channels_last", "fused AdamW")
 WAYS = {  # each is added to the ones before it

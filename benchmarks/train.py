@@ -40,7 +40,7 @@ from cxrbench.study.config import PhantomSource, Recipe
 from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.training import host
-from cxrbench.training.network import build_network
+from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps
 
 Contender = Callable[[], float]  # runs a block; returns its images per second

@@ -16,7 +16,7 @@ from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training import host
-from cxrbench.training.batches import Batch
+from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
 
 WAYS = {

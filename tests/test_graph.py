@@ -147,7 +147,7 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
         ("datasets/split.py", ["data_tables", "tables", "paper"], ["train", "adopt", "evaluate"]),
         ("paper/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
         ("paper/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate"]),
-        ("training/loop.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
+        ("training/method.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
     ],
 )
 def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, changed, again, kept) -> None:

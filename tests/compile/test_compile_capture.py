@@ -20,7 +20,8 @@ from cxrbench.compile.capture import NotCaptured, audit_network, build, capture
 from cxrbench.compile.control_graphs import LAYERS
 from cxrbench.compile.rules import Facts, Setting, flagged
 from cxrbench.study.config import Recipe
-from cxrbench.training.network import VARIANTS, build_network, register_variants
+from cxrbench.training.method import build_network
+from cxrbench.training.variants import VARIANTS, register_variants
 
 SMALL = Setting(pixels=64, batch=4)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
-from cxrbench.training import loop
+from cxrbench.training import run
 from cxrbench.training.job import Job
 
 STOPPED_AFTER = 5  # steps: inside the second epoch
@@ -20,9 +20,9 @@ packed = read_packed(job.packed)
 platform = platforms.load(job.platform, job.recipe.threads, job.recipe.precision)
 
 
-def trainer(name: str = "", stop: Callable[[], bool] = lambda: False) -> loop.Trainer:
+def trainer(name: str = "", stop: Callable[[], bool] = lambda: False) -> run.Trainer:
     """A trainer of the job with checkpoints of its own, and one batch to evaluate."""
-    made = loop.Trainer(job.model_copy(update={"work": job.work / name}), packed, platform, stop)
+    made = run.Trainer(job.model_copy(update={"work": job.work / name}), packed, platform, stop)
     made.rows |= {split: made.rows[split][: job.micro_batch] for split in ("val", "test")}
     return made
 
@@ -42,13 +42,13 @@ def drop_paths() -> None:
     votes = itertools.count(1)
     try:
         trainer("stopped", lambda: next(votes) == STOPPED_AFTER).run()
-    except loop.Interrupted:
+    except run.Interrupted:
         platform.seed(1)  # whatever another process would begin with
         scores["resumed"] = trainer("stopped").run()["val"]
     other = trainer("other")
     platform.seed(job.seed + 1)  # the same weights and batches, other draws
     scores["other_draws"] = other.run()["val"]
-    loop._REPORT_SECONDS = 0.0
+    run._REPORT_SECONDS = 0.0
     scores["often_read"] = trainer("often_read").run()["val"]
     np.savez(folder / "0.npz", **scores)
 

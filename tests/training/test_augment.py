@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cxrbench.study.config import Augmentation
-from cxrbench.training.augment import apply, draw_parameters
+from cxrbench.training.method import augmented, draw_parameters
 
 
 def images(count: int = 3, side: int = 16) -> torch.Tensor:
@@ -18,13 +18,13 @@ def test_a_flip_is_a_mirror_image_and_no_augmentation_changes_nothing() -> None:
     never, always = (
         draw_parameters(Augmentation(flip=flip, shift=0, scale=0), 3, seed=0, epoch=0) for flip in (0, 1)
     )
-    assert torch.equal(apply(images(), torch.from_numpy(never)), images())
-    flipped = apply(images(), torch.from_numpy(always))
+    assert torch.equal(augmented(images(), torch.from_numpy(never)), images())
+    flipped = augmented(images(), torch.from_numpy(always))
     assert torch.allclose(flipped, images().flip(-1), atol=1e-3)
 
 
 def test_a_shift_moves_by_whole_pixels_and_repeats_the_edge() -> None:
-    moved = apply(images(1), torch.tensor([[1.0, 1.0, 2 / 16, 0.0]]))
+    moved = augmented(images(1), torch.tensor([[1.0, 1.0, 2 / 16, 0.0]]))
     assert torch.allclose(moved[:, :, :-2], images(1)[:, :, 2:], atol=1e-3)
     assert torch.allclose(moved[:, :, -1], images(1)[:, :, -1], atol=1e-3)
 
@@ -34,8 +34,8 @@ def test_a_shift_moves_by_whole_pixels_and_repeats_the_edge() -> None:
 def test_an_image_gets_the_same_parameters_in_any_batch(seed: int, epoch: int, size: int) -> None:
     whole = torch.from_numpy(draw_parameters(Augmentation(), 64, seed, epoch))
     pixels = images(64, 8)
-    parts = [apply(pixels[i : i + size], whole[i : i + size]) for i in range(0, 64, size)]
-    assert torch.allclose(torch.cat(parts), apply(pixels, whole), atol=1e-4)
+    parts = [augmented(pixels[i : i + size], whole[i : i + size]) for i in range(0, 64, size)]
+    assert torch.allclose(torch.cat(parts), augmented(pixels, whole), atol=1e-4)
 
 
 def test_parameters_are_spread_as_the_recipe_says() -> None:

@@ -15,7 +15,7 @@ from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training.job import Job
-from cxrbench.training.loop import Trainer
+from cxrbench.training.run import Trainer
 from cxrbench.training.steps import Steps
 
 RECIPE = Recipe(epochs=2, batch=16, learning_rate=1e-2, drop_path=0.0)

@@ -10,7 +10,7 @@ from torch import nn
 from cxrbench.study.config import parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.readers import Document
-from cxrbench.training.update import round_weights
+from cxrbench.training.method import round_weights
 from tests.conftest import ROOT
 
 

@@ -30,7 +30,7 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
-from cxrbench.training.network import build_network, parameter_groups
+from cxrbench.training.method import build_network, parameter_groups
 from cxrbench.training.package_weights import (
     PublishedWeights,
     get_weights,
@@ -164,7 +164,7 @@ def test_tags_are_checked_and_a_download_without_network_is_one_sentence(monkeyp
 FROM_TIMM = """
 import sys, numpy, torch
 from cxrbench.study.config import Recipe
-from cxrbench.training.network import build_network
+from cxrbench.training.method import build_network
 from cxrbench.training.weights import used_weights
 recipe = Recipe(epochs=1, batch=1, weights={"timm": "default"})
 network = build_network("test_resnet", 32, recipe, numpy.full(3, 0.1))

@@ -83,7 +83,7 @@ def custom_network(folder: Path, forward: str) -> str:
         "import sys, importlib.abc, importlib.machinery\n"
         "class Hook(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name != 'cxrbench.training.network':\n"
+        "        if name != 'cxrbench.training.method':\n"
         "            return None\n"
         "        sys.meta_path.remove(self)\n"
         "        import broken_network\n"

@@ -94,7 +94,7 @@ DIFFERENCES = (
         "what": "one process, so that no gradients are averaged; where a recipe has micro-batches, each of "
         "them is a graph there",
         "consequence": "nothing is learned of collectives",
-        "source": "cxrbench.training.loop.Trainer.step",
+        "source": "cxrbench.training.method.Update.take",
     },
     {
         "what": "where it compiles a graph itself, torch_xla lets results take the memory of parameters "

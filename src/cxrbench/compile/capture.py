@@ -37,9 +37,9 @@ from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Augmentation, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import written_aside
-from cxrbench.training.augment import draw_parameters
-from cxrbench.training.batches import Batch, Batches
-from cxrbench.training.network import Averaged, build_network, register_variants
+from cxrbench.training.batches import Batches
+from cxrbench.training.method import Averaged, Batch, build_network, draw_parameters
+from cxrbench.training.variants import register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
 

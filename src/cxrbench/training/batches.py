@@ -1,7 +1,6 @@
 """Input: the packed uint8 images on the device where they fit, else streamed; the same pixels both ways."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,19 +9,9 @@ from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.study.cores import ahead
-from cxrbench.training import augment
+from cxrbench.training.method import Batch, prepared
 
 _AT_A_TIME = 5  # streamed batches: one in use, the others ready
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch on the device, always of full size; only its first ``valid`` images count."""
-
-    images: torch.Tensor  # B x 1 x H x W float32, normalised
-    labels: torch.Tensor  # B x findings float32
-    label_weights: torch.Tensor | None  # B x findings, 0 where missing; none: all are known
-    valid: int
 
 
 class Batches:
@@ -73,7 +62,5 @@ class Batches:
 
     def _images_of(self, moved: torch.Tensor, drawn: torch.Tensor | None = None) -> torch.Tensor:
         """Return B x 1 x H x W images of rows on the device (or of pixels that came instead), augmented."""
-        images = (self._images.index_select(0, moved) if self.resident else moved).float()
-        if drawn is not None:
-            images = augment.apply(images, drawn)
-        return self._platform.layout(((images / 255 - self._mean) / self._std).unsqueeze(1))
+        pixels = self._images.index_select(0, moved) if self.resident else moved
+        return prepared(pixels, drawn, self._mean, self._std, self._platform)

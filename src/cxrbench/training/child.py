@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
@@ -26,11 +25,6 @@ from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.training.job import WEIGHTS, Ending, Job, event  # noqa: E402
 from cxrbench.training.processes import PDEATHSIG, prctl  # noqa: E402
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from cxrbench.datasets.packed import Packed
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
@@ -84,7 +78,7 @@ def _torchrun(processes: int, *words: str) -> int:
 def report_failures(work: Callable[[], None]) -> int:
     """Run ``work``, report its failure as an event, return the exit code."""
     try:
-        from cxrbench.training.loop import Diverged, Interrupted  # slow: imports torch
+        from cxrbench.training.run import Diverged, Interrupted  # slow: imports torch
     except ImportError as error:
         event(Ending.REFUSED, message=f"the environment cannot train: {error}; run `make setup`")
         return Ending.REFUSED.exit_code
@@ -111,7 +105,7 @@ def train(job: Job, trial: bool = False) -> None:
     """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
     from cxrbench import platforms
     from cxrbench.datasets.packed import read_packed
-    from cxrbench.training.loop import Trainer
+    from cxrbench.training.run import Trainer, write_scores
     from cxrbench.training.steps import run_trial
     from cxrbench.training.weights import keep
 
@@ -148,23 +142,6 @@ def train(job: Job, trial: bool = False) -> None:
             about |= {"mean": trainer.weights.mean, "std": trainer.weights.std}
             keep(job.work / WEIGHTS, kept, about)
     trainer.report_facts()
-
-
-def write_scores(path: Path, packed: Packed, scores: dict[str, np.ndarray]) -> None:
-    """Write the scores of each split (images x findings) beside their labels as predictions."""
-    import pandas as pd
-
-    from cxrbench.evidence.predictions import predictions_table, write_predictions
-
-    # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
-    known = packed.index["patient"].notna().all()
-    identity = ["image", "patient", "split"] if known else ["image", "split"]
-    parts = []
-    for split, values in scores.items():
-        rows = packed.rows(split)
-        part = packed.index.iloc[rows][identity]
-        parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
-    write_predictions(path, pd.concat(parts, ignore_index=True))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ import os
 import platform as python_platform
 import re
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,34 +48,6 @@ def operating_system() -> str:
     library, version = python_platform.libc_ver()
     release = ".".join(python_platform.release().split(".")[:2])
     return f"{python_platform.system()} {release}" + (f", {library} {version}" if library else "")
-
-
-class CoreUse:
-    """The machine's core-seconds since this object was made, and the part that other processes used."""
-
-    def __init__(self) -> None:
-        self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
-
-    def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
-        """Return (core-seconds there were, those used by other processes than the trainer's).
-
-        ``gather`` collects a value from all processes of the trainer.
-        """
-        there = (time.monotonic() - self._wall) * (psutil.cpu_count() or 1)
-        busy = _busy_seconds() - self._busy
-        return there, max(0.0, busy - sum(gather(_own_seconds() - self._own)))
-
-
-def _busy_seconds() -> float:
-    """Return the core-seconds used on the machine, with those that a hypervisor took away."""
-    times = psutil.cpu_times()
-    named = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is part of user
-    return float(sum(getattr(times, name, 0.0) for name in named))
-
-
-def _own_seconds() -> float:
-    times = psutil.Process().cpu_times()
-    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def instance_type() -> str | None:

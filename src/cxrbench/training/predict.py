@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.torch import load_file
 
 from cxrbench import platforms
@@ -16,9 +15,8 @@ from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
 from cxrbench.training.batches import Batches
-from cxrbench.training.child import write_scores
-from cxrbench.training.loop import sigmoid
-from cxrbench.training.network import build_network
+from cxrbench.training.method import Scoring, build_network, sigmoid
+from cxrbench.training.run import write_scores
 from cxrbench.training.weights import read_metadata
 
 
@@ -91,7 +89,6 @@ def _without_training_patients(cell: Cell, record: Record, packed: Packed) -> tu
     return replace(packed, index=kept), f"left out: {seen.sum():,} images whose patient ids it was trained on"
 
 
-@torch.no_grad()
 def _scores(
     cell: Cell, record: Record, kept: Path, packed: Packed, findings: int, platform_name: str
 ) -> dict[str, np.ndarray]:
@@ -101,16 +98,11 @@ def _scores(
     platform = platforms.load(platform_name, recipe.threads, recipe.precision, recipe.compiler)
     network: Any = build_network(cell.architecture, packed.manifest["pixels"], recipe, np.full(findings, 0.5))
     network.load_state_dict(load_file(kept))
-    network = platform.network(network).eval()
+    network = platform.network(network)
     batches = Batches(packed, platform, Limits().resident_gib * 2**30, UsedWeights(**vars(record.weights)))
-    scores = {}
+    scores, scoring = {}, Scoring(network, platform)
     for split in ("val", "test"):
-        parts = []
-        for batch in batches.over(packed.rows(split), record.micro_batch or recipe.batch):
-            with platform.autocast():
-                logits = network(batch.images)
-            parts.append((logits.float(), batch.valid))
-            platform.end_step()
-        known = [logits.cpu().numpy()[:valid] for logits, valid in parts]
-        scores[split] = sigmoid(np.concatenate([np.zeros((0, findings), np.float32), *known]))
+        batches_of_split = batches.over(packed.rows(split), record.micro_batch or recipe.batch)
+        logits = scoring.logits({}, batches_of_split)
+        scores[split] = sigmoid(np.concatenate([np.zeros((0, findings), np.float32), *logits]))
     return scores

@@ -6,9 +6,9 @@ from itertools import chain, count
 from cxrbench.datasets.packed import Packed
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.training.batches import Batch
 from cxrbench.training.job import Job
-from cxrbench.training.loop import Trainer
+from cxrbench.training.method import Batch, train_steps
+from cxrbench.training.run import Trainer
 
 TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
 TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
@@ -45,9 +45,9 @@ class Steps(Trainer):
     def take(self, batches: Iterator[Batch], steps: int = 1) -> None:
         """Take optimizer steps on ``batches``; the device may still be at work afterwards."""
         self.network.train()
-        for _ in range(steps):
-            self.step(batches)
-            self.progress.step += 1
+        first, all_steps = self.progress.step, self.recipe.epochs * self.steps_per_epoch
+        for done in train_steps(self.update, batches, self.recipe, first, first + steps, all_steps):
+            self.progress.step = done
 
     def loss(self) -> float:
         """Return the sum of the losses since the last call, read from the device."""

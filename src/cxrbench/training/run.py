@@ -1,33 +1,47 @@
-"""The training loop of all platforms: everything device-specific goes through platforms/base.py."""
+"""A cell's training around its method: the clock, the votes to stop and save, checkpoints, and reports.
+
+What is computed stands in training/method.py.
+"""
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
-from torch.func import functional_call
 from torch.utils._pytree import tree_map_only
 
 from cxrbench.datasets.packed import Packed
-from cxrbench.evidence.predictions import macro_auroc
+from cxrbench.evidence.predictions import macro_auroc, predictions_table, write_predictions
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.adamw import update_of
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
-from cxrbench.training import augment, checkpoint
-from cxrbench.training.batches import Batch, Batches
+from cxrbench.training import checkpoint
+from cxrbench.training.batches import Batches
 from cxrbench.training.checkpoint import Progress
-from cxrbench.training.host import CoreUse
+from cxrbench.training.clock import WARMUP_STEPS, Clock, CoreUse
 from cxrbench.training.job import Job, event
-from cxrbench.training.network import Averaged, build_network, learning_rate, parameter_groups
-from cxrbench.training.update import Update, round_weights
+from cxrbench.training.method import (
+    Averaged,
+    Batch,
+    Scoring,
+    Update,
+    build_network,
+    draw_parameters,
+    parameter_groups,
+    round_weights,
+    rows_of_epoch,
+    sigmoid,
+    train_steps,
+)
 from cxrbench.training.weights import used_weights
 
-_WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
 _HOW = (
     "training images over wall seconds between device synchronisations; the first "
-    f"{_WARMUP_STEPS} steps after each start, evaluation and saving are left out"
+    f"{WARMUP_STEPS} steps after each start, evaluation and saving are left out"
 )
 _COMPILED_STEPS = 2  # after these a platform that compiles has met every training graph
 _REPORT_SECONDS = 1.0  # how often progress is read from the device and reported
@@ -75,7 +89,7 @@ class Trainer:
             platform.compile_network()
         parts = self.recipe.batch // job.micro_batch // platform.size
         self.update = Update(self.network, self.optimizer, self.averaged, platform, parts, kind)
-        self._scored = platform.captured(self._forward)
+        self.scoring = Scoring(self.network, platform)
         self.saved_at = time.monotonic()
         self.resumed = False
         if platform.size > 1:
@@ -84,7 +98,7 @@ class Trainer:
         self._resume()
         timing = self.progress.timing
         self.compiled_before = (timing.compiles, timing.compile_seconds)  # by earlier attempts
-        self.clock = _Clock(platform, self.progress, self.recipe.batch)
+        self.clock = Clock(platform, self.progress, self.recipe.batch)
 
     def _check_sizes(self) -> None:
         for split, rows in self.rows.items():
@@ -120,34 +134,25 @@ class Trainer:
 
     # -- one epoch ---------------------------------------------------------------------------------
 
-    def _order(self, epoch: int) -> np.ndarray:
-        """Return the training rows of an epoch in their shuffled order, whole batches only."""
-        key = [self.job.seed, 2**32 + epoch]  # apart from the keys of the augmentation
-        rows = np.random.Generator(np.random.Philox(key=key)).permutation(self.rows["train"])
-        return rows[: self.steps_per_epoch * self.recipe.batch]
-
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield this process's augmented micro-batches of an epoch from its step ``first`` on."""
-        rows = self._order(epoch)[first * self.recipe.batch :]
-        # Each process takes its share of every batch, so their number does not change what a batch holds.
-        rows = rows.reshape(-1, self.platform.size, self.recipe.batch // self.platform.size)
-        rows = rows[:, self.platform.rank].reshape(-1)
-        drawn = augment.draw_parameters(
-            self.recipe.augmentation, len(self.packed.images), self.job.seed, epoch
-        )
-        return self.batches.over(rows, self.job.micro_batch, drawn[rows])
+        job, platform = self.job, self.platform
+        rows = rows_of_epoch(self.rows["train"], self.recipe, job.seed, epoch, platform.rank, platform.size)
+        rows = rows[first : self.steps_per_epoch].reshape(-1)
+        drawn = draw_parameters(self.recipe.augmentation, len(self.packed.images), job.seed, epoch)
+        return self.batches.over(rows, job.micro_batch, drawn[rows])
 
     def _train_epoch(self) -> None:
         """Take the steps of this epoch that are still to do."""
         progress = self.progress
-        first = progress.step - progress.epoch * self.steps_per_epoch
-        micro_batches = self.epoch_batches(progress.epoch, first)
+        before, steps = progress.epoch * self.steps_per_epoch, self.recipe.epochs * self.steps_per_epoch
+        micro_batches = self.epoch_batches(progress.epoch, progress.step - before)
         self.network.train()
         use = CoreUse()
         self.clock.restart()
-        for _ in range(first, self.steps_per_epoch):
-            self.step(micro_batches)
-            progress.step += 1
+        last = before + self.steps_per_epoch
+        for done in train_steps(self.update, micro_batches, self.recipe, progress.step, last, steps):
+            progress.step = done
             self.clock.steps += 1
             self._after_step()
         self.clock.read()
@@ -155,12 +160,6 @@ class Trainer:
         progress.core_seconds += there
         progress.others_seconds += others
         progress.timing.others_share = round(progress.others_seconds / progress.core_seconds, 3)
-
-    def step(self, micro_batches: Iterator[Batch]) -> None:
-        """One optimizer step: gradients summed over the micro-batches, no host read."""
-        now = self.progress.step
-        rate = learning_rate(self.recipe, now, self.recipe.epochs * self.steps_per_epoch)
-        self.update.take(micro_batches, rate, self.averaged.weight(now))
 
     def _after_step(self) -> None:
         """Report, save or stop between steps. Processes vote, because saving and stopping involve all."""
@@ -271,26 +270,12 @@ class Trainer:
 
     # -- evaluation --------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def _logits(self, split: str) -> np.ndarray:
         """Return the logits of a split (images x findings, float32) with the averaged weights."""
-        self.network.eval()
-        self.scored_weights = self.averaged_weights()
-        parts = []
+        weights = self.averaged_weights()
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
-        for batch in self.batches.over(rows, self.job.micro_batch):
-            # A copy: what captured work gives holds until its next call.
-            parts.append((self._scored(batch.images).clone(), batch.valid))
-            self.platform.end_step()
-        logits = [logits.cpu().numpy()[:valid] for logits, valid in parts]
+        logits = self.scoring.logits(weights, self.batches.over(rows, self.job.micro_batch))
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
-
-    def _forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits of a batch (B x findings, float32) with the averaged weights."""
-        with self.platform.autocast():
-            # Called with these weights, not filled with them (platforms/xla.py, 8).
-            logits: torch.Tensor = functional_call(self.network, self.scored_weights, (images,))
-        return logits.float()
 
     def averaged_weights(self) -> dict[str, torch.Tensor]:
         """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
@@ -368,31 +353,14 @@ class Trainer:
             print(text, flush=True)
 
 
-class _Clock:
-    """Training time, read only after the device is synchronised; saving and evaluating are not in it."""
-
-    def __init__(self, platform: Platform, progress: Progress, batch: int) -> None:
-        self.platform, self.progress, self.batch = platform, progress, batch
-        self.steps = self.steps_read = 0  # of this attempt
-        self.restart()
-
-    def restart(self) -> None:
-        """Leave out the time since the last reading."""
-        self.last = self.platform.clock()
-
-    def read(self) -> None:
-        """Add the time since the last reading to the epoch's and the cell's."""
-        self.platform.synchronise()
-        now = self.platform.clock()
-        seconds, self.last = now - self.last, now
-        self.progress.epoch_seconds += seconds
-        self.progress.timing.train_seconds += seconds
-        if self.steps_read >= _WARMUP_STEPS:
-            self.progress.steady_images += (self.steps - self.steps_read) * self.batch
-            self.progress.steady_seconds += seconds
-        self.steps_read = self.steps
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities (float32)."""
-    return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+def write_scores(path: Path, packed: Packed, scores: dict[str, np.ndarray]) -> None:
+    """Write the scores of each split (images x findings) beside their labels as predictions."""
+    # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
+    known = packed.index["patient"].notna().all()
+    identity = ["image", "patient", "split"] if known else ["image", "split"]
+    parts = []
+    for split, values in scores.items():
+        rows = packed.rows(split)
+        part = packed.index.iloc[rows][identity]
+        parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
+    write_predictions(path, pd.concat(parts, ignore_index=True))
