@@ -138,3 +138,77 @@ def test_no_two_rooms_have_modules_of_one_name() -> None:
             rooms[module.rpartition(".")[2]].add(room_of(module))
     shared = {name: sorted(of) for name, of in rooms.items() if len(of) > 1}
     assert {name: of for name, of in shared.items() if name not in SHARED_NAMES} == {}
+
+
+# What a reader follows: the commands of the rules, and the trainer that `train` starts by its name.
+CELL = {
+    "cxrbench.cli.train": ["train"],
+    "cxrbench.training.child": ["main"],
+    "cxrbench.cli.evidence": ["adopt"],
+    "cxrbench.cli.scores": ["evaluate"],
+}
+NUMBER = CELL | {"cxrbench.cli.report": ["statistics", "tables"]}
+FILES_OF_A_CELL, FILES_OF_A_NUMBER = 52, 86  # as it stands: these may only fall; the aims are 15 and 25
+
+
+def definitions(module: str) -> dict[str, ast.AST]:
+    """The functions, classes and values at the top of a module."""
+    nodes: dict[str, ast.AST] = {}
+    for node in TREES[module].body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            nodes[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            nodes |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+    return nodes
+
+
+def uses(module: str, node: ast.AST) -> Iterator[tuple[str, str]]:
+    """(module, name) of ours that the code of ``node`` names, types in its signatures left out."""
+    imported = {}
+    for tree in (TREES[module], node):
+        for statement in statements(tree, eager=tree is not node):
+            if isinstance(statement, ast.ImportFrom):
+                for alias in statement.names:
+                    imported[alias.asname or alias.name] = (str(statement.module), alias.name)
+    local = definitions(module)
+    signatures = {
+        part
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.FunctionDef | ast.AnnAssign | ast.arg)
+        for kind in [getattr(inner, "returns", None) or getattr(inner, "annotation", None)]
+        if kind
+        for part in ast.walk(kind)
+    }
+    for inner in ast.walk(node):
+        if inner in signatures:
+            continue
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+            of, name = imported.get(inner.value.id, ("", ""))
+            if f"{of}.{name}" in FILES:
+                yield f"{of}.{name}", inner.attr
+        elif isinstance(inner, ast.Name):
+            if inner.id in imported and imported[inner.id][0] in FILES:
+                yield imported[inner.id]
+            elif inner.id in local:
+                yield module, inner.id
+
+
+def files_to_open(entries: dict[str, list[str]]) -> list[str]:
+    """The modules in which stands what the ``entries`` call, and what that calls."""
+    waiting = [(module, name) for module, names in entries.items() for name in names]
+    seen = set(waiting)
+    while waiting:
+        module, name = waiting.pop()
+        if (node := definitions(module).get(name)) is not None:
+            new = set(uses(module, node)) - seen
+            seen |= new
+            waiting += new
+    return sorted({module for module, name in seen if name in definitions(module)})
+
+
+@pytest.mark.parametrize(("entries", "limit"), [(CELL, FILES_OF_A_CELL), (NUMBER, FILES_OF_A_NUMBER)])
+def test_a_reader_opens_no_more_files_than_before(entries: dict[str, list[str]], limit: int) -> None:
+    opened = files_to_open(entries)
+    missing = [(m, n) for m, names in entries.items() for n in names if n not in definitions(m)]
+    assert missing == [] and len(opened) <= limit, (len(opened), opened)

@@ -37,12 +37,12 @@ def main(path: str, *options: str) -> int:
     if job.limits.processes > 1 and WORKER not in options:
         return _torchrun(job.limits.processes, path, *options, WORKER)
     if TRIAL not in options:
-        _attach_to_runner(job)
+        _attach_to_supervisor(job)
     return report_failures(lambda: train(job, trial=TRIAL in options))
 
 
-def _attach_to_runner(job: Job) -> None:
-    """End with the runner, stop when it asks, and keep to the job's limit of memory."""
+def _attach_to_supervisor(job: Job) -> None:
+    """End with the supervisor, stop when it asks, and keep to the job's limit of memory."""
 
     def ask_to_stop(signum: int, frame: FrameType | None) -> None:
         global _stop
@@ -50,7 +50,7 @@ def _attach_to_runner(job: Job) -> None:
 
     prctl(PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGTERM, ask_to_stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which asks with SIGTERM
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the supervisor, which asks with SIGTERM
     if job.limits.memory_gib is not None:
         limit = int(job.limits.memory_gib * 2**30)
         # Data, not address space: libraries map far more than they use.

@@ -1,4 +1,4 @@
-"""The job that a runner gives to its trainer, and the events it gets back. Imports no torch."""
+"""The job that a supervisor gives to its trainer, and the events it gets back. Imports no torch."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.locks import locked
 
-EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the runner, not log
+EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the supervisor, not log
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 WEIGHTS = "weights.safetensors"  # in the work folder, until they are kept
 CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
@@ -71,7 +71,7 @@ class Job(BaseModel):
 
     @property
     def attempts(self) -> Path:
-        """Where the runner keeps what it must remember between starts of the trainer."""
+        """Where the supervisor keeps what it must remember between starts of the trainer."""
         return self.work / "attempts.json"
 
     @property
@@ -95,7 +95,7 @@ _FROM_EACH = (Ending.REFUSED, Ending.DIVERGED, Ending.CRASHED)
 
 
 def event(name: str, **values: Any) -> None:
-    """Send an event to the runner: from the first process, or from each that reports its own failure."""
+    """Send an event to the supervisor: from the first process, or from each that reports its own failure."""
     if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
         # One write that starts with a newline: processes share the pipe, so a line may be unfinished.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
