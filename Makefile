@@ -32,7 +32,7 @@ SNAKEMAKE = python -m snakemake
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 
-.PHONY: help setup latex paper cell paper-from-evidence report test test-all slurm browser smoke bench coverage \
+.PHONY: help setup latex paper cell paper-from-evidence report test test-all slurm browser containers smoke bench coverage \
 	lint format lock clean
 
 help: ## print this list
@@ -87,7 +87,10 @@ slurm: ## install Slurm with apt-get, for its tests
 browser: ## install Chromium with apt-get, for the tests of the report
 	@sh requirements/chromium.sh
 
-test-all: test slurm browser ## run all tests: whole builds, repeated kills, system services
+containers: ## install buildah with apt-get, for the test of the Containerfile
+	@sh requirements/buildah.sh
+
+test-all: test slurm browser containers ## run all tests: whole builds, repeated kills, system services
 	@$(PYTEST) -m slow -rs
 
 bench: $(FULL) ## measure the speed of training and statistics here, in five minutes

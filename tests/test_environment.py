@@ -262,7 +262,10 @@ def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
     assert (found.returncode, found.stdout) == (1, ""), found.stderr  # 1: searched, and nothing found
 
 
-@pytest.mark.parametrize(("script", "package"), [("slurm", "slurm-wlm"), ("chromium", "chromium-driver")])
+@pytest.mark.parametrize(
+    ("script", "package"),
+    [("slurm", "slurm-wlm"), ("chromium", "chromium-driver"), ("buildah", "mmdebstrap")],
+)
 def test_one_bad_repository_does_not_keep_system_packages_away(
     script: str, package: str, tmp_path: Path
 ) -> None:
