@@ -2,6 +2,7 @@
 #   VENV=/path make paper   uses (and if need be makes) an environment elsewhere
 #   PYTHON=/path/python3.11  makes it with this Python; without it, uv finds a Python 3.11 or fetches one
 #   FETCH=1 make cell       downloads what a cell needs without a terminal too; DISCARD=1 removes archives after packing
+#   make contribute PLATFORM=cuda HOURS=2, or CELL=...  trains, and writes an archive to send (docs/contribute.md)
 # What a user names reaches commands through the environment, quoted: no shell reads it as a program.
 
 # As Snakemake's rules; without it the make of macOS looks programs up in its own PATH, not in the one below.
@@ -12,13 +13,17 @@ endif
 VENV ?= .venv
 PYTHON ?=
 CELL ?=
+PLATFORM ?=
+HOURS ?= 1
 TESTERS ?= logical
 # As written, not as make would expand them.
 override VENV := $(value VENV)
 override PYTHON := $(value PYTHON)
 override CELL := $(value CELL)
+override PLATFORM := $(value PLATFORM)
+override HOURS := $(value HOURS)
 override TESTERS := $(value TESTERS)
-export VENV PYTHON CELL TESTERS
+export VENV PYTHON CELL PLATFORM HOURS TESTERS
 # Make cuts a target's name at blanks and gives these characters a meaning in it.
 SPECIAL = ; : % * ? [ ~ = $$ \# \ |
 ifneq ($(words $(VENV))$(strip $(foreach one,$(SPECIAL),$(findstring $(one),$(VENV)))),1)
@@ -32,8 +37,8 @@ SNAKEMAKE = python -m snakemake
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 
-.PHONY: help setup latex paper cell paper-from-evidence report test test-all slurm browser containers smoke bench coverage \
-	lint format lock clean
+.PHONY: help setup latex paper cell contribute paper-from-evidence report test test-all slurm browser containers \
+	smoke bench coverage lint format lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +75,10 @@ cell: $(FULL) ## get, train CELL=dataset/architecture/platform/seedN, compare wi
 	@python -m cxrbench cell check "$$CELL"
 	@$(SNAKEMAKE) "results/runs/$$CELL/record.json" --config "run=[\"$$CELL\"]"
 	@python -m cxrbench cell compare "$$CELL"
+
+contribute: $(FULL) ## train CELL, or cells of PLATFORM for HOURS, and write one archive to send
+	@python -m cxrbench contribute $${CELL:+"$$CELL"} $${PLATFORM:+--platform "$$PLATFORM" --hours "$$HOURS"} \
+		$(if $(filter 1,$(FETCH)),--fetch)
 
 smoke: $(FULL) latex ## run the whole graph on drawn radiographs with two small networks
 	@$(SNAKEMAKE) --configfile config/smoke.yaml

@@ -33,7 +33,7 @@ COLUMNS = [
 def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
     """Return the table described above (columns ``COLUMNS``), datasets in the study's order."""
     groups: dict[tuple[str, str], dict[str, dict[int, CellEstimate]]] = {}
-    for cell in study.all_cells():
+    for cell in dict.fromkeys([*study.all_cells(), *cells]):
         if cell in cells:
             group = groups.setdefault((cell.architecture, cell.platform), {})
             group.setdefault(cell.dataset, {})[cell.seed] = cells[cell].only("auroc", "f1_macro")

@@ -28,11 +28,11 @@ Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_exp
 
 
 def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.DataFrame:
-    """Return one row per cell of ``study`` in its order; ``records``: adopted record.json of those run."""
+    """Return a row per cell of :meth:`EvidenceStore.cells`; ``records``: adopted record.json of those run."""
     evidence = EvidenceStore(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
     recipes = {name: study.recipe(name).hash() for name in study.datasets}
-    rows = [_row(cell, recipes[cell.dataset], adopted.get(cell), evidence) for cell in study.all_cells()]
+    rows = [_row(cell, recipes[cell.dataset], adopted.get(cell), evidence) for cell in evidence.cells(study)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

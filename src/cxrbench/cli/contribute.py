@@ -5,15 +5,26 @@ from __future__ import annotations
 import difflib
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, StudyOption, say
+from cxrbench.cli.data import RegistryOption
+from cxrbench.cli.get import FetchOption, PackedOption
+from cxrbench.cli.words import (
+    PACKED,
+    RECORDED,
+    REGISTRY,
+    RESULTS,
+    STUDY,
+    RecordedOption,
+    StudyOption,
+    ours,
+    say,
+    work_folder,
+)
+from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError, printable
 
 SHOWN = (
@@ -27,14 +38,6 @@ SHOWN = (
 _WIDEST = 240  # characters of a printed line of a table
 
 
-@contextmanager
-def _work_folder() -> Iterator[Path]:
-    """Yield an empty folder inside the checkout, whose history `verify` asks; it is removed afterwards."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".contribution-", dir=RESULTS) as folder:
-        yield Path(folder)
-
-
 def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bool) -> None:
     """Check an archive, keep what it has as recorded evidence, and print what that changes in the paper."""
     from cxrbench.cli.evidence import record
@@ -43,7 +46,7 @@ def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bo
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import must_be_architectures
 
-    with _work_folder() as work:
+    with work_folder() as work:
         runs = work / contribution.RECORDS
         cells = contribution.unpack(archive, work)
         must_be_architectures(
@@ -55,15 +58,10 @@ def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bo
         before = _tables() if build else {}
         record([*map(str, cells)], runs, recorded, replace)
         if (work / contribution.BENCH).is_dir():
-            _ours("bench", "record", "--source", work / contribution.BENCH, "--recorded", recorded)
+            ours("bench", "record", "--source", work / contribution.BENCH, "--recorded", recorded)
     if build:
         _print_changes(before, _tables())
     say(f"staged in {recorded}: look at `git status`, then commit; `git restore` and `git clean` undo it")
-
-
-def _ours(*words: object) -> int:
-    """Run one of our commands in a process of its own; return its exit code."""
-    return subprocess.run([sys.executable, "-m", "cxrbench", *map(str, words)]).returncode
 
 
 def _tables() -> dict[str, list[str]]:
@@ -89,13 +87,47 @@ def _print_changes(before: dict[str, list[str]], after: dict[str, list[str]]) ->
 
 
 def contribute(
-    archive: Annotated[Path, typer.Option("--receive", help="Archive of records, as contributed.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace recorded evidence.")] = False,
+    cells: Annotated[list[str] | None, typer.Argument(metavar="CELL...", help="Cells to train.")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Train planned cells of this platform instead, as --hours allow.")
+    ] = None,
+    hours: Annotated[float, typer.Option(min=0, help="With --platform: hours to train.")] = 1.0,
+    bench_minutes: Annotated[float, typer.Option(min=0, help="Minutes to measure speed afterwards.")] = 10.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the archive.")] = RESULTS,
+    archive: Annotated[
+        Path | None, typer.Option("--receive", help="Check such an archive, and keep its records here.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="With --receive: replace records.")] = False,
     build: Annotated[
-        bool, typer.Option("--build/--no-build", help="Print what changes in the paper.")
+        bool, typer.Option("--build/--no-build", help="With --receive: print what changes in the paper.")
     ] = True,
     study: StudyOption = STUDY,
+    fetch: FetchOption = False,
+    registry: RegistryOption = REGISTRY,
+    packed: PackedOption = PACKED,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Check an archive of records from another machine and keep them as recorded evidence."""
-    receive(archive, study, recorded, replace, build)
+    """Train cells on this machine and write one archive of their records to send.
+
+    It says first what it will do. After an interruption (exit code 75), the
+    same command goes on. With --receive it checks such an archive instead.
+    """
+    if archive:
+        receive(archive, study, recorded, replace, build)
+        return
+    if bool(cells) == bool(platform):
+        raise typer.BadParameter("name the cells to train, or --platform, or an archive with --receive")
+    from cxrbench.cli.contributor import Contributor
+
+    named = list(dict.fromkeys(map(Cell.parse, cells or ())))
+    machine = Contributor(study, recorded, packed, registry, platform or named[0].platform, named, hours)
+    machine.check_and_say(fetch)
+    if dry_run:
+        return
+    try:
+        machine.work(fetch, bench_minutes)
+        machine.send(out)
+    except KeyboardInterrupt:
+        say("interrupted: the same command goes on from here")
+        raise typer.Exit(75) from None

@@ -40,12 +40,17 @@ PackedOption = Annotated[Path, typer.Option(help="Folder of packed datasets.")]
 
 
 @dataclass
-class _Lacking:
+class Lacking:
     """What datasets of a study need that is not on this machine."""
 
     to_pack: dict[str, Dataset] = field(default_factory=dict)
     files: dict[Path, dict[str, RemoteFile]] = field(default_factory=dict)  # by folder and name
     weights: dict[Path, PublishedWeights] = field(default_factory=dict)
+
+    def size(self) -> int:
+        """Return the bytes to download that are stated."""
+        images = (file.size or 0 for some in self.files.values() for file in some.values())
+        return sum(images) + sum(row.size for row in self.weights.values())
 
     def downloads(self) -> list[str]:
         """Return each download in words: what, how large, from where and to where."""
@@ -75,7 +80,7 @@ def data_get(
     from cxrbench.study.config import read_study
 
     command = f"cxrbench data get {' '.join(names)} --fetch"
-    lacking = _lacking(read_study(study), names, registry, packed)
+    lacking = lacking_of(read_study(study), names, registry, packed)
     _get(lacking, command, fetch, tuple(mirror or ()), packed, recorded)
     if discard:
         _discard(read_study(study), names, registry)
@@ -102,13 +107,13 @@ def cell_get(
     Plan(of, EvidenceStore(recorded)).must_be_known(named)
     if platforms.unavailable(named.platform):
         return  # `cxrbench cell check` says why
-    lacking = _lacking(of, [named.dataset], registry, packed)
+    lacking = lacking_of(of, [named.dataset], registry, packed)
     _get(lacking, f"make cell CELL={named} FETCH=1", fetch, tuple(mirror or ()), packed, recorded)
     if discard:
         _discard(of, [named.dataset], registry)
 
 
-def _lacking(study: Study, names: list[str], registry: Path, packed: Path) -> _Lacking:
+def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> Lacking:
     """Return what the datasets called ``names`` lack; UserError for what nobody publishes."""
     from cxrbench.datasets.packed import data_present
     from cxrbench.datasets.published import published, to_download
@@ -116,7 +121,7 @@ def _lacking(study: Study, names: list[str], registry: Path, packed: Path) -> _L
     from cxrbench.training.package_weights import published as weights_of
     from cxrbench.training.plan import weights_missing
 
-    found = _Lacking()
+    found = Lacking()
     for name in names:
         config, weights = study.dataset(name), study.recipe(name).weights
         if not _is_packed(name, config, packed):
@@ -146,7 +151,7 @@ def _is_packed(name: str, config: Dataset, packed: Path) -> bool:
 
 
 def _get(
-    lacking: _Lacking, command: str, fetch: bool, mirrors: tuple[str, ...], packed: Path, recorded: Path
+    lacking: Lacking, command: str, fetch: bool, mirrors: tuple[str, ...], packed: Path, recorded: Path
 ) -> None:
     """Download and pack what is lacking; without a terminal and ``fetch``, print ``command`` and exit."""
     from cxrbench.datasets.download import Options, download

@@ -124,7 +124,7 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     if missing := weights_missing(recipe.weights):
         raise UserError(missing)
     if cell not in config.all_cells():
-        say(f"{cell} is not planned in {study}: no table of the study will show it")
+        say(f"{cell} is not planned in {study}: its tables show it once it is recorded")
     must_be_packed_from(config.dataset(cell.dataset), folder)
     return Job(
         **vars(cell),

@@ -7,9 +7,12 @@ import math
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -165,3 +168,16 @@ def must_run_here(name: str, remedy: str = "") -> None:
     if reason := platforms.unavailable(name):
         complain(f"platform {name} cannot run here: {reason}{remedy}")
         raise typer.Exit(CANNOT_RUN)
+
+
+def ours(*words: object) -> int:
+    """Run one of our commands in a process of its own; return its exit code."""
+    return subprocess.run([sys.executable, "-m", "cxrbench", *map(str, words)]).returncode
+
+
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """Yield an empty folder inside the checkout, whose history `verify` asks; it is removed afterwards."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".contribution-", dir=RESULTS) as folder:
+        yield Path(folder)

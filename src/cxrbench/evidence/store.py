@@ -12,6 +12,7 @@ from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import AnySource, Study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy, sha256_file, written_aside
+from cxrbench.study.platform_names import ENTRIES
 
 SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them
 FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
@@ -36,6 +37,16 @@ class EvidenceStore:
         """Return all intact records by cell, sorted."""
         cells = find_cells(self.root) if self.root.is_dir() else []
         return {cell: record for cell in cells if (record := self.record(cell))}
+
+    def cells(self, study: Study) -> list[Cell]:
+        """Return the cells of ``study``: those it plans, then recorded ones that fit its datasets.
+
+        So a contributed platform, network or seed shows up by itself. ``unplanned: false`` leaves them out.
+        """
+        planned = dict.fromkeys(study.all_cells())
+        datasets = {cell.dataset for cell in planned} if study.unplanned and self.root.is_dir() else set()
+        others = (cell for cell in find_cells(self.root) if cell.dataset in datasets and cell not in planned)
+        return [*planned, *(cell for cell in others if cell.platform in ENTRIES and self.serves(cell, study))]
 
     def packed_hashes(self, dataset: str) -> set[str]:
         """Return the hashes of packed images and labels that intact records of ``dataset`` name."""

@@ -167,6 +167,9 @@ class Study(Strict):
     datasets: dict[Name, Dataset]
     recipes: dict[Name, Recipe]
     cells: list[CellBlock]
+    unplanned: bool = Field(
+        True, description="whether recorded cells on datasets of planned ones are shown without being planned"
+    )
     run: list[Pattern] = Field(["phantom-*/*/{cpu,xla_cpu}/*"], description="cells that may be trained here")
     limits: Limits = Limits()
     cluster: Cluster | None = Field(None, description="none: cells are trained on this machine")

@@ -84,12 +84,15 @@ class Plan:
 
     def __init__(self, study: Study, store: EvidenceStore, packed: Path = Path("data/packed")) -> None:
         self.study, self.store, self.packed = study, store, packed
-        self._known = frozenset(study.all_cells())
+        self._planned = frozenset(study.all_cells())
+        self._known = frozenset(store.cells(study))
         self._platform_missing = cache(self._why_no_platform)
         self._data_missing = cache(self._why_no_data)
 
     def why_not_here(self, cell: Cell) -> str | None:
         """Return why ``cell`` is not trained on this machine, in one sentence; None when it is."""
+        if cell not in self._planned and str(cell) not in self.study.run:
+            return f"{cell} is recorded, and not planned"
         if not self.study.may_run(cell):
             return f"no pattern under 'run' in the config names {cell}"
         return self.missing(cell)
@@ -132,7 +135,7 @@ class Plan:
 
     def evidenced(self) -> list[Cell]:
         """Return the cells of the study that have or will have evidence here."""
-        cells = self.study.all_cells()
+        cells = self.store.cells(self.study)
         return [c for c in cells if self.why_not_here(c) is None or self.store.serves(c, self.study)]
 
     def must_be_known(self, cell: Cell) -> None:
@@ -191,7 +194,7 @@ class JobNeeds:
         epochs = self.study.recipe(cell.dataset).epochs
         for margin, shared in NEAREST:
             if runs := self._runs(cell, shared):
-                return START_MINUTES + margin * max(_seconds(run, epochs) for run in runs) / 60
+                return START_MINUTES + margin * max(seconds_of(run, epochs) for run in runs) / 60
         return START_MINUTES + 60 * self.study.limits.hours
 
     def _memory_gib(self, cell: Cell) -> float:
@@ -222,7 +225,7 @@ def _as_ranges(numbers: Iterable[int]) -> str:
     return ", ".join(" to ".join(map(str, pair)) for pair in ends)
 
 
-def _seconds(run: Record, epochs: int) -> float:
+def seconds_of(run: Record, epochs: int) -> float:
     """Return how long ``run`` would have taken with so many ``epochs``."""
     once = run.timing.setup_seconds + run.timing.compile_seconds
     return once + (run.timing.total_seconds - once) * epochs / len(run.history)

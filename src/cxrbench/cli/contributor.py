@@ -1,0 +1,218 @@
+"""The steps of ``cxrbench contribute`` on the machine of whoever contributes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psutil
+import typer
+
+from cxrbench.cli.get import data_get, lacking_of
+from cxrbench.cli.train import train
+from cxrbench.cli.words import CANNOT_RUN, RESULTS, complain, must_run_here, ours, say, work_folder, wrapped
+from cxrbench.evidence import contribution
+from cxrbench.evidence.measured import STEPS, read_rows
+from cxrbench.evidence.private import of_this_machine
+from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.store import EvidenceStore, check_evidence
+from cxrbench.evidence.tolerances import outside
+from cxrbench.study.cells import Cell
+from cxrbench.study.config import TableSource, read_study
+from cxrbench.study.errors import UserError, and_more
+from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.training import host
+from cxrbench.training.plan import JobNeeds, must_be_architectures
+from cxrbench.training.queue import fitting, in_order, minutes_of
+
+RUNS, BENCH = RESULTS / "runs", RESULTS / "bench"
+_SPARE = 2 << 30  # bytes of disk for checkpoints, logs and the archive
+_MEASURED = ("cpu", "cuda", "xla_cpu")  # platforms of `cxrbench bench train`
+_SHOWN = 4  # cells in a message
+
+
+def _described(platform: str) -> dict[str, Any]:
+    from cxrbench import platforms
+
+    return platforms.load(platform, 1, "fp32").describe()
+
+
+class Contributor:
+    """This machine, and the cells that it trains: ``named``, else planned ones of ``platform``."""
+
+    def __init__(
+        self,
+        study: Path,
+        recorded: Path,
+        packed: Path,
+        registry: Path,
+        platform: str,
+        named: list[Cell],
+        hours: float,
+    ) -> None:
+        self.file, self.recorded, self.packed, self.registry = study, recorded, packed, registry
+        self.study, self.store = read_study(study), EvidenceStore(recorded)
+        self.platform, self.named, self.until = platform, named, time.monotonic() + 3600 * hours
+        known = {c: run for c, run in self.store.records().items() if c.dataset in self.study.datasets}
+        self.records = {c: run for c, run in known.items() if self.store.serves(c, self.study)}
+        planned = {cell for cell in self.study.all_cells() if cell.platform == platform} - self.records.keys()
+        self.done = {cell: run for cell in named or sorted(planned) if (run := self._finished(cell))}
+
+    def _finished(self, cell: Cell) -> Record | None:
+        """Return the record of an earlier call of this command, as it would be made now."""
+        if not (cell.folder(RUNS) / RECORD).exists():
+            return None
+        record = check_evidence(cell.folder(RUNS), cell)
+        alike = record.recipe_hash == self.study.recipe(cell.dataset).hash() and not record.dirty
+        return record if alike else None
+
+    def to_train(self) -> list[Cell]:
+        """Return the cells that are still to be trained, next one first."""
+        if self.named:
+            return [cell for cell in self.named if cell not in self.done]
+        left = max(0.0, self.until - time.monotonic()) / 3600
+        known = self.records | self.done
+        return fitting(in_order(self.study, known, self.platform), left, self.study, known)
+
+    @cached_property
+    def device(self) -> dict[str, Any]:
+        """What the platform says of the accelerator, asked in a process that leaves it free again."""
+        if self.platform not in ACCELERATED:
+            return {}
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            return process.submit(_described, self.platform).result()
+
+    def check_and_say(self, fetch: bool) -> None:
+        """Raise UserError for what stands against it; else say what will be done and sent, and how long."""
+        must_run_here(self.platform)
+        cells = self.to_train()
+        self._check_cells(cells)
+        commit, dirty = host.commit()
+        if dirty:
+            where = (
+                f"this code differs from commit {commit[:12]}"
+                if commit != "unknown"
+                else "this is no git checkout"
+            )
+            raise UserError(
+                f"{where}: a record must name the code that ran; see `git status`, or clone it anew"
+            )
+        lacking = lacking_of(
+            self.study, list(dict.fromkeys(c.dataset for c in cells)), self.registry, self.packed
+        )
+        self._check_room(cells, lacking.size())
+        about, downloads = host.described(), lacking.downloads()
+        words = [f"{self.device[key]}" for key in ("device", "driver") if self.device.get(key)]
+        if memory := self.device.get("device_memory_gib"):
+            words.append(f"{memory} GiB on the device")
+        machine = [*words, about["cpu"], f"{about['cores']} cores", f"{about['memory_gib']} GiB", about["os"]]
+        times = [minutes_of(cell, self.study, self.records | self.done) for cell in cells]
+        hours = f"about {sum(filter(None, times)) / 60:.1f} h by recorded runs" if any(times) else "unknown"
+        unknown = f"; nothing is recorded of {count} cells" if (count := times.count(None)) else ""
+        first = "; each network's first steps are compared with the CPU's before, in two minutes"
+        names = ", ".join(map(str, cells[:_SHOWN])) + and_more(max(0, len(cells) - _SHOWN))
+        earlier = f" ({len(self.done)} more are trained already)" if self.done else ""
+        for line in (
+            f"machine: {', '.join(machine)}",
+            f"to train: {names or 'nothing'}{earlier}",
+            f"time: {hours}{unknown}{first if self.platform != 'cpu' else ''}",
+            f"download: {'; '.join(downloads) or 'nothing'}",
+            "to send: this command sends nothing. It writes one archive with records, predictions, logs, "
+            f"speeds, versions and what the first line says; without {contribution.LEFT_OUT}",
+        ):
+            say(wrapped(line))
+        if not (cells or self.done):
+            raise UserError(
+                f"no planned cell of {self.platform} without a record fits; give more --hours, or name cells"
+            )
+        if downloads and not (fetch or sys.stderr.isatty()):
+            complain(
+                "without a terminal, a download starts only when asked for: add --fetch (with make: FETCH=1)"
+            )
+            raise typer.Exit(CANNOT_RUN)
+
+    def _check_cells(self, cells: list[Cell]) -> None:
+        must_be_architectures([cell.architecture for cell in cells], "correct the name of the cell")
+        for cell in cells:
+            if cell.platform != self.platform:
+                raise UserError(
+                    f"{cell} is on another platform than {cells[0]}: contribute them one after the other"
+                )
+            if isinstance(self.study.dataset(cell.dataset), TableSource):
+                raise UserError(
+                    f"{cell}: its images are your own, and predictions name images and patients: not packed"
+                )
+
+    def _check_room(self, cells: list[Cell], download: int) -> None:
+        """Raise UserError where memory or disk is too small."""
+        needs, there = JobNeeds(self.study, self.store), psutil.virtual_memory().total / 2**30
+        for cell in cells:
+            if (needed := int(needs.of(cell)["memory_mib"]) / 1024) > there:
+                what = f"about {needed:.1f} GiB of memory, this machine has {there:.1f}"
+                raise UserError(f"{cell} needs {what}: name another cell")
+        free = shutil.disk_usage(Path.cwd()).free
+        if (needed := download + _SPARE) > free:
+            what = f"about {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
+            raise UserError(f"{Path.cwd()}: {what}; free some space, or use a checkout on another disk")
+
+    def work(self, fetch: bool, bench_minutes: float) -> None:
+        """Check the steps, fetch and pack, train, measure speed."""
+        while cells := self.to_train():
+            cell = cells[0]
+            self._compare_steps(cell)
+            data_get([cell.dataset], self.file, fetch, False, None, self.registry, self.packed, self.recorded)
+            train(str(cell), self.file, self.packed / cell.dataset / "manifest.json")
+            self.done[cell] = read_record(cell.folder(RUNS))
+        end = time.monotonic() + 60 * bench_minutes
+        settings = dict.fromkeys((cell.architecture, cell.dataset) for cell in self.done)
+        for architecture, dataset in settings if self.platform in _MEASURED else ():
+            if time.monotonic() < end:
+                recipe, pixels = self.study.recipe(dataset), self.study.dataset(dataset).pixels
+                what = ("--pixels", pixels, "--batch", recipe.batch, "--precision", recipe.precision)
+                brief = () if self.platform in ACCELERATED else ("--blocks", 3, "--steps", 1)
+                ours("bench", "train", architecture, "--platform", self.platform, *what, *brief)
+
+    def _compare_steps(self, cell: Cell) -> None:
+        """Compare a network's first steps with the CPU's, once; UserError where they drift."""
+        precision, kind = self.study.recipe(cell.dataset).precision, (self.platform, cell.architecture)
+        if self.platform == "cpu":
+            return  # the reference itself
+        rows = [
+            r
+            for r in read_rows(STEPS)
+            if (r["platform"], r["architecture"], r["precision"]) == (*kind, precision)
+        ]
+        if rows and not outside(rows):
+            return
+        words = ("bench", "steps", cell.architecture, "--platforms", self.platform, "--precision", precision)
+        if ours(*words):
+            raise UserError(
+                f"{cell} is not trained: its first steps differ from the CPU's, as the lines above say"
+            )
+
+    def send(self, out: Path) -> None:
+        """Verify and pack what was trained, and print how to send it."""
+        with work_folder() as work, work_folder() as aside:
+            cells = list(self.done)
+            archive = contribution.write_archive(cells, RUNS, BENCH, out, of_this_machine(), work)
+            runs = work / contribution.RECORDS
+            if problems := contribution.problems_with(cells, runs, self.recorded, self.study, aside):
+                archive.unlink()
+                raise UserError(
+                    "\n".join([*problems, "nothing was packed: the records above are not as they should be"])
+                )
+        size, branch = archive.stat().st_size / 1e6, archive.name.removesuffix(".tar.gz")
+        say(
+            f"wrote {archive} ({size:.1f} MB; {contribution.SUMMARY} in it says what it holds).\n"
+            "Send it in one of two ways:\n"
+            "  as a file: open an issue 'I have a record' and attach it there\n"
+            f"  as a pull request: git switch -c {branch} &&\n"
+            f"    cxrbench contribute --receive {archive} --no-build &&\n"
+            f"    git add data/recorded && git commit -m 'Record cells on {self.platform}' && git push"
+        )
