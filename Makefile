@@ -96,10 +96,10 @@ slurm: ## install Slurm with apt-get, for its tests
 browser: ## install Chromium with apt-get, for the tests of the report
 	@sh requirements/chromium.sh
 
-containers: ## install buildah with apt-get, for the test of the Containerfile
+containers: ## install buildah with apt-get: `make test-all` then builds an image too
 	@sh requirements/buildah.sh
 
-test-all: test slurm browser containers ## run all tests: whole builds, repeated kills, system services
+test-all: test slurm browser ## run all tests: whole builds, repeated kills, system services
 	@$(PYTEST) -m slow -rs
 
 bench: $(FULL) ## measure the speed of training and statistics here, in five minutes

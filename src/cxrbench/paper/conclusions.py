@@ -40,9 +40,9 @@ _CONCLUSIONS = (
     ),
     Conclusion(
         "Precision",
-        r"""AUROC of \code{\val{precision/network}} in \val{precision/first} less \val{precision/second} is
-        \val{precision/difference}, with \val{precision/seeds} seeds each: \val{precision/verdict} within
-        \val{margin/auroc}.""",
+        r"""AUROC is \val{precision/verdict} within \val{margin/auroc} in \val{precision/first} and
+        \val{precision/second}, with \val{precision/seeds} seeds each: the difference is
+        \val{precision/differences}.""",
         claims=(),
         tables=("contrasts", "endpoint"),
     ),

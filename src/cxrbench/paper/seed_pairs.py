@@ -120,7 +120,7 @@ def _share_numbers(read: Results) -> Values:
 
 def _precision_numbers(read: Results) -> Values:
     """Return ``precision/verdicts``: the verdict on each network between two precisions, in words; and
-    ``precision/...`` of the pair with most seeds, of those that ran on one kind of processor."""
+    ``precision/...`` of the pairs with most seeds, of those that ran on one kind of processor."""
     rows = read.contrasts
     rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
     said = [
@@ -130,8 +130,8 @@ def _precision_numbers(read: Results) -> Values:
         for row in rows.itertuples()
     ]
     alike = [row for row in rows.itertuples() if not processors_differ(row)]
-    most = max(alike, key=lambda row: len(str(row.seeds_a)), default=None)
-    main = {} if most is None else _precision_of(read, most)
+    most = max((len(str(row.seeds_a)) for row in alike), default=0)
+    main = _precision_of(read, [row for row in alike if len(str(row.seeds_a)) == most]) if alike else {}
     return main | {
         "precision/pairs": str(len(said)),
         "precision/equivalent": str((rows["verdict"] == "equivalent").sum()),
@@ -139,13 +139,16 @@ def _precision_numbers(read: Results) -> Values:
     }
 
 
-def _precision_of(read: Results, row: Any) -> Values:
-    first, second = (read.study.recipe(name).precision for name in (row.dataset_a, row.dataset_b))
-    texts = {"first": first, "second": second, "network": row.architecture, "verdict": row.verdict}
+def _precision_of(read: Results, rows: list[Any]) -> Values:
+    first, second = (read.study.recipe(name).precision for name in (rows[0].dataset_a, rows[0].dataset_b))
+    verdicts = dict.fromkeys(row.verdict for row in rows)
+    texts = {"first": first, "second": second, "verdict": " or ".join(verdicts)}
+    differences = " and ".join(rf"{_signed(row)} for \code{{{escape(row.architecture)}}}" for row in rows)
     return {
         **{f"precision/{name}": escape(text) for name, text in texts.items()},
-        "precision/difference": _signed(row).replace("(", r"(\SI{90}{\percent} interval "),
-        "precision/seeds": str(len(str(row.seeds_a).split(","))),
+        "precision/networks": " and ".join(rf"\code{{{escape(row.architecture)}}}" for row in rows),
+        "precision/differences": differences.replace("(", r"(\SI{90}{\percent} interval ", 1),
+        "precision/seeds": str(len(str(rows[0].seeds_a).split(","))),
     }
 
 
