@@ -90,7 +90,7 @@ def power_of_seeds(read: Results) -> Figure:
         curve = power_by_seeds(row, read.study.margins.auroc_macro, planned + 4)
         axes.plot(*zip(*curve, strict=True), f"{marker}-", color=colour, ms=3, lw=1, label=f"{row.share:g}")
     axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
-    for seeds, what in {FEWEST_SEEDS: "most cells", planned: "planned"}.items():
+    for seeds, what in {FEWEST_SEEDS: "most cells", planned: "enough"}.items():
         axes.axvline(seeds, color="0.6", lw=0.6, ls="--")
         axes.text(seeds + 0.05, 0.02, f"{seeds}: {what}", fontsize=8, color="0.3")
     axes.set(xlabel="seeds on each platform", ylabel="power", ylim=(0, 1.02))
