@@ -161,10 +161,3 @@ def test_a_row_names_its_cells_and_no_other_name_stands_between(from_evidence: P
     for name in ("cost", "cells"):
         table = (from_evidence / f"results/tables/table_{name}.csv").read_text()
         assert all(network in table for network in cells.loc[cells["status"] == "ok", "architecture"]), name
-
-
-def test_links_of_cells_lead_to_their_records(from_evidence: Path) -> None:
-    table = (from_evidence / "paper/generated/table_cells.tex").read_text()
-    records = re.findall(r"\\href\{([^}]*)\}", table)
-    assert records
-    assert all((from_evidence / "paper" / record).is_file() for record in records)

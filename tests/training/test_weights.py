@@ -26,6 +26,7 @@ from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.checks import record_problems
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
+from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.errors import UserError
@@ -196,7 +197,7 @@ def test_the_plan_looks_at_the_file_before_any_cell_trains(drawn, tmp_path) -> N
     def why_not(path: Path, sha256: str) -> str | None:
         weights = {"file": str(path), "sha256": sha256}
         study = a_study({"epochs": 1, "batch": 64, "weights": weights}, "phantom-d", run=["*"])
-        return Plan(parse_study(study), None).why_not_here(Cell("phantom-d", TINY, "cpu", 0))
+        return Plan(parse_study(study), EvidenceStore(tmp_path)).why_not_here(Cell("phantom-d", TINY, "cpu", 0))
 
     assert why_not(drawn, sha256_file(drawn)) is None
     absent = why_not(tmp_path / "none.pth", "0" * 64)

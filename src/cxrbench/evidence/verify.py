@@ -97,15 +97,26 @@ def _changed_files(root: Path) -> Iterator[str]:
 
 
 def _copies(records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
-    """Yield predictions that several cells share, and unusual parameter counts of a network."""
+    """Yield predictions that several cells share, and unusual parameter counts of a network.
+
+    One training under the names of two datasets is no copy: it is repeated to the bit.
+    """
     first: dict[str, Cell] = {}
     for cell, record in records.items():
         other = first.setdefault(record.predictions_sha256 or str(cell), cell)
-        if other != cell:
+        if other != cell and not _same_training(record, records[other]):
             yield cell, f"has the same predictions as {other}: one of them is a copy"
     sizes = {cell: record.parameters for cell, record in records.items() if record.parameters}
     for cell, usual in _odd(sizes, lambda cell: (_packed(records[cell]), cell.architecture)):
         yield cell, f"{sizes[cell]} parameters; {cell.architecture} has {sizes[usual]} in other cells"
+
+
+def _same_training(one: Record, other: Record) -> bool:
+    """Return whether two records are of equal pixels, recipe, network, platform and seed, begun apart."""
+    cells = [Cell.parse(record.cell) for record in (one, other)]
+    same = [(cell.architecture, cell.platform, cell.seed) for cell in cells]
+    alike = (one.recipe_hash, _packed(one)) == (other.recipe_hash, _packed(other))
+    return same[0] == same[1] and alike and one.started != other.started
 
 
 def _odd(values: dict[Cell, Any], group: Callable[[Cell], Hashable]) -> Iterator[tuple[Cell, Cell]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.paper import measurements, provenance
+from cxrbench.paper import measurements
 from cxrbench.paper.items import Item, figures, printed, tables
 from cxrbench.paper.latex import breakable, escape, figure, macros, placed
 from cxrbench.paper.ledger import write_ledger
@@ -44,8 +44,6 @@ def _write_table(item: Item, read: Results, out: Path) -> None:
     if table.empty:
         table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
     shown = table.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
-    if item.name == "cells" and len(read.cells):
-        shown = provenance.with_links_to_records(shown, read)
     write_text(out / f"table_{item.name}.tex", placed(item, shown, sides))
 
 

@@ -138,7 +138,7 @@ def _power(read: Results) -> Values:
     for network, some in whole.groupby("architecture"):
         powers = [_percent(value) for value in some["power_at_zero"]]
         values[f"power/{network}/at zero"] = ", ".join(powers)
-        values[f"power/{network}/ends"] = f"{powers[0]} to {powers[-1]}"
+        values[f"power/{network}/ends"] = f"{powers[-1]} to {powers[0]}"  # power falls with the share
     for row in measured.itertuples():
         values[f"power/{row.architecture}/measured share"] = f"{row.share:.2f}"
         values[f"power/{row.architecture}/at measured share"] = _percent(row.power_at_zero)

@@ -3,14 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 
 from cxrbench.analysis.matrix import NOT_RUN, state_of
 from cxrbench.compile.reports import read_reported
 from cxrbench.evidence.machine import GROUP, host_in_words, short_processor
-from cxrbench.evidence.record import RECORD
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Row, Table, Values, listed
 from cxrbench.paper.results import Results
@@ -24,20 +22,6 @@ _WHAT = {
     "xla_ways": "XLA's ways",
     "audit": "graphs of training steps",
 }
-
-
-def with_links_to_records(table: pd.DataFrame, read: Results) -> pd.DataFrame:
-    """Return the LaTeX texts of the table of cells with each seed as a link to its record."""
-    groups = (cells for _, cells in read.cells.groupby(_ALIKE, sort=False, dropna=False))
-    links = (", ".join(map(_record_link, cells.itertuples())) for cells in groups)
-    pairs = zip(links, table["Seeds"], strict=True)
-    return table.assign(Seeds=[link if r"\href" in link else text for link, text in pairs])
-
-
-def _record_link(cell: Any) -> str:
-    """Return a seed as a link to its record, relative to the paper."""
-    root = {"fresh": "../results/cells", "recorded": "../data/recorded"}.get(str(cell.origin))
-    return rf"\href{{{root}/{cell.cell}/{RECORD}}}{{{cell.seed}}}" if root else f"{cell.seed}"
 
 
 def numbers(read: Results) -> Values:
