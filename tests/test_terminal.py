@@ -195,7 +195,7 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def called(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        words = ("cost", "prices", "--prices", ROOT / "data/prices.csv")
+        words = ("cost", "break-even", "--days", "5", "--usd-per-day", "900", "--here", "2", "--there", "1")
         return ran(sys.executable, "-c", code, *words, cwd=folder, env=environment | changes)
 
     refused = called(tmp_path / "data")

@@ -96,7 +96,7 @@ def test_the_command_answers_from_given_numbers_and_names_what_is_wrong(tmp_path
     assert list(row) == list(expected) and (row["patients_needed"], row["patients_to_see"]) == (None, None)
     known = {name: value for name, value in expected.items() if value is not None}
     assert {name: row[name] for name in known} == pytest.approx(known, rel=1e-6)
-    shown = must_work(*given).stdout
+    shown = must_work(*given, "--share", "1").stdout
     assert "none suffices" in shown and max(map(len, shown.splitlines())) <= 100
     for words, message in [
         (["power", "--tables", str(tmp_path)], "make paper-from-evidence"),

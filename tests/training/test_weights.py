@@ -197,7 +197,9 @@ def test_the_plan_looks_at_the_file_before_any_cell_trains(drawn, tmp_path) -> N
     def why_not(path: Path, sha256: str) -> str | None:
         weights = {"file": str(path), "sha256": sha256}
         study = a_study({"epochs": 1, "batch": 64, "weights": weights}, "phantom-d", run=["*"])
-        return Plan(parse_study(study), EvidenceStore(tmp_path)).why_not_here(Cell("phantom-d", TINY, "cpu", 0))
+        return Plan(parse_study(study), EvidenceStore(tmp_path)).why_not_here(
+            Cell("phantom-d", TINY, "cpu", 0)
+        )
 
     assert why_not(drawn, sha256_file(drawn)) is None
     absent = why_not(tmp_path / "none.pth", "0" * 64)

@@ -40,8 +40,8 @@ _CONCLUSIONS = (
     ),
     Conclusion(
         "Precision",
-        r"""AUROC is \val{precision/verdict} within \val{margin/auroc} in \val{precision/first} and
-        \val{precision/second}, with \val{precision/seeds} seeds each: the difference is
+        r"""\val{precision/first} and \val{precision/second} are \val{precision/verdict} within
+        \val{margin/auroc} (\val{precision/seeds} seeds each; \SI{90}{\percent} intervals):
         \val{precision/differences}.""",
         claims=(),
         tables=("contrasts", "endpoint"),

@@ -1,6 +1,7 @@
 """The paper: tables (LaTeX, CSV, Markdown) and a macro for every number from evidence, then the PDF."""
 
 import errno
+import json
 import os
 import re
 import resource
@@ -20,11 +21,13 @@ from cxrbench.paper.results import Results
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
 
+SIDES = "sides.json"  # beside the tables' CSV files: l, c or r for each column
+
 
 def write_tables(read: Results, out: Path) -> None:
     """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
-    for item in tables().values():
-        _write_table(item, read, out)
+    sides = {item.name: _write_table(item, read, out) for item in tables().values()}
+    write_text(read.folder / "tables" / SIDES, json.dumps(sides, indent=1) + "\n")
     for item in printed(figures()):
         write_text(out / f"figure_{item.name}.tex", figure(item))
     write_text(out / "xla_listing.tex", measurements.xla_listing())
@@ -34,17 +37,28 @@ def write_tables(read: Results, out: Path) -> None:
     write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
 
 
-def _write_table(item: Item, read: Results, out: Path) -> None:
+def _write_table(item: Item, read: Results, out: Path) -> str:
+    """Write a table; return the side of each column."""
     table, sides = item.make(read)
     path = read.folder / "tables" / f"table_{item.name}"
     write_csv(path.with_suffix(".csv"), table)
     write_text(path.with_suffix(".md"), table.to_markdown(index=False) + "\n")
     if not item.in_paper:
+<<<<<<< HEAD
         return
     if table.empty:
         table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
     shown = table.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
     write_text(out / f"table_{item.name}.tex", placed(item, shown, sides))
+=======
+        return sides
+    text = pd.DataFrame({"": ["Nothing of this has been run."]}) if table.empty else table
+    shown = text.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
+    if item.name == "cells" and len(read.cells):
+        shown = provenance.with_links_to_records(shown, read)
+    write_text(out / f"table_{item.name}.tex", placed(item, shown, "l" if table.empty else sides))
+    return sides
+>>>>>>> 264f26a (Open the report with the answers; fold what was not run)
 
 
 def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:

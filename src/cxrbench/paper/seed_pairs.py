@@ -143,11 +143,11 @@ def _precision_of(read: Results, rows: list[Any]) -> Values:
     first, second = (read.study.recipe(name).precision for name in (rows[0].dataset_a, rows[0].dataset_b))
     verdicts = dict.fromkeys(row.verdict for row in rows)
     texts = {"first": first, "second": second, "verdict": " or ".join(verdicts)}
-    differences = " and ".join(rf"{_signed(row)} for \code{{{escape(row.architecture)}}}" for row in rows)
+    differences = ", ".join(rf"{_signed(row)} for \code{{{escape(row.architecture)}}}" for row in rows)
     return {
         **{f"precision/{name}": escape(text) for name, text in texts.items()},
         "precision/networks": " and ".join(rf"\code{{{escape(row.architecture)}}}" for row in rows),
-        "precision/differences": differences.replace("(", r"(\SI{90}{\percent} interval ", 1),
+        "precision/differences": differences,
         "precision/seeds": str(len(str(rows[0].seeds_a).split(","))),
     }
 

@@ -1,13 +1,17 @@
-"""The HTML page: conclusions, claims, tables, figures and the evidence of every cell, in a single file."""
+"""The HTML page: answers, figures, tables, claims and the evidence of every cell, in a single file."""
 
 import base64
 import csv
 import hashlib
 import io
+import json
 import re
 import shlex
+import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,9 +20,10 @@ from urllib.parse import quote
 import matplotlib as mpl
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from cxrbench.analysis.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
+from cxrbench.claims.file import read_claims
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
@@ -27,20 +32,17 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import fmt, items, ledger
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.figures import drawn_figures
-from cxrbench.paper.fmt import Columns
+from cxrbench.paper.fmt import Columns, Values
 from cxrbench.paper.latex import as_text, read_macros
+from cxrbench.paper.paper import SIDES
 from cxrbench.paper.results import Results, with_interval
-from cxrbench.paper.tables import INTERVAL_OF, PROCESSORS
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
 
 LONGEST = 2000  # characters of a text
 LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
-_ONE = r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?( k)?"
-_NUMBER = re.compile(rf"{_ONE}( (±|to) {_ONE})? ?%?( ?\(.*\))?", flags=re.I)
-_BELOW = (INTERVAL_OF, PROCESSORS)  # first texts of rows that explain those above
-_NO_NUMBER = ("", "-", "none", "any", "undefined", "unknown", "never")  # beside numbers
+_STATES = ("Kind", "State", "Status")  # columns that say of a row that it was not run
 _COLOURS = {  # of a badge, by what its text starts with; other texts are grey
     "bad": ("contradicted", "inconsistent", "different", REFUSED, *(s.replace("_", " ") for s in FAILED)),
     "good": ("recorded", "fresh", "confirmed", "adds up", "follows", "equivalent"),
@@ -53,19 +55,35 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of texts with its title and caption; ``numeric`` columns stand right and sort as numbers."""
+    """A table of texts with its title and caption; columns in ``numeric`` stand right and sort as numbers."""
 
     key: str
     title: str
     caption: str
     rows: pd.DataFrame
+    numeric: frozenset[str] = frozenset()
 
     @property
-    def numeric(self) -> set[str]:
-        """The columns in which every text that is not a word for nothing is a number, but for rows below."""
-        rows = self.rows[~self.rows.iloc[:, 0].isin(_BELOW)] if len(self.rows.columns) else self.rows
-        shown = {name: [text for text in rows[name] if text not in _NO_NUMBER] for name in rows}
-        return {name for name, texts in shown.items() if texts and all(map(_NUMBER.fullmatch, texts))}
+    def parts(self) -> list["Part"]:
+        """The rows that were run, and those that were not, if there are any."""
+        states = self.rows[[name for name in _STATES if name in self.rows]]
+        unrun = (states == NOT_RUN).any(axis=1)
+        return [Part.of(self.rows[rows]) for rows in (~unrun, unrun)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table; what they all have in common stands beside them."""
+
+    rows: pd.DataFrame
+    shared: dict[str, str]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "Part":
+        """Take the columns of one value out of ``rows``, but for the first."""
+        same = [name for name in rows.columns[1:] if len(rows) > 1 and rows[name].nunique() == 1]
+        shared = {name: rows[name].iloc[0] for name in same if rows[name].iloc[0]}
+        return cls(rows.drop(columns=same), shared)
 
 
 def write_page(
@@ -82,52 +100,81 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """Return the status of the cells, what was not expected of it, and the claims, counted and listed."""
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
+    rows = matrix(read.cells, states)
+    run = [row for row in rows if any(of.word != NOT_RUN for some in row.platforms.values() for of in some)]
+    return {
+        "study": read.study,
+        "counted": kinds,
+        "unexpected": [name for name, state in states.items() if not state.expected],
+        "refused": {row.cell: row.failure for row in read.cells.itertuples() if row.origin == REFUSED},
+        "matrix": {"run": run, "unrun": [row for row in rows if row not in run]},
+        "verdicts": {"all": len(read.claims)}
+        | {name: verdicts[name] for name in VERDICTS if name in verdicts},
+        "ledgers": [_ledger(source, rows) for source, rows in read.claims.groupby("source", sort=False)],
+    }
+
+
+def _ledger(source: str, claims: pd.DataFrame) -> PageTable:
+    """Return the claims of a source; the last column opens on demand."""
     columns: Columns = {
         "Id": "{id}",
         "Verdict": "{verdict}",
         "Claim, in our words": ledger.claimed,
         "Stated": ledger.stated,
         "Computed": ledger.computed,
-        "Source": "{source}, {where}",
+        "Where": "{where}",
         "How": lambda row: " ".join(
             f"{text.rstrip('.')}.".replace("?.", "?")
             for text in filter(None, (row.why, row.inputs, row.note, row.fact))
         ),
     }
-    caption = "Verdicts are computed. Where newer prices change a computed value, the new value follows."
-    rows = pd.DataFrame(fmt.rows(read.claims, columns))
-    always = ("recorded", "fresh", "failed", NOT_RUN)
-    return {
-        "study": read.study,
-        "counted": {kind: kinds[kind] for kind in (*always, REFUSED) if kind in always or kinds[kind]},
-        "unexpected": [name for name, state in states.items() if not state.expected],
-        "refused": {row.cell: row.failure for row in read.cells.itertuples() if row.origin == REFUSED},
-        "matrix": matrix(read.cells, states),
-        "verdicts": {"all": len(rows)} | {name: verdicts[name] for name in VERDICTS if name in verdicts},
-        "ledger": PageTable("ledger", "Ledger of claims", caption, rows),
-    }
+    told = read_claims(ledger.CLAIMS).sources[source]
+    title = f"{told.title}, by {told.author}"
+    return PageTable(
+        f"ledger_{source}", title, f"Source: {told.where}.", pd.DataFrame(fmt.rows(claims, columns))
+    )
 
 
 def _items(read: Results, generated: Path) -> dict[str, Any]:
     """Return the conclusions, the paper's tables by group, as read from their CSV files, and its figures."""
     values = read_macros(generated / "macros.tex")
+    sides = json.loads((read.folder / "tables" / SIDES).read_text(encoding="utf-8"))
     groups: dict[str, list[PageTable]] = {}
     for item in items.tables().values():
         with (read.folder / f"tables/table_{item.name}.csv").open(newline="", encoding="utf-8") as file:
             head, *texts = csv.reader(file)
-        rows = pd.DataFrame(texts, columns=head)
-        table = PageTable(f"table_{item.name}", item.title, as_text(item.caption, values), rows)
+        numeric = frozenset(name for name, side in zip(head, sides[item.name], strict=False) if side != "l")
+        caption, rows = as_text(item.caption, values), pd.DataFrame(texts, columns=head)
+        table = PageTable(f"table_{item.name}", item.title, caption, rows, numeric)
         groups.setdefault(item.group, []).append(table)
-    figures = []
+    questions = _words()["questions"]
+    answers = [
+        (questions[one.topic]["asks"], as_text(questions[one.topic]["run"], values), one)
+        for one in conclusions(values)
+    ]
+    shown_first = [name for _, _, one in answers for name in one.tables]  # a figure has the name of its table
+    figures = sorted(_figures(read, values), key=lambda drawn: drawn[0].name not in shown_first)
+    titles = {name: item.title for name, item in items.tables().items()}
+    return {
+        "answers": answers,
+        "groups": groups,
+        "figures": figures,
+        "titles": titles,
+        "drawn": items.figures(),
+    }
+
+
+def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, Markup]]:
+    """Draw every figure; yield it with its caption and its picture."""
     with mpl.rc_context(_SVG):
         for item, figure in drawn_figures(read):
             svg = io.StringIO()
-            figure.savefig(svg, format="svg", metadata=_NO_METADATA)
-            text = quote(" ".join(svg.getvalue().split()), safe=" !*+,/:;=?@")  # shorter than base64
-            uri = Markup("data:image/svg+xml;charset=utf-8," + text)
-            size = [round(96 * inches) for inches in figure.get_size_inches()]  # CSS pixels
-            figures.append((item, as_text(item.caption, values), uri, size))
-    return {"conclusions": conclusions(values), "groups": groups, "figures": figures, "items": items.tables()}
+            figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
+            text = " ".join(svg.getvalue().split())
+            uri = Markup(
+                "data:image/svg+xml;charset=utf-8," + quote(text, safe=" !*+,/:;=?@")
+            )  # below base64
+            yield item, as_text(item.caption, values), uri
 
 
 def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
@@ -146,8 +193,9 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
     }
     caption = "Every cell of the study, with 95 % intervals over patients."
     rows = pd.DataFrame(fmt.rows(read.cells, columns))
+    numeric = frozenset({"Macro AUROC", "Images/s"})
     return {
-        "cells_list": PageTable("cells_list", "All cells", caption, rows),
+        "cells_list": PageTable("cells_list", "All cells", caption, rows, numeric),
         "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
         "with_evidence": set(ran["cell"]),
     }
@@ -161,7 +209,7 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
         record = check_evidence(folder, cell)
     except UserError as error:
         refused, record = str(error).replace(f"{folder}/", "").replace(str(folder), ""), read_record(folder)
-    history = pd.DataFrame([vars(epoch) for epoch in record.history]).map(_shown)
+    history = pd.DataFrame([vars(epoch) for epoch in record.history])
     caption = f"Losses and validation AUROC of {cell} by epoch."
     left_out: Any = {"history": True, "dataset": {"positive_images"}, "failure": {"last_lines"}}
     fields = {"evidence": row.origin, **record.model_dump(exclude=left_out)}
@@ -170,7 +218,7 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
         "name": row.cell,
         "state": state,
         "facts": {"run": {name: fields[name] for name in fields if name not in parts}} | parts,
-        "history": PageTable(f"history/{cell}", "Epochs", caption, history),
+        "history": PageTable(f"history/{cell}", "Epochs", caption, history.map(_shown), frozenset(history)),
         "log": _tail(folder / LOG),
         "refused": refused,
         "last_lines": record.failure.last_lines if record.failure else [],
@@ -206,11 +254,11 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "shown": _shown}
+    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _shown, "address": _address}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    texts = {"style": style, "script": script, "policy": policy}
+    texts = {"style": style, "script": script, "policy": policy, "glossary": _words()["glossary"]}
     return environment.get_template("page.html").render(gathered | texts)
 
 
@@ -225,10 +273,38 @@ def visible(value: Any) -> Any:
 
 
 def _badge(state: object) -> Markup:
+    """Return a verdict or state in its colour, with a link to its meaning."""
     text = visible(state)
     found = (name for name, words in _COLOURS.items() if text.startswith(words))
     colour = "bad" if text.endswith(UNEXPECTED) else next(found, "none")
-    return Markup('<span class="badge {}">{}</span>').format(colour, text)
+    term = next((one["term"] for one in _words()["glossary"] if text.startswith(one["term"])), None)
+    if term is None:
+        return Markup('<span class="badge {}">{}</span>').format(colour, text)
+    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _address(term), text)
+
+
+def _linked(text: object) -> Markup:
+    """Link the first use of each term of the glossary to its meaning."""
+    terms = {form: one["term"] for one in _words()["glossary"] for form in one["forms"]}
+    forms, used = "|".join(sorted(terms, key=len, reverse=True)), set()
+
+    def link(match: re.Match[str]) -> str:
+        term = terms.get(match[0]) or terms[match[0].lower()]
+        if term in used:
+            return match[0]
+        used.add(term)
+        return f'<a href="#{_address(term)}">{match[0]}</a>'
+
+    return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(visible(text)))))
+
+
+def _address(term: str) -> str:
+    return f"term-{term.replace(' ', '-')}"
+
+
+@cache
+def _words() -> Any:
+    return tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
 
 
 def _hash(text: str) -> str:

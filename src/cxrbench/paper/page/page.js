@@ -1,6 +1,9 @@
 "use strict";
-// Without this script everything is on the page; with it tables sort, verdicts and words filter the ledger, links unfold.
+// Without this script everything is on the page; with it tables sort, verdicts and words filter the claims, links
+// unfold what they lead to, and the rows of a table that is wider than the page become cards.
 (() => {
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const make = (tag, of) => Object.assign(document.createElement(tag), of);
   const say = (text) => { document.getElementById("said").textContent = text; };
   const value = (row, index, numeric) => {
     const text = row.cells[index].textContent.trim();
@@ -20,16 +23,18 @@
     header.setAttribute("aria-sort", down ? "descending" : "ascending");
     say(`Sorted by ${header.textContent.trim()}, ${down ? "descending" : "ascending"}.`);
   };
-  for (const table of document.querySelectorAll(".scroll table:not(.matrix)")) {
+  for (const table of all("table:not(.matrix)")) {
     [...table.tHead.rows[0].cells].forEach((header, index) => {
-      const button = document.createElement("button");
+      const button = make("button");
       button.append(...header.childNodes);
       button.addEventListener("click", () => sort(table, header, index));
       header.append(button);
     });
   }
-  const label = document.createElement("label"), field = document.createElement("input"), count = document.createElement("span");
-  const rows = [...document.getElementById("ledger").tBodies[0].rows];
+  for (const link of all("[href^='#term-']")) link.title = document.getElementById(link.hash.slice(1)).nextElementSibling.textContent;
+
+  const ledger = document.getElementById("ledger"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
+  const label = make("label", { className: "filter" }), field = make("input"), count = make("span");
   let verdict = "all";
   const filter = () => {
     const words = field.value.toLowerCase().split(/\s+/);
@@ -37,34 +42,54 @@
       const asked = verdict === "all" || row.querySelector(".badge").textContent === verdict;
       row.hidden = !asked || !words.every((word) => row.textContent.toLowerCase().includes(word));
     }
-    for (const tile of document.querySelectorAll("#claims .counts button")) tile.setAttribute("aria-pressed", tile.firstChild.textContent === verdict);
+    for (const source of ledger.children) {
+      source.hidden = rows.length > 0 && !source.querySelector("tbody tr:not([hidden])");
+      if (verdict !== "all" || field.value) source.open = true;
+    }
+    for (const tile of tiles) tile.firstChild.setAttribute("aria-pressed", tile.firstChild.firstChild.textContent === verdict);
     count.textContent = ` ${rows.filter((row) => !row.hidden).length} of ${rows.length} claims.`;
     say(count.textContent.trim());
   };
   const choose = (name) => { verdict = name; filter(); };
-  for (const item of document.querySelectorAll("#claims .counts li")) {
-    const button = document.createElement("button"), name = item.firstChild.textContent;
+  for (const item of tiles) {
+    const button = make("button"), name = item.firstChild.textContent;
     button.append(...item.childNodes);
     button.addEventListener("click", () => choose(verdict === name ? "all" : name));
     item.append(button);
   }
-  label.className = "filter";
   label.append("Only claims with ", field);
   field.addEventListener("input", filter);
-  document.getElementById("ledger").closest(".scroll").before(label, count);
+  ledger.before(label, count);
   filter();
+
   const reveal = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1))), folded = target?.closest("details");
-    if (target?.hidden) { field.value = ""; choose("all"); }
-    if (folded) folded.open = true;
-    target?.scrollIntoView();
-    if (folded && target === folded) folded.querySelector("summary").focus({ preventScroll: true });
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    if (target.hidden) { field.value = ""; choose("all"); }
+    for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    target.scrollIntoView();
+    if (target.tagName === "DETAILS") target.querySelector("summary").focus({ preventScroll: true });
   };
   addEventListener("hashchange", reveal);
-  reveal();
-  const size = new ResizeObserver((seen) => {
-    for (const { target } of seen) target.tabIndex = target.classList.toggle("fits", target.scrollWidth <= target.clientWidth) ? -1 : 0;
-  });
-  for (const box of document.querySelectorAll(".scroll")) size.observe(box);
-  addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; });
+  addEventListener("load", reveal); // pictures have their heights then
+
+  const widths = new WeakMap();
+  const fit = (box) => {
+    if (!box.clientWidth || widths.get(box) === box.parentElement.clientWidth) return;
+    widths.set(box, box.parentElement.clientWidth);
+    const table = box.firstElementChild;
+    box.classList.remove("cards");
+    const wide = table.offsetWidth > box.clientWidth;
+    if (wide && !box.dataset.named) {
+      box.dataset.named = true;
+      const names = [...table.tHead.rows[0].cells].map((header) => header.textContent.trim());
+      for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, index) => { cell.dataset.name = names[index]; });
+    }
+    box.classList.toggle("cards", wide);
+    box.classList.add("fits");
+    box.tabIndex = -1;
+  };
+  const size = new ResizeObserver((seen) => requestAnimationFrame(() => { for (const { target } of seen) fit(target); }));
+  for (const box of all(".scroll")) size.observe(box);
+  addEventListener("beforeprint", () => { for (const one of all("details")) one.open = true; });
 })();
