@@ -44,21 +44,11 @@ def _write_table(item: Item, read: Results, out: Path) -> str:
     write_csv(path.with_suffix(".csv"), table)
     write_text(path.with_suffix(".md"), table.to_markdown(index=False) + "\n")
     if not item.in_paper:
-<<<<<<< HEAD
-        return
-    if table.empty:
-        table, sides = pd.DataFrame({"": ["Nothing of this has been run."]}), "l"
-    shown = table.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
-    write_text(out / f"table_{item.name}.tex", placed(item, shown, sides))
-=======
         return sides
     text = pd.DataFrame({"": ["Nothing of this has been run."]}) if table.empty else table
     shown = text.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
-    if item.name == "cells" and len(read.cells):
-        shown = provenance.with_links_to_records(shown, read)
     write_text(out / f"table_{item.name}.tex", placed(item, shown, "l" if table.empty else sides))
     return sides
->>>>>>> 264f26a (Open the report with the answers; fold what was not run)
 
 
 def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:
