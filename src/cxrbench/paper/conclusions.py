@@ -49,8 +49,8 @@ _CONCLUSIONS = (
     Conclusion(
         "Accuracy reached",
         r"""\code{\val{largest/network}}, from \val{largest/weights} weights, reached an AUROC over all
-        findings of \val{largest/auroc} on \val{largest/patients} test patients, at \val{largest/pixels} pixels, with
-        \val{largest/seeds} \ifmany{largest/seeds}{seeds}{seed}.""",
+        findings of \val{largest/auroc} on \val{largest/patients} test patients, at \val{largest/pixels}
+        pixels, with \val{largest/seeds} \ifmany{largest/seeds}{seeds}{seed}.""",
         claims=("O19",),
         tables=("endpoint", "dataset"),
     ),
