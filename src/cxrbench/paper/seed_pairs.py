@@ -131,7 +131,9 @@ def _precision_numbers(read: Results) -> Values:
     ]
     alike = [row for row in rows.itertuples() if not processors_differ(row)]
     most = max((len(str(row.seeds_a)) for row in alike), default=0)
-    main = _precision_of(read, [row for row in alike if len(str(row.seeds_a)) == most]) if alike else {}
+    main = {"precision/seeds": "0"}
+    if alike:
+        main = _precision_of(read, [row for row in alike if len(str(row.seeds_a)) == most])
     return main | {
         "precision/pairs": str(len(said)),
         "precision/equivalent": str((rows["verdict"] == "equivalent").sum()),
