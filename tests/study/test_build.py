@@ -254,7 +254,7 @@ def test_an_edited_result_is_named_and_made_again(tmp_path: Path) -> None:
 @pytest.mark.fault("files of a built paper are edited by hand", "they are made again; the same bytes")
 def test_no_edit_by_hand_reaches_the_paper(whole: Path) -> None:
     before = made(whole)
-    names = ["paper/paper.pdf", "paper/generated/macros.tex", "paper/generated/table_power.tex"]
+    names = ["paper/paper.pdf", "paper/generated/macros.tex", "paper/generated/table_parity.tex"]
     names += ["results/tables/metrics.csv", "results/tables/cost.csv", "results/tables/table_power.csv"]
     names += [str(min((whole / "figures").glob("*.pdf")).relative_to(whole))]
     names += [str(path.relative_to(whole)) for path in whole.glob("results/cells/**/predictions.parquet")]

@@ -34,6 +34,7 @@ def write_tables(read: Results, out: Path) -> None:
     write_ledger(read.claims, out)
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
+    beside[SIDES] = sha256_json(sides)
     write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
 
 
