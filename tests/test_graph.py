@@ -19,7 +19,7 @@ import forked
 from conftest import SIZES, TINY, change_record, clone_of_the_tree, must_fail, must_work, scores
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import write_sums
-from cxrbench.paper.items import figures, printed
+from cxrbench.paper import items
 from cxrbench.paper.latex import escape, read_macros
 from cxrbench.study import build
 from spy import put_before
@@ -37,6 +37,9 @@ cells:
   - {{dataset: phantom-32px, architectures: [{TINY}], platforms: [cpu, neuron], seeds: [0]}}
 run: ["phantom-32px/*/cpu/*"]
 """
+
+
+_BESIDE = r"generated/|/table_\w+\.csv|/sides\.json"  # what is written with macros.tex
 
 
 def copy_of_the_repository(folder: Path) -> Path:
@@ -74,7 +77,7 @@ def test_the_graph_goes_from_nothing_to_the_paper(built: Path) -> None:
     record = read_record(built / "results/cells" / CELL)
     assert record.status == "ok" and record.recipe["epochs"] == 2
     assert (built / "paper/paper.pdf").read_bytes().startswith(b"%PDF-")
-    for name in (figure.name for figure in printed(figures())):
+    for name in (figure.name for figure in items.printed(items.figures())):
         assert (built / f"figures/{name}.pdf").stat().st_size > 1000
     metrics = pd.read_csv(built / "results/tables/metrics.csv")
     rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
@@ -123,7 +126,7 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
                 or ("results/evidence.txt" in known and name.startswith("results/cells/"))
                 or ("data/recorded/SHA256SUMS" in known and name.removeprefix("data/recorded/") in sums)
                 # macros.tex has the hash of what is written with it
-                or ("paper/generated/macros.tex" in known and re.search(r"generated/|/table_\w+\.csv|/sides\.json", name))
+                or ("paper/generated/macros.tex" in known and re.search(_BESIDE, name))
                 # what counts of the study is in their params
                 or (rule in ("pack", "train") and name == "results/study.json")
                 or (rule == "train" and name.startswith("results/runs/"))  # its own

@@ -88,6 +88,7 @@ rule report:
         study=STUDY_FILE,
         macros="<generated>/macros.tex",
         expected="data/expected_status.csv",
+        claims="data/claims.yaml",
     output:
         "<results>/report.html",
     log:
@@ -95,7 +96,7 @@ rule report:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*MEASURED, "data/expected_status.csv"),
+        made_from=made_from(*MEASURED, "data/expected_status.csv", "data/claims.yaml"),
         results=results_of,
         generated=lambda wildcards, input: Path(input.macros).parent,
     message:
