@@ -77,7 +77,7 @@ def test_a_strangers_records_reach_the_paper_of_another_clone(tmp_path: Path) ->
     received = ran("python", "-m", "cxrbench", "contribute", "--receive", archive, **of(theirs))
     assert received.returncode == 0, received.stderr[-3000:]
     changes = received.stdout.partition("What changes in the paper:")[2]
-    assert "endpoint:" in changes and "+" in changes and TINY in changes.replace("\\_", "_")
+    assert "cost:" in changes and "+" in changes and TINY in changes.replace("\\_", "_")
     assert "data/recorded/phantom-few/" in git(theirs, "status", "--porcelain", "-uall")
     assert "4 recorded cells are intact" in must_work("verify", cwd=theirs).stdout
     for cell in CELLS:
