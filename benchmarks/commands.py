@@ -178,6 +178,29 @@ def bench_again(
     say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
 
 
+@app.command("pack")
+def bench_packing(
+    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
+    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
+    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
+    pixels: Pixels = 64,
+    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
+    blocks: Blocks = 7,
+    out: Out = BENCH / "pack.json",
+) -> None:
+    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
+    from benchmarks.packing import KINDS, bench_pack
+
+    if unknown := [name for name in formats or () if name not in KINDS]:
+        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
+    kept = read_rows(out)
+    for kind in formats or KINDS:
+        row = bench_pack(kind, images, drawn, pixels, workers, blocks, say)
+        kept = merged(kept, [row], "pack")
+        write_json(out, kept)
+        _print_numbers(row)
+
+
 @app.command("record")
 def bench_record(
     source: Annotated[Path, typer.Option(help="Folder of what was measured here.")] = BENCH,
