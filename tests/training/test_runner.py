@@ -93,7 +93,7 @@ def test_the_lock_of_a_lost_node_is_waited_for(make_job) -> None:
     job = make_job()
     with job.locked():
         (lock,) = job.work.parent.glob("*.lock")
-        lock.write_text("process 1 on a-lost-node has been training it")
+        lock.write_text(json.dumps(["a-lost-node", 1, "training it", "2026-01-01T00:00:00+00:00"]))
         waiting = threading.Thread(target=lambda: job.locked().__enter__())
         waiting.start()
         waiting.join(0.2)
