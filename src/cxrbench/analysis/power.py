@@ -257,7 +257,7 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     return pd.DataFrame(found, columns=[*GROUP, "patients"])
 
 
-def planned_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
+def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
     """Return, by architecture, the seeds on each platform that a verdict on the main endpoint needs.
 
     With that many, equal platforms are shown equivalent with 80 % power even if sharing seeds does not help.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import typer
 
-from cxrbench.cli.get import data_get, lacking_of
+from cxrbench.cli.get import data_get, lacking_of, must_be_asked_for
 from cxrbench.cli.train import train
-from cxrbench.cli.words import CANNOT_RUN, RESULTS, complain, must_run_here, ours, say, work_folder, wrapped
+from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
 from cxrbench.evidence import contribution
 from cxrbench.evidence.measured import STEPS, read_rows
 from cxrbench.evidence.private import of_this_machine
@@ -41,6 +39,15 @@ def _described(platform: str) -> dict[str, Any]:
     from cxrbench import platforms
 
     return platforms.load(platform, 1, "fp32").describe()
+
+
+def _check_commit() -> None:
+    """Raise UserError where a record could not name the code that ran."""
+    commit, dirty = host.commit()
+    if dirty:
+        in_git = commit != "unknown"
+        what = f"this code differs from commit {commit[:12]}" if in_git else "this is no git checkout"
+        raise UserError(f"{what}: a record must name the code that ran; see `git status`, or clone it anew")
 
 
 class Contributor:
@@ -93,35 +100,17 @@ class Contributor:
         must_run_here(self.platform)
         cells = self.to_train()
         self._check_cells(cells)
-        commit, dirty = host.commit()
-        if dirty:
-            where = (
-                f"this code differs from commit {commit[:12]}"
-                if commit != "unknown"
-                else "this is no git checkout"
-            )
-            raise UserError(
-                f"{where}: a record must name the code that ran; see `git status`, or clone it anew"
-            )
-        lacking = lacking_of(
-            self.study, list(dict.fromkeys(c.dataset for c in cells)), self.registry, self.packed
-        )
+        _check_commit()
+        datasets = list(dict.fromkeys(cell.dataset for cell in cells))
+        lacking = lacking_of(self.study, datasets, self.registry, self.packed)
         self._check_room(cells, lacking.size())
-        about, downloads = host.described(), lacking.downloads()
-        words = [f"{self.device[key]}" for key in ("device", "driver") if self.device.get(key)]
-        if memory := self.device.get("device_memory_gib"):
-            words.append(f"{memory} GiB on the device")
-        machine = [*words, about["cpu"], f"{about['cores']} cores", f"{about['memory_gib']} GiB", about["os"]]
-        times = [minutes_of(cell, self.study, self.records | self.done) for cell in cells]
-        hours = f"about {sum(filter(None, times)) / 60:.1f} h by recorded runs" if any(times) else "unknown"
-        unknown = f"; nothing is recorded of {count} cells" if (count := times.count(None)) else ""
-        first = "; each network's first steps are compared with the CPU's before, in two minutes"
+        downloads = lacking.downloads()
         names = ", ".join(map(str, cells[:_SHOWN])) + and_more(max(0, len(cells) - _SHOWN))
         earlier = f" ({len(self.done)} more are trained already)" if self.done else ""
         for line in (
-            f"machine: {', '.join(machine)}",
+            f"machine: {self._machine()}",
             f"to train: {names or 'nothing'}{earlier}",
-            f"time: {hours}{unknown}{first if self.platform != 'cpu' else ''}",
+            f"time: {self._time(cells)}",
             f"download: {'; '.join(downloads) or 'nothing'}",
             "to send: this command sends nothing. It writes one archive with records, predictions, logs, "
             f"speeds, versions and what the first line says; without {contribution.LEFT_OUT}",
@@ -131,11 +120,24 @@ class Contributor:
             raise UserError(
                 f"no planned cell of {self.platform} without a record fits; give more --hours, or name cells"
             )
-        if downloads and not (fetch or sys.stderr.isatty()):
-            complain(
-                "without a terminal, a download starts only when asked for: add --fetch (with make: FETCH=1)"
-            )
-            raise typer.Exit(CANNOT_RUN)
+        must_be_asked_for(downloads, fetch, "add --fetch (with make: FETCH=1)")
+
+    def _machine(self) -> str:
+        """Return this machine in words, without a name."""
+        about = host.described()
+        words = [f"{self.device[key]}" for key in ("device", "driver") if self.device.get(key)]
+        if memory := self.device.get("device_memory_gib"):
+            words.append(f"{memory} GiB on the device")
+        words += [about["cpu"], f"{about['cores']} cores", f"{about['memory_gib']} GiB", about["os"]]
+        return ", ".join(words)
+
+    def _time(self, cells: list[Cell]) -> str:
+        """Return in words how long ``cells`` take by recorded runs."""
+        times = [minutes_of(cell, self.study, self.records | self.done) for cell in cells]
+        hours = f"about {sum(filter(None, times)) / 60:.1f} h by recorded runs" if any(times) else "unknown"
+        unknown = f"; nothing is recorded of {count} cells" if (count := times.count(None)) else ""
+        first = "; each network's first steps are compared with the CPU's before"
+        return f"{hours}{unknown}{first if self.platform != 'cpu' else ''}"
 
     def _check_cells(self, cells: list[Cell]) -> None:
         must_be_architectures([cell.architecture for cell in cells], "correct the name of the cell")

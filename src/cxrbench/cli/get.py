@@ -150,6 +150,16 @@ def _is_packed(name: str, config: Dataset, packed: Path) -> bool:
     return True
 
 
+def must_be_asked_for(downloads: list[str], fetch: bool, command: str) -> None:
+    """Print ``command`` and exit where a download would begin that nobody watches or asked for."""
+    if downloads and not (fetch or sys.stderr.isatty()):
+        complain(
+            f"to be downloaded: {'; '.join(downloads)}. Without a terminal this starts only when asked for: "
+            f"{command}"
+        )
+        raise typer.Exit(CANNOT_RUN)
+
+
 def _get(
     lacking: Lacking, command: str, fetch: bool, mirrors: tuple[str, ...], packed: Path, recorded: Path
 ) -> None:
@@ -158,11 +168,10 @@ def _get(
     from cxrbench.training.package_weights import get_weights
 
     if downloads := lacking.downloads():
-        what = f"to be downloaded: {'; '.join(downloads)}"
-        if not (fetch or sys.stderr.isatty()):
-            complain(f"{what}. Without a terminal this starts only when asked for: {command}")
-            raise typer.Exit(CANNOT_RUN)
-        say(f"{what}. Ctrl-C stops it, and the same command goes on from there.")
+        must_be_asked_for(downloads, fetch, command)
+        say(
+            f"to be downloaded: {'; '.join(downloads)}. Ctrl-C stops it, and the same command goes on from there."
+        )
     for path, row in lacking.weights.items():
         get_weights(row, path)
         say(f"wrote {path} from {row.package} ({row.licence}), tensors as recorded")

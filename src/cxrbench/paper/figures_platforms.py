@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cxrbench.analysis.components import POWER
-from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, planned_seeds, power_by_seeds
+from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
@@ -79,18 +79,18 @@ def seeds_against_platforms(read: Results) -> Figure:
 
 
 def power_of_seeds(read: Results) -> Figure:
-    """Draw the power to find equal platforms equivalent by seeds, a line per share; marked: three and the
-    plan."""
+    """Draw the power to find equal platforms equivalent by seeds, a line per share; marked: three, and
+    how many suffice."""
     rows = power.drawn(read)
     if rows.empty:
         return no_evidence("No network has the seeds that a spread between seeds needs.")
-    planned = planned_seeds(rows, rows["dataset"].iloc[0])[rows["architecture"].iloc[0]]
+    enough = sufficient_seeds(rows, rows["dataset"].iloc[0])[rows["architecture"].iloc[0]]
     figure, axes = plt.subplots(figsize=(WIDTH, 2.3))
     for row, colour, marker in styled(rows.itertuples()):
-        curve = power_by_seeds(row, read.study.margins.auroc_macro, planned + 4)
+        curve = power_by_seeds(row, read.study.margins.auroc_macro, enough + 4)
         axes.plot(*zip(*curve, strict=True), f"{marker}-", color=colour, ms=3, lw=1, label=f"{row.share:g}")
     axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
-    for seeds, what in {FEWEST_SEEDS: "most cells", planned: "enough"}.items():
+    for seeds, what in {FEWEST_SEEDS: "most cells", enough: "enough"}.items():
         axes.axvline(seeds, color="0.6", lw=0.6, ls="--")
         axes.text(seeds + 0.05, 0.02, f"{seeds}: {what}", fontsize=8, color="0.3")
     axes.set(xlabel="seeds on each platform", ylabel="power", ylim=(0, 1.02))

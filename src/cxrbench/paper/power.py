@@ -16,8 +16,8 @@ from cxrbench.analysis.power import (
     PREPRINT,
     SHARES,
     patients_by_definition,
-    planned_seeds,
     seeds_at_upper_limit,
+    sufficient_seeds,
 )
 from cxrbench.evidence.machine import GROUP
 from cxrbench.paper import fmt
@@ -142,7 +142,7 @@ def _power(read: Results) -> Values:
     for row in measured.itertuples():
         values[f"power/{row.architecture}/measured share"] = f"{row.share:.2f}"
         values[f"power/{row.architecture}/at measured share"] = _percent(row.power_at_zero)
-    needed = planned_seeds(whole, str(whole["dataset"].iloc[0]))
+    needed = sufficient_seeds(whole, str(whole["dataset"].iloc[0]))
     for network, seeds in needed.items():  # also with the true seed spread at its upper limit
         row = whole[(whole["architecture"] == network) & (whole["share"] == SHARES[-1])].iloc[0]
         upper = seeds_at_upper_limit(row, read.study.margins.auroc_macro)

@@ -125,16 +125,15 @@ def _precision_numbers(read: Results) -> Values:
     rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
     said = [
         rf"\code{{{escape(row.architecture)}}} {row.verdict} (\code{{{escape(row.dataset_a)}}} less "
-        rf"\code{{{escape(row.dataset_b)}}}, {len(str(row.seeds_a).split(','))}~seeds: {_signed(row)}"
+        rf"\code{{{escape(row.dataset_b)}}}, {_seeds_of(row)}~seeds: {_signed(row)}"
         rf"{', on two kinds of processor' if processors_differ(row) else ''})"
         for row in rows.itertuples()
     ]
     alike = [row for row in rows.itertuples() if not processors_differ(row)]
-    most = max((len(str(row.seeds_a)) for row in alike), default=0)
-    main = {"precision/seeds": "0"}
-    if alike:
-        main = _precision_of(read, [row for row in alike if len(str(row.seeds_a)) == most])
+    most = max(map(_seeds_of, alike), default=0)
+    main = _precision_of(read, [row for row in alike if _seeds_of(row) == most]) if alike else {}
     return main | {
+        "precision/seeds": str(most),
         "precision/pairs": str(len(said)),
         "precision/equivalent": str((rows["verdict"] == "equivalent").sum()),
         "precision/verdicts": "; ".join(said),
@@ -143,15 +142,19 @@ def _precision_numbers(read: Results) -> Values:
 
 def _precision_of(read: Results, rows: list[Any]) -> Values:
     first, second = (read.study.recipe(name).precision for name in (rows[0].dataset_a, rows[0].dataset_b))
-    verdicts = dict.fromkeys(row.verdict for row in rows)
-    texts = {"first": first, "second": second, "verdict": " or ".join(verdicts)}
+    verdicts = {row.verdict for row in rows}
+    verdict = verdicts.pop() if len(verdicts) == 1 else "not all equivalent"
+    texts = {"first": first, "second": second, "verdict": verdict}
     differences = ", ".join(rf"{_signed(row)} for \code{{{escape(row.architecture)}}}" for row in rows)
     return {
         **{f"precision/{name}": escape(text) for name, text in texts.items()},
         "precision/networks": " and ".join(rf"\code{{{escape(row.architecture)}}}" for row in rows),
         "precision/differences": differences,
-        "precision/seeds": str(len(str(rows[0].seeds_a).split(","))),
     }
+
+
+def _seeds_of(row: Any) -> int:
+    return len(str(row.seeds_a).split(","))
 
 
 def _signed(row: pd.Series) -> str:
