@@ -169,9 +169,8 @@ def _get(
 
     if downloads := lacking.downloads():
         must_be_asked_for(downloads, fetch, command)
-        say(
-            f"to be downloaded: {'; '.join(downloads)}. Ctrl-C stops it, and the same command goes on from there."
-        )
+        what = "; ".join(downloads)
+        say(f"to be downloaded: {what}. Ctrl-C stops it, and the same command goes on from there.")
     for path, row in lacking.weights.items():
         get_weights(row, path)
         say(f"wrote {path} from {row.package} ({row.licence}), tensors as recorded")
