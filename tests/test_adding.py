@@ -41,7 +41,10 @@ def add_everything(folder: Path) -> None:
     head = "ENTRIES: dict[str, Entry] = {\n"
     names.write_text(names.read_text().replace(head, head + entry))
     (folder / "src/cxrbench/paper/slowest.py").write_text("".join(blocks("A table", "python")))
-    for path, language in (("src/cxrbench/paper/items.toml", "toml"), ("paper/sections/more_results.tex", "latex")):
+    for path, language in (
+        ("src/cxrbench/paper/items.toml", "toml"),
+        ("paper/sections/more_results.tex", "latex"),
+    ):
         assert path in PAGE
         with (folder / path).open("a") as file:
             file.write("\n" + "".join(blocks("A table", language)))
