@@ -28,7 +28,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks.train import Report, paired_blocks, paired_ratios
-from cxrbench.datasets.archives import Found
+from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
@@ -141,7 +141,7 @@ def _pack(config: Dataset, folder: Path, workers: int) -> None:
 def _alone(config: TableSource, files: Path, workers: int) -> None:
     decode = Images(config).decode
     with ThreadPoolExecutor(workers) as pool:
-        found = (Found(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
+        found = (Encoded(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
         deque(pool.map(decode, found), 0)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from tarballs import GOOD, IMAGE, member, names, source, study, tar, write_tar
 
 from conftest import must_fail
-from cxrbench.datasets.archives import Found, read_images
+from cxrbench.datasets.archives import Encoded, read_images
 from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.errors import UserError
@@ -171,7 +171,7 @@ def test_a_mutated_tarball_is_a_message_or_images(tmp_path: Path, zip: bool, for
 @ANY
 def test_a_mutated_png_is_a_message_or_an_image(draw: st.DataObject) -> None:
     try:
-        assert decode(Found(GOOD, "here.png", mutated(IMAGE, draw)), 16)[0].shape == (16, 16)
+        assert decode(Encoded(GOOD, "here.png", mutated(IMAGE, draw)), 16)[0].shape == (16, 16)
     except UserError as error:
         assert "here.png" in str(error)
 
@@ -188,7 +188,7 @@ def test_a_mutated_png_is_a_message_or_an_image(draw: st.DataObject) -> None:
 def test_a_png_is_read_to_its_end(end: bytes, message: str) -> None:
     assert IMAGE[-8:-4] == b"IEND"
     with pytest.raises(UserError, match=f"here.png: .*{message}"):
-        decode(Found(GOOD, "here.png", IMAGE[:-12] + end), 16)
+        decode(Encoded(GOOD, "here.png", IMAGE[:-12] + end), 16)
 
 
 def squeezed(data: bytes) -> bytes:
@@ -246,6 +246,6 @@ INVERSE.putpalette([255 - value for value in range(256) for _ in range(3)])
 def test_deep_palette_and_transparent_images_are_read_right(mode: str, image: Image.Image) -> None:
     """16-bit grey is scaled and not clipped; palettes are looked up; transparency does not darken."""
     image.save(data := io.BytesIO(), "PNG")
-    pixels, *described = decode(Found(GOOD, GOOD, data.getvalue()), 32)
+    pixels, *described = decode(Encoded(GOOD, GOOD, data.getvalue()), 32)
     assert np.abs(pixels.astype(int) - RAMP).max() <= 1
     assert described == [mode, "32x32"]

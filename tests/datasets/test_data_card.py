@@ -7,7 +7,7 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from conftest import ROOT, must_work
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
-from cxrbench.datasets.pictures import contrast_table
+from cxrbench.datasets.decoding import contrast_table
 from cxrbench.datasets.split import splits
 from cxrbench.paper.data_card import NOISE, write_card
 from cxrbench.paper.fmt import rows

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cxrbench.datasets.archives import Found
+from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.dicom import decode_dicom
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.errors import UserError
@@ -24,7 +24,7 @@ COLOUR = np.zeros((32, 32, 3), np.uint8)
 
 
 def shown(data: bytes, pixels: int = 32) -> np.ndarray:
-    return decode_dicom(Found("a", "here.dcm", data), pixels)[0].astype(float)
+    return decode_dicom(Encoded("a", "here.dcm", data), pixels)[0].astype(float)
 
 
 def lut(first: int, values: np.ndarray) -> object:

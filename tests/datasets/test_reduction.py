@@ -14,8 +14,8 @@ from PIL import Image
 from tarballs import names, source
 
 from conftest import ROOT
-from cxrbench.datasets.check_values import check_value, checks_file, read_checks
 from cxrbench.datasets.decoding import in_steps
+from cxrbench.datasets.nih import check_value, checks_file, read_checks
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.config import NihSource, read_study
 from cxrbench.study.errors import UserError

@@ -13,7 +13,7 @@ SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
 
-from cxrbench.datasets.check_values import checks_file
+from cxrbench.datasets.nih import checks_file
 from cxrbench.datasets.split import file_of
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import refused_measurement

@@ -171,7 +171,7 @@ def data_checks(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Record a check value of each reduced image. Packing names images that have another one."""
-    from cxrbench.datasets.check_values import write_checks
+    from cxrbench.datasets.nih import write_checks
     from cxrbench.datasets.packed import read_packed
     from cxrbench.evidence.sums import updated_sums
     from cxrbench.study.config import NihSource, read_study
@@ -187,9 +187,14 @@ def data_checks(
 @app.command("sheet")
 def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
     """Draw a contact sheet of phantoms, the radiographs that the study draws itself."""
-    from cxrbench.datasets.pictures import contact_sheet
+    from cxrbench.datasets.findings import FINDINGS
+    from cxrbench.paper.figures import phantoms
+    from cxrbench.study.files import written_aside
 
-    contact_sheet(out)
+    with written_aside(out) as aside:
+        phantoms(("PA", "AP", *FINDINGS), 2, 8).savefig(
+            aside, format="png", dpi=200, metadata={"Software": None}
+        )
     say(f"wrote {out}")
 
 

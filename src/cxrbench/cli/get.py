@@ -54,7 +54,7 @@ class Lacking:
 
     def downloads(self) -> list[str]:
         """Return each download in words: what, how large, from where and to where."""
-        from cxrbench.datasets.published import in_words
+        from cxrbench.datasets.registry import in_words
 
         files = [f"{in_words(some.values())} into {folder}" for folder, some in self.files.items()]
         packages = (f"{row.package} ({row.size / 1e6:.0f} MB)" for row in self.weights.values())
@@ -116,7 +116,7 @@ def cell_get(
 def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> Lacking:
     """Return what the datasets called ``names`` lack; UserError for what nobody publishes."""
     from cxrbench.datasets.packed import data_present
-    from cxrbench.datasets.published import published, to_download
+    from cxrbench.datasets.registry import published, to_download
     from cxrbench.study.recipe import FileWeights
     from cxrbench.training.package_weights import published as weights_of
     from cxrbench.training.plan import weights_missing
@@ -203,7 +203,7 @@ def _compare_with_recorded(name: str, packed: Path, recorded: Path) -> None:
 
 def _discard(study: Study, names: list[str], registry: Path) -> None:
     """Remove the registry's archives of packed datasets; a file of another size is somebody's own."""
-    from cxrbench.datasets.published import is_there, published
+    from cxrbench.datasets.registry import is_there, published
 
     for name in names:
         for path, file in published(study.dataset(name), registry).items():

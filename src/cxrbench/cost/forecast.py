@@ -22,7 +22,7 @@ from cxrbench.cost.estimate import (
 )
 from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.datasets.packed import MANIFEST, read_packed
-from cxrbench.datasets.published import in_words, to_download
+from cxrbench.datasets.registry import in_words, to_download
 from cxrbench.datasets.table_rows import read_table
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.record import Record

@@ -32,18 +32,18 @@ Naming = Callable[[str], str | None]
 class Content(NamedTuple):
     """What an archive should hold, and what to do about one that is damaged or holds something else."""
 
-    what: str
+    kind: str
     again: str
 
     @property
     def foreign(self) -> str:
-        return f"not an archive of {self.what}; {self.again}, or move it elsewhere (nothing was unpacked)"
+        return f"not an archive of {self.kind}; {self.again}, or move it elsewhere (nothing was unpacked)"
 
 
 RADIOGRAPHS = Content("radiographs", "fetch it again and compare its md5 (data/README.md)")
 
 
-class Found(NamedTuple):
+class Encoded(NamedTuple):
     """An image: its name in the dataset, its place as printed in messages, and its bytes."""
 
     name: str
@@ -104,7 +104,7 @@ def read_images(
     say: Callable[[str], None] = lambda text: None,
     name_of: Naming = nih_name,
     content: Content = RADIOGRAPHS,
-) -> Iterator[Found]:
+) -> Iterator[Encoded]:
     """Yield the images of ``paths`` in order; report each gigabyte read from a tarball to ``say``.
 
     ``name_of`` gives the name of the image at a path, of a file or in an archive, or None to leave it out.
@@ -112,15 +112,15 @@ def read_images(
     """
     seen: dict[str, str] = {}
     for path in paths:
-        for found in _found(path, say, name_of, content):
-            if found.name in seen:
-                what = f"image {printable(found.name)} was already read from {seen[found.name]}"
-                raise UserError(f"{found.where}: {what}; keep one of them")
-            seen[found.name] = found.where
-            yield found
+        for encoded in _read(path, say, name_of, content):
+            if encoded.name in seen:
+                fault = f"image {printable(encoded.name)} was already read from {seen[encoded.name]}"
+                raise UserError(f"{encoded.where}: {fault}; keep one of them")
+            seen[encoded.name] = encoded.where
+            yield encoded
 
 
-def _found(path: Path, say: Callable[[str], None], name_of: Naming, content: Content) -> Iterator[Found]:
+def _read(path: Path, say: Callable[[str], None], name_of: Naming, content: Content) -> Iterator[Encoded]:
     if path.suffix.lower() == ".zip":
         yield from _zipped(path, name_of)
     elif is_archive(path):
@@ -128,10 +128,10 @@ def _found(path: Path, say: Callable[[str], None], name_of: Naming, content: Con
     elif name := name_of(path.as_posix()):
         if (size := path.stat().st_size) > _LARGEST:
             raise UserError(f"{path}: {size:,} bytes are too many for a radiograph; remove it")
-        yield Found(name, printable(path), path.read_bytes())
+        yield Encoded(name, printable(path), path.read_bytes())
 
 
-def _zipped(path: Path, name_of: Naming) -> Iterator[Found]:
+def _zipped(path: Path, name_of: Naming) -> Iterator[Encoded]:
     """Yield the images in a zip file; UserError when it is damaged, encrypted or hostile."""
     where = printable(path)
     try:
@@ -145,12 +145,12 @@ def _zipped(path: Path, name_of: Naming) -> Iterator[Found]:
                         f"{where}: member '{printable(member.filename)}' {reason}: {RADIOGRAPHS.foreign}"
                     )
                 if name := name_of(posixpath.normpath(member.filename)):
-                    yield Found(name, f"{where}:{printable(member.filename)}", archive.read(member))
+                    yield Encoded(name, f"{where}:{printable(member.filename)}", archive.read(member))
     except _DAMAGED_ZIP as error:
         raise UserError(f"{where}: damaged or locked zip file ({error}); {RADIOGRAPHS.again}") from None
 
 
-def _members(path: Path, say: Callable[[str], None], name_of: Naming, content: Content) -> Iterator[Found]:
+def _members(path: Path, say: Callable[[str], None], name_of: Naming, content: Content) -> Iterator[Encoded]:
     """Yield the named files of a tarball; UserError when the tarball is damaged, cut short or hostile."""
     where = printable(path)
     try:
@@ -167,7 +167,7 @@ def _members(path: Path, say: Callable[[str], None], name_of: Naming, content: C
                     if name:
                         file = archive.extractfile(member)
                         assert file is not None  # regular members always have content
-                        yield Found(name, f"{where}:{printable(member.name)}", file.read())
+                        yield Encoded(name, f"{where}:{printable(member.name)}", file.read())
                 while block := archive.fileobj.read(_BLOCK):
                     if any(block):
                         raise tarfile.ReadError("data after a damaged header")
@@ -196,8 +196,8 @@ class _Tape:
         self.position += len(data)
         self.end = (self.end + data)[-len(_END) :]
         if self.position > self.allowed + _BLOCK:
-            what = f"over {_HEADERS >> 20} MiB of headers or padding between members"
-            raise UserError(f"{self._where}: {what}: {self._content.foreign}")
+            fault = f"over {_HEADERS >> 20} MiB of headers or padding between members"
+            raise UserError(f"{self._where}: {fault}: {self._content.foreign}")
         if self.position > _RATIO * self._raw.tell() + _LARGEST:
             raise UserError(
                 f"{self._where}: unpacks to over {_RATIO} times its size: {self._content.foreign}"

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.datasets.sources import Chunks, Source
+from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.study.config import ChestMnistSource
 from cxrbench.study.errors import UserError
 

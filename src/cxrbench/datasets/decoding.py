@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
-from cxrbench.datasets.archives import Found
-from cxrbench.datasets.sources import Chunks, Source
+from cxrbench.datasets.archives import Encoded
+from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.study.cores import ahead
 from cxrbench.study.errors import UserError
 
@@ -31,11 +32,11 @@ class Files(Source):
     """Images in files: a subclass gives the files and decodes one."""
 
     @abstractmethod
-    def files(self) -> Iterator[Found]:
+    def files(self) -> Iterator[Encoded]:
         """Yield the files in the order to be packed."""
 
     @abstractmethod
-    def decode(self, found: Found) -> Decoded:
+    def decode(self, encoded: Encoded) -> Decoded:
         """Return one image; UserError naming the file when it cannot be read."""
 
     def chunks(self) -> Chunks:
@@ -46,10 +47,10 @@ class Files(Source):
         # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
         return ahead(self._decode_all, groups, self.workers, _AHEAD * self.workers)
 
-    def _decode_all(self, files: list[Found]) -> tuple[list[str], np.ndarray]:
-        decoded = [self.decode(found) for found in files]
+    def _decode_all(self, files: list[Encoded]) -> tuple[list[str], np.ndarray]:
+        decoded = [self.decode(encoded) for encoded in files]
         self._formats += [(mode, size) for _, mode, size in decoded]
-        return [found.name for found in files], np.stack([pixels for pixels, _, _ in decoded])
+        return [encoded.name for encoded in files], np.stack([pixels for pixels, _, _ in decoded])
 
     def formats(self) -> dict[str, object]:
         """Return how many images had each size and mode, for the manifest."""
@@ -58,7 +59,7 @@ class Files(Source):
 
 
 def decode(
-    found: Found,
+    encoded: Encoded,
     pixels: int,
     formats: tuple[str, ...] = ("PNG",),
     colour: bool = True,
@@ -70,21 +71,21 @@ def decode(
     :func:`reduced`; it gets the image in grey, ``pixels`` and the image's place for messages.
     """
     try:
-        with Image.open(io.BytesIO(found.data), formats=formats) as image:
-            check_size(image.size, pixels, found.where)
+        with Image.open(io.BytesIO(encoded.data), formats=formats) as image:
+            check_size(image.size, pixels, encoded.where)
             if image.format == "PNG":
-                _check_chunks(found.data)
+                _check_chunks(encoded.data)
             grey = to_grey(image)
             if not colour and _tinted(image):
                 raise UserError(
-                    f"{found.where}: a colour picture, not a radiograph; remove its row, or save it in grey"
+                    f"{encoded.where}: a colour picture, not a radiograph; remove its row, or save it in grey"
                 )
-            small = reduce(grey, pixels, found.where) if reduce else reduced(grey, pixels)
+            small = reduce(grey, pixels, encoded.where) if reduce else reduced(grey, pixels)
             return small, image.mode, f"{image.width}x{image.height}"
     except _UNREADABLE as error:
         kinds = " or ".join(formats)
-        what = f"not a readable {kinds} ({error}); fetch it again or remove it"
-        raise UserError(f"{found.where}: {what}") from None
+        fault = f"not a readable {kinds} ({error}); fetch it again or remove it"
+        raise UserError(f"{encoded.where}: {fault}") from None
 
 
 def _check_chunks(data: bytes) -> None:
@@ -161,3 +162,69 @@ def _tinted(image: Image.Image) -> bool:
     channels = np.asarray(image.convert("RGB"))
     apart = channels.max(axis=2) - channels.min(axis=2) > _TINT
     return bool(apart.mean() > _TINTED)
+
+
+# -- what filters make of a nodule -----------------------------------------------------------------
+# At 64 px a nodule of one centimetre is 1.5 pixels wide. A filter that does not widen with the reduction sees
+# few source pixels: whether a nodule is there depends on its place. One with negative lobes draws a dark rim.
+
+_WHOLE, _REDUCED = 1024, 64  # pixels a side, as NIH publishes the images, and after the reduction
+_DIAMETERS = (24, 12)  # pixels at 1024: a centimetre, and half of one, at about 0.4 mm per pixel
+_GROUND, _CONTRAST = 120, 60  # grey levels: lung, and how much brighter the nodule is
+_STEPS = 8  # positions of the nodule per axis, within one pixel of the result
+_PATCH = 256  # pixels of the source that are enough to measure on
+_FILTERS = {  # the kernel, and whether it widens with the reduction
+    "nearest": (Image.Resampling.NEAREST, False),
+    "bilinear, not antialiased": (Image.Resampling.BILINEAR, False),
+    "box": (Image.Resampling.BOX, True),
+    "bilinear, antialiased (used)": (FILTER, True),
+    "bicubic, antialiased": (Image.Resampling.BICUBIC, True),
+    "Lanczos, antialiased": (Image.Resampling.LANCZOS, True),
+}
+
+
+def _filtered(pixels: np.ndarray, side: int, name: str) -> Image.Image:
+    """Reduce a square uint8 image by a filter; one that is not widened interpolates at the new centres."""
+    image, (kind, antialiased) = Image.fromarray(pixels), _FILTERS[name]
+    if antialiased:
+        return image.resize((side, side), kind)
+    step = image.width / side
+    return image.transform((side, side), Image.Transform.AFFINE, (step, 0, 0, 0, step, 0), kind)
+
+
+def _nodule(x: float, y: float, diameter: float, side: int) -> np.ndarray:
+    """Draw a disc of ``diameter`` pixels with a soft edge at (x, y) on even ground, uint8 (side, side)."""
+    rows, columns = np.mgrid[0:side, 0:side] + 0.5
+    inside = np.clip(diameter / 2 + 0.5 - np.hypot(columns - x, rows - y), 0, 1)
+    return np.rint(_GROUND + _CONTRAST * inside).astype(np.uint8)
+
+
+def contrast_table() -> pd.DataFrame:
+    """Return per filter and nodule: least, mean and most over positions of peak and total, in per cent.
+
+    The peak is a share of the nodule's true contrast, the total of its true contrast times its area; the
+    rim is the darkest pixel below the ground, at any position.
+    """
+    rows = []
+    for name in _FILTERS:
+        row, rims = {"Filter": name}, []
+        for diameter in _DIAMETERS:
+            peaks, totals, deepest = _measured(name, diameter)
+            for quantity, values in (("peak", peaks), ("total", totals)):
+                shares = (values.min(), values.mean(), values.max())
+                row[f"{diameter} px nodule: {quantity}"] = " / ".join(f"{100 * v:.0f}" for v in shares) + " %"
+            rims.append(max(0.0, deepest.max()))
+        rows.append(row | {"Rim": f"{100 * max(rims):.0f} %"})
+    return pd.DataFrame(rows)
+
+
+def _measured(name: str, diameter: float) -> np.ndarray:
+    """Return peak above the ground, total and rim, as shares of the truth, for every position (3 x n)."""
+    step, rows = _WHOLE / _REDUCED, []
+    for k in range(_STEPS**2):
+        x, y = (_PATCH / 2 + step * (place + 0.5) / _STEPS for place in divmod(k, _STEPS))
+        large = _nodule(x, y, diameter, _PATCH)
+        small = np.asarray(_filtered(large, int(_PATCH / step), name), dtype=np.float64) - _GROUND
+        truth = (large.astype(np.float64) - _GROUND).sum() / step**2
+        rows.append((small.max() / _CONTRAST, small.sum() / truth, -small.min() / _CONTRAST))
+    return np.array(rows).T

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cxrbench.datasets.archives import Found
+from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.decoding import MOST_PIXELS, Decoded, check_size, reduced
 from cxrbench.study.errors import UserError
 
@@ -21,18 +21,20 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"  # PS3.5 A.5: all behind the file meta inf
 _MOST_UNPACKED = MOST_PIXELS * _MOST_BITS // 8 + (16 << 20)  # bytes of it: the largest picture, and a header
 
 
-def decode_dicom(found: Found, pixels: int) -> Decoded:
+def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
     """Return a DICOM radiograph, reduced; UserError when it holds none, or one that cannot be read."""
     try:
         import pydicom
     except ImportError:
         raise UserError("pydicom is not installed; it reads DICOM: run `make setup`") from None
     try:
-        header = _inflated(found) if _DEFLATED in found.data else pydicom.dcmread(io.BytesIO(found.data))
+        header = (
+            _inflated(encoded) if _DEFLATED in encoded.data else pydicom.dcmread(io.BytesIO(encoded.data))
+        )
         kind = f"{header.get('PhotometricInterpretation')} {header.get('BitsStored')} bit"
         if reason := _no_radiograph(header):
-            raise UserError(f"{found.where}: {reason}; remove its row")
-        check_size((header.Columns, header.Rows), pixels, found.where)
+            raise UserError(f"{encoded.where}: {reason}; remove its row")
+        check_size((header.Columns, header.Rows), pixels, encoded.where)
         grey = Image.fromarray(_shown(header.pixel_array, header))
         return reduced(grey, pixels), kind, f"{grey.width}x{grey.height}"
     except UserError:
@@ -40,25 +42,27 @@ def decode_dicom(found: Found, pixels: int) -> Decoded:
     except Exception as error:  # pydicom raises almost any for damaged files and absent decoders
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(
-            f"{found.where}: not a readable DICOM file ({reason}); fetch it again, or write it uncompressed "
-            "(dcmdjpeg, gdcmconv --raw)"
+            f"{encoded.where}: not a readable DICOM file ({reason}); fetch it again, or write it "
+            "uncompressed (dcmdjpeg, gdcmconv --raw)"
         ) from None
 
 
-def _inflated(found: Found) -> Any:
+def _inflated(encoded: Encoded) -> Any:
     """Return the data set of a file that may be deflated; pydicom would unpack it without a bound."""
     import pydicom
     from pydicom.filereader import read_dataset, read_preamble
 
-    file = io.BytesIO(found.data)
+    file = io.BytesIO(encoded.data)
     read_preamble(file, force=False)
     meta = read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
     if meta.TransferSyntaxUID != _DEFLATED.decode():  # another element names it
-        return pydicom.dcmread(io.BytesIO(found.data))
+        return pydicom.dcmread(io.BytesIO(encoded.data))
     unpacked = zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(), _MOST_UNPACKED + 1)
     if len(unpacked) > _MOST_UNPACKED:
         most = f"{_MOST_UNPACKED >> 20} MiB"
-        raise UserError(f"{found.where}: unpacks to more than {most}, as no radiograph does; remove its row")
+        raise UserError(
+            f"{encoded.where}: unpacks to more than {most}, as no radiograph does; remove its row"
+        )
     header = read_dataset(io.BytesIO(unpacked), False, True)
     meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     header.file_meta = pydicom.dataset.FileMetaDataset(meta)

@@ -1,20 +1,27 @@
-"""NIH-named radiographs of any size, from a folder of PNG files, of tarballs, or of both."""
+"""NIH-named radiographs of any size, from a folder of PNG files, of tarballs, or of both.
 
+Reduced ones have check values: ``data/recorded/pixels/<reduction>.parquet`` has a row per image that cells
+were recorded from: its name, and the CRC-32 of its pixels after the last step of the reduction.
+"""
+
+import zlib
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
-from cxrbench.datasets.archives import Found, complete_in, found_in, read_images
-from cxrbench.datasets.check_values import check_value, checks_file, read_checks
+from cxrbench.datasets.archives import Encoded, complete_in, found_in, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode, in_steps, reduced
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.packed import Packed
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
 from cxrbench.study.errors import UserError, and_more, printable
+from cxrbench.study.files import written_aside
 
 PUBLISHED = 1024  # pixels a side of NIH's own images
 
@@ -29,9 +36,9 @@ class Images(Files):
     def present(config: NihSource) -> bool:
         return bool(found_in(config.folder))
 
-    def files(self) -> Iterator[Found]:
+    def files(self) -> Iterator[Encoded]:
         """Yield the PNG images below the folder: tarballs by name in their own order, then files."""
-        self._known = frozenset(read_nih_table()["image"])
+        self._names = frozenset(read_nih_table()["image"])
         self._checks, self._unlike = self._recorded_values(), list[str]()
         folder = self.config.folder
         if not (paths := complete_in(folder, "put or link NIH's images there (data/README.md)")):
@@ -41,19 +48,19 @@ class Images(Files):
             raise UserError(f"{folder}: its tarballs hold no PNG; put NIH's archives there (data/README.md)")
         return chain([first], images)
 
-    def decode(self, found: Found) -> Decoded:
+    def decode(self, encoded: Encoded) -> Decoded:
         """Return one of NIH's images."""
-        if found.name not in self._known:
+        if encoded.name not in self._names:
             raise UserError(
-                f"{found.where}: image {printable(found.name)} is not in NIH's label table; "
+                f"{encoded.where}: image {printable(encoded.name)} is not in NIH's label table; "
                 "move files that are not NIH's out of the folder"
             )
         if not self.config.steps:
-            return decode(found, self.config.pixels)
+            return decode(encoded, self.config.pixels)
         last, pixels = self.config.steps[-1], self.config.pixels
-        small, mode, size = decode(found, last, reduce=self._in_steps)
-        if self._checks.get(found.name, value := check_value(small)) != value:
-            self._unlike.append(found.name)
+        small, mode, size = decode(encoded, last, reduce=self._in_steps)
+        if self._checks.get(encoded.name, value := check_value(small)) != value:
+            self._unlike.append(encoded.name)
         return small if last == pixels else reduced(Image.fromarray(small), pixels), mode, size
 
     def _in_steps(self, grey: Image.Image, pixels: int, where: str) -> np.ndarray:
@@ -88,3 +95,35 @@ class Images(Files):
             "unlike_recorded": sorted(self._unlike),
             **self.formats(),
         }
+
+
+def checks_file(recorded: Path, reduction: str) -> Path:
+    """Return where the check values of a reduction are, below the ``recorded`` evidence."""
+    return recorded / "pixels" / f"{reduction}.parquet"
+
+
+def check_value(pixels: np.ndarray) -> int:
+    """Return the CRC-32 of an image (H x W uint8)."""
+    return zlib.crc32(np.ascontiguousarray(pixels).data)
+
+
+def read_checks(path: Path) -> dict[str, int]:
+    """Return the check value of each image; nothing where no file is; UserError when it is damaged."""
+    if not path.is_file():
+        return {}
+    try:
+        table = pd.read_parquet(path)
+        return dict(zip(table["image"], table["crc32"].astype(int), strict=True))
+    except (OSError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: damaged ({error}); restore it with git checkout") from None
+
+
+def write_checks(packed: Packed, config: NihSource, recorded: Path) -> Path:
+    """Write the check values of a dataset that is packed at the size of its reduction; return the file."""
+    if config.reduced is None or packed.manifest["pixels"] != config.steps[-1]:
+        raise UserError(f"{packed.folder}: not as large as a reduction leaves images; name such a dataset")
+    table = pd.DataFrame({"image": packed.index["image"], "crc32": map(check_value, packed.images)})
+    path = checks_file(recorded, config.reduced)
+    with written_aside(path) as aside:
+        table.astype({"crc32": "uint32"}).to_parquet(aside, index=False, compression="zstd")
+    return path

@@ -1,6 +1,7 @@
 """NIH's label table (v2020), read from the data files of the torchxrayvision wheel."""
 
 import importlib.util
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -48,3 +49,12 @@ def read_nih_table() -> pd.DataFrame:
             f"not {IMAGES} of {PATIENTS}; reinstall torchxrayvision with `make setup`"
         )
     return table.sort_values("image", ignore_index=True)
+
+
+def rows_of(kinds: Sequence[str], count: int) -> pd.DataFrame:
+    """Return random rows, ``count`` of each kind: a finding alone, or PA or AP, a view without a finding."""
+    table = read_nih_table().sample(frac=1, random_state=0)
+    labels = table[list(FINDINGS)]
+    table.insert(0, "kind", labels.idxmax(axis=1).where(labels.any(axis=1), table["view"]))
+    alone = table[labels.sum(axis=1) < 2]
+    return pd.concat(alone[alone["kind"] == kind][:count] for kind in kinds)

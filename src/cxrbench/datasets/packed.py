@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,9 +21,9 @@ import pandas as pd
 from pyarrow import parquet
 
 from cxrbench.datasets.findings import SPLITS
-from cxrbench.datasets.sources import Source
 from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
+from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
 from cxrbench.study.locks import locked
@@ -30,6 +31,40 @@ from cxrbench.study.locks import locked
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images
 Say = Callable[[str], None]
+Chunks = Iterator[tuple[list[str], np.ndarray]]
+
+
+class Source(ABC):
+    """Images in a fixed order; the class of source NAME is ``cxrbench.datasets.NAME.Images``."""
+
+    findings: tuple[str, ...]
+
+    def __init__(
+        self,
+        config: Any,
+        workers: int | None = None,
+        say: Say = lambda text: None,
+        recorded: Path | None = None,
+    ) -> None:
+        self.config, self.workers, self.say = config, workers or cores(), say
+        self.recorded = recorded  # folder of evidence whose images these may be
+
+    @staticmethod
+    @abstractmethod
+    def present(config: Any) -> bool:
+        """Return whether the images can be packed on this machine without a download."""
+
+    @abstractmethod
+    def chunks(self) -> Chunks:
+        """Yield names and pixels (n x H x W uint8), in the order to be packed."""
+
+    @abstractmethod
+    def index(self, names: list[str]) -> pd.DataFrame:
+        """Return one row per name, in that order."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, object]:
+        """Return the manifest's entries about the source; call it after `chunks` and `index`."""
 
 
 def _source(config: Dataset) -> type[Source]:
@@ -125,12 +160,12 @@ def _write_images(path: Path, pixels: int, source: Source, say: Say) -> tuple[li
     started = time.monotonic()
     with open(path, "wb") as file:  # not a memory map: a full disk must be an error, not a killed process
         _write_header(file, 0, pixels)
-        for some, images in source.chunks():
+        for chunk, images in source.chunks():
             file.write(np.ascontiguousarray(images).data)
             squares = np.square(images, dtype=np.uint16).mean(axis=(1, 2))
             moments.append(np.stack([images.mean(axis=(1, 2)), squares], axis=1))
             before = len(names)
-            names += some
+            names += chunk
             if before // _REPORT_EVERY != len(names) // _REPORT_EVERY:
                 say(f"{len(names):,} images, {len(names) / (time.monotonic() - started):.0f} per second")
         file.seek(0)
@@ -212,8 +247,8 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
         plain = {f"{steps[-1]}x{steps[-1]}"} >= set(manifest.get("source_sizes", ()))
         settings = {"reduced": config.settings()["reduced"] if plain else None} | settings
     for key, wanted in config.settings().items():
-        if (found := settings.get(key, wanted)) != wanted:
-            raise UserError(f"{folder}: packed with {key} {found}, the study says {wanted}; {again}")
+        if (packed := settings.get(key, wanted)) != wanted:
+            raise UserError(f"{folder}: packed with {key} {packed}, the study says {wanted}; {again}")
     table = getattr(config, "table", folder)
     if table.is_file() and manifest["table_sha256"] != sha256_file(table):
         raise UserError(f"{folder}: packed from another version of {table}; {again}")

@@ -1,29 +1,30 @@
-"""The phantom dataset: real rows of NIH's label table, drawn as radiograph-like images.
+"""Phantoms: radiograph-like images of real rows of NIH's table, each finding a texture or shape of its own.
 
-Nothing is downloaded: the torchxrayvision wheel has NIH's rows and real lung masks. Findings are placed by
-label. Scores on phantoms show that the pipeline works; they mean nothing for reading radiographs.
+Nothing is downloaded: the torchxrayvision wheel has NIH's rows and real lung masks. Scores on phantoms show
+that the pipeline works; they mean nothing for reading radiographs. In a picture ``u`` runs to the right from
+the midline, in half-widths of the lungs; ``v`` runs down, from 0 at the top of the lungs to 1 at the bottom.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from itertools import chain, product
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 
-from cxrbench.datasets.findings import FINDINGS, SPLITS
-from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.sources import Chunks, Source
+from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import read_nih_table, wheel_file
+from cxrbench.datasets.packed import Chunks, Source
+from cxrbench.datasets.split import choose_rows
 from cxrbench.study.config import PhantomSource
 from cxrbench.study.cores import cores
-from cxrbench.study.errors import UserError
 
-_FEWEST = 30  # patients of each finding in each split; NIH has 134 with a hernia
-_RARE_SHARE = 0.035  # of a split's images: patients given to each finding, where NIH has them
-_PER_PATIENT = 4  # images at most
-_REPEATED = 0.4  # chance of each further image of a patient
+Rng = np.random.Generator
+_MASKS, _SIDE, _EDGE = 200, 64, 16  # masks; pixels of the lungs in each, and around them
 
 
 class Images(Source):
@@ -45,88 +46,154 @@ class Images(Source):
         return self.rows  # all of them, in this order
 
     def describe(self) -> dict[str, object]:
-        return {
-            "seed": self.config.seed,
-            "split": "drawn by patient; rare findings oversampled, so prevalence is not NIH's",
-            "resized": "not resized: drawn at this size",
-        }
-
-
-def choose_rows(table: pd.DataFrame, images: Mapping[Any, int], seed: int) -> pd.DataFrame:
-    """Choose rows of NIH's ``table``, so many ``images`` for train, val and test, sorted by image.
-
-    A patient is in one split, with one to four images. Every finding has at least 30 positive patients in
-    each split, more where NIH has them; the other patients are drawn at random.
-    """
-    if set(images) != set(SPLITS):
-        raise UserError(f"phantom images: give a number for each of {list(SPLITS)}, not for {list(images)}")
-    rng = np.random.default_rng(seed)
-    chosen = _Chosen(table.iloc[rng.permutation(len(table))].reset_index(drop=True), rng)
-    total = {finding: table["patient"][table[finding] == 1].nunique() for finding in FINDINGS}
-    rarest_first = list(product(sorted(FINDINGS, key=total.__getitem__), SPLITS))
-    for finding, split in rarest_first:
-        chosen.add(finding, split, _FEWEST, len(table))
-    for finding, split in rarest_first:  # half of a split is left to chance
-        chosen.add(finding, split, round(_RARE_SHARE * images[split]), images[split] // 2)
-    for split in SPLITS:
-        chosen.fill(split, images[split])
-    rows = pd.concat(chosen.table.iloc[rows].assign(split=split) for split, rows in chosen.rows.items())
-    rows["image"] = "phantom_" + rows["image"]  # never taken for NIH's image
-    columns = ["image", "patient", "split", "view", "sex", "age", *FINDINGS]
-    return rows[columns].sort_values("image", ignore_index=True)
-
-
-class _Chosen:
-    """Row numbers of each split; they count in a shuffled table, so the first is a random row."""
-
-    def __init__(self, table: pd.DataFrame, rng: np.random.Generator) -> None:
-        self.table, self.rng, self.patients = table, rng, table["patient"]
-        self.by_patient = table.groupby("patient", sort=False).indices
-        self.rows: dict[str, list[int]] = {split: [] for split in SPLITS}
-        self.used: set[int] = set()
-
-    def add(self, finding: str, split: str, patients: int, most: int) -> None:
-        """Take positive images of unused patients, up to ``patients`` of them or ``most`` rows in all."""
-        rows, positive = self.rows[split], self.patients[self.table[finding] == 1]
-        have = positive[positive.index.isin(rows)].nunique()
-        unused = positive[~positive.isin(self.used)].drop_duplicates()
-        taken = unused[: max(0, min(patients - have, most - len(rows)))]
-        rows += taken.index.tolist()
-        self.used.update(taken)
-
-    def fill(self, split: str, images: int) -> None:
-        """Take further images of the split's patients, then random patients, up to ``images``."""
-        rows = self.rows[split]
-        if (need := len(rows)) > images:
-            raise UserError(
-                f"phantom images: {split} has {images} images, but {_FEWEST} patients for each of the 14 "
-                f"findings take {need}; give {split} at least {need}"
-            )
-        unused = (row for row, patient in self.patients.items() if patient not in self.used)
-        for row in chain(rows.copy(), unused):
-            if (patient := self.patients[row]) not in self.used:
-                self.used.add(patient)
-                rows.append(row)
-            others = self.by_patient[patient]
-            for other in others[others != row][: _PER_PATIENT - 1]:
-                if len(rows) >= images or self.rng.random() >= _REPEATED:
-                    break
-                rows.append(other)
-            if len(rows) >= images:
-                return
-        raise UserError(f"phantom images: NIH has too few patients for {images} images in {split}")
+        split = "drawn by patient; rare findings oversampled, so prevalence is not NIH's"
+        return {"seed": self.config.seed, "split": split, "resized": "not resized: drawn at this size"}
 
 
 def draw(rows: pd.DataFrame, pixels: int, seed: int, workers: int | None = None) -> Iterator[np.ndarray]:
     """Yield a picture of each row, (pixels, pixels) uint8; ``workers`` (None: all cores) change no byte."""
-    from cxrbench.datasets.phantom_drawing import draw_row  # imported here: planning needs no scipy
-    from cxrbench.datasets.phantom_scene import read_lungs, textures
-
-    drawn, records = partial(draw_row, pixels=pixels, seed=seed), rows.to_dict("records")
+    drawn, records = partial(_draw_row, pixels=pixels, seed=seed), rows.to_dict("records")
     if (workers := min(workers or cores(), len(rows))) <= 1:
         yield from map(drawn, records)
         return
-    read_lungs()  # forked workers inherit masks and textures
-    textures(pixels)
+    _lungs(), _textures(pixels)  # forked workers inherit them
     with ProcessPoolExecutor(workers) as pool:
         yield from pool.map(drawn, records, chunksize=64)
+
+
+@cache
+def _lungs() -> list[tuple[np.ndarray, float]]:
+    """Return distances to the border of real lungs (positive inside) and their heights, in half-widths."""
+    from scipy import ndimage  # imported here: planning a build needs no scipy
+
+    lungs: list[tuple[np.ndarray, float]] = []
+    with zipfile.ZipFile(wheel_file("semantic_masks_v7labs_lungs.zip")) as archive:
+        files = sorted((entry.file_size, entry.filename) for entry in archive.infolist() if entry.file_size)
+        while len(lungs) < _MASKS:  # small files first: they decode fastest
+            with archive.open(files.pop(0)[1]) as file, Image.open(file) as picture:
+                picture.thumbnail((128, 128), Image.Resampling.NEAREST, reducing_gap=None)
+                mask = np.asarray(picture) > 200
+            rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+            if ndimage.label(mask)[1] != 2 or not 1.3 < (tall := 2 * np.ptp(rows) / np.ptp(columns)) < 2:
+                continue  # not a pair of whole lungs
+            places = (np.linspace(at[0], at[-1], _SIDE).round().astype(int) for at in (rows, columns))
+            inside, step = np.pad(mask[np.ix_(*places)], _EDGE), (tall / _SIDE, 2 / _SIDE)
+            depth, outside = (ndimage.distance_transform_edt(part, step) for part in (inside, ~inside))
+            lungs.append((ndimage.uniform_filter((depth - outside).astype("f4"), 3), float(tall)))
+    return lungs
+
+
+@cache
+def _textures(pixels: int) -> dict[str, np.ndarray]:
+    """Return tiles of twice the picture's size, to be cut at random places; the same for every study."""
+    from scipy import ndimage
+
+    rng, tiles = np.random.default_rng(20170925), {}
+    for name, across in {"grain": pixels, "net": 40, "vessels": 24, "clouds": 8}.items():
+        tile = rng.random((2 * pixels, 2 * pixels), "f4") - np.float32(0.5)
+        for _ in range(3):  # three running means are nearly a Gaussian, and as fast at any width
+            tile = ndimage.uniform_filter(tile, max(1, round(pixels / across)), mode="wrap")
+        tiles[name] = tile * np.float32(round(0.5 / float(tile.std(dtype="f8")), 4))
+    return tiles | {name: np.clip(1 - 2.2 * np.abs(tiles[name]), 0, 1) for name in ("net", "vessels")}
+
+
+class _Scene:
+    """Where a picture's pixels lie in the patient; arrays are (pixels, pixels) float32."""
+
+    def __init__(self, own: Rng, rng: Rng, pixels: int, breath: float) -> None:
+        from scipy import ndimage
+
+        (depth, self.tall), self.pixels = _lungs()[own.integers(_MASKS)], pixels
+        zoom, lean = min(own.uniform(0.34, 0.38), 0.74 / self.tall), rng.uniform(-0.02, 0.02)
+        axis = ((np.arange(pixels, dtype="f4") + 0.5) / pixels - 0.5) / zoom
+        x, y = axis + rng.uniform(-0.02, 0.02), axis[:, None] + rng.uniform(0.02, 0.08)
+        self.u, self.v = x + lean * y, (y - lean * x) / self.tall + 0.5
+        places = self.v * (_SIDE / breath) + _EDGE, (self.u + 1) * (_SIDE / 2) + _EDGE
+        self.depth = ndimage.map_coordinates(depth, places, "f4", order=1, mode="nearest")
+        self.across = np.abs(self.u)
+
+    def disc(self, u: float, v: float, radius: float | np.ndarray, edge: float = 0.08) -> np.ndarray:
+        """Return 1 in a circle with a soft edge, 0 outside."""
+        return _ramp(radius - np.sqrt(np.square(self.u - u) + np.square((self.v - v) * self.tall)), edge)
+
+    def cut(self, name: str, rng: Rng) -> np.ndarray:
+        """Return a random part of a texture."""
+        row, column = rng.integers(0, self.pixels, 2)
+        return _textures(self.pixels)[name][row : row + self.pixels, column : column + self.pixels]
+
+
+def _draw_row(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
+    """Draw a row of NIH's table; findings have random streams of their own: without one, the rest stays."""
+    rng, own, ap = _stream(seed, row["image"]), _stream(seed, "patient", row["patient"]), row["view"] == "AP"
+    streams = {name: _stream(seed, row["image"], name) for name in FINDINGS if row[name]}
+    grades = {name: 0.3 + 0.7 * stream.random() for name, stream in streams.items()}  # how plain they are
+    breath = rng.uniform(0.95, 1.03) * (0.92 if ap else 1) * (1 + 0.1 * grades.get("Emphysema", 0))
+    scene = _Scene(own, rng, pixels, breath)
+    across, v = scene.across, scene.v
+    heart = scene.disc(0.12, 0.72, own.uniform(0.38, 0.43) * (1 + 0.4 * grades.get("Cardiomegaly", 0)))
+    spine = _ramp(0.16 + 0.08 * _ramp(v - 0.4, 0.3) - across, 0.09)
+    half = np.interp(v[:, :1], (-0.25, -0.06, 0.12, 0.5), (0.42, 1.1, 1.5, 1.15)).astype("f4")  # of the trunk
+    ribs = np.abs(((v + 0.14 * across - 0.36 * across * across) * 9.5 + own.random()) % 1 - 0.5)
+    vessels = scene.cut("vessels", rng) * scene.disc(0, 0.5, 0.6, 1.2)
+    air = _ramp(scene.depth, 0.08) * (1 - 0.75 * heart) * (1 - 0.85 * spine)
+    for name, stream in streams.items():
+        air = _with(name, air, scene, stream, grades[name])
+    light = 0.24 + 0.36 * np.sqrt(np.maximum(1 - np.square(across / half), 0)) + 0.2 * _ramp(v - 0.98, 0.3)
+    light += 0.06 * heart + 0.1 * spine
+    light -= air * (0.33 + 0.15 * np.clip(scene.depth, 0, 0.5) - 0.12 * (vessels + ribs))
+    light = (light * _ramp(half - across, 0.1) - 0.42) * rng.uniform(1, 1.15) + rng.uniform(0.44, 0.48)
+    light += 0.03 * scene.cut("clouds", rng) + (0.03 if ap else 0.02) * scene.cut("grain", rng)
+    return (np.clip(light, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _with(finding: str, air: np.ndarray, scene: _Scene, rng: Rng, grade: float) -> np.ndarray:
+    """Return where air is (1) and tissue (0) in a patient with this finding."""
+    side, wide, down = 2 * int(rng.integers(2)) - 1, rng.uniform(0.35, 0.65), rng.uniform(0.25, 0.75)
+    sides = (scene.u * side > 0) | (rng.random() < 0.3)  # sometimes both
+    clouds, net = scene.cut("clouds", rng), scene.cut("net", rng)
+    match finding:
+        case "Infiltration":
+            opaque = sides * np.clip(clouds + 0.2, 0, 1)
+        case "Mass":
+            opaque = scene.disc(side * wide, down, rng.uniform(0.2, 0.3))
+        case "Nodule":  # small discs
+            places = rng.uniform((-0.7, 0.2), (0.7, 0.7), (rng.integers(2, 5), 2)).tolist()
+            opaque = np.max([scene.disc(u, v, 0.09) for u, v in places], axis=0)
+        case "Pneumonia":  # a lobe between two fissures
+            opaque = 0.8 * sides * _ramp(0.16 - np.abs(scene.v - down), 0.04)
+        case "Consolidation":  # a ragged patch with dark bronchi
+            opaque = scene.disc(side * wide, down, 0.45 + 0.2 * clouds) * (1 - 0.6 * net)
+        case "Edema":  # haze around both hila
+            opaque = np.clip(1.2 - 1.6 * np.abs(scene.across - 0.3) - np.abs(scene.v - 0.5), 0, 0.8)
+        case "Fibrosis":  # a net at both bases
+            opaque = _ramp(scene.v - 0.5, 0.4) * net
+        case "Effusion":  # fluid that rises towards the chest wall
+            level = 0.95 - 0.45 * grade - 0.2 * np.square(scene.across)
+            opaque = sides * _ramp(scene.v - level, 0.06)
+        case "Pleural_Thickening":  # a rim along the chest wall
+            rim = _ramp(0.16 - scene.depth, 0.05) * _ramp(scene.across - 0.45, 0.1)
+            opaque = sides * rim * _ramp(0.3 - np.abs(scene.v - down), 0.1)
+        case "Pneumothorax":  # an empty crescent beside the white edge of a lung
+            gap = (0.1 + 0.25 * grade) * np.clip(1.1 - scene.v, 0, 1) * (scene.across > 0.4) - scene.depth
+            opaque = sides * (1.5 * _ramp(0.03 - np.abs(gap), 0.03) - 0.5 * _ramp(gap, 0.03))
+        case "Emphysema":  # long lungs with black holes
+            opaque = -np.clip(clouds + 0.4, 0, 0.6)
+        case "Atelectasis":  # plates at a base
+            plates = np.abs((scene.v - 0.2 * scene.across + down) * 6 % 1 - 0.5)
+            opaque = sides * _ramp(scene.v - 0.5, 0.2) * np.clip(4 * plates - 1, 0, 1)
+        case "Hernia":  # gas in front of the spine
+            return np.maximum(air, grade * scene.disc(side * 0.15, 0.8, 0.25))
+        case _:  # Cardiomegaly enlarges the heart
+            return air
+    return air * (1 - grade * opaque)
+
+
+def _stream(*words: object) -> Rng:
+    """Return a random stream that depends on these words only."""
+    digest = hashlib.blake2b("/".join(map(str, words)).encode(), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def _ramp(x: np.ndarray, width: float) -> np.ndarray:
+    """Return 0 below -width / 2, 1 above width / 2, straight between: a soft edge."""
+    return np.clip(x * (1 / width) + 0.5, 0, 1)

@@ -1,16 +1,20 @@
-"""What can be downloaded: data/registry.csv, one line per file, with its size, hash, licence and citation."""
+"""What can be downloaded: data/registry.csv, one line per file, and what a dataset is packed from."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.datasets.archives import found_in
+from cxrbench.study.config import ChestMnistSource, Dataset, NihSource
+from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows
 
 _Address = Annotated[str, matching(r"https?://[^/\s]\S*", "a web address such as https://example.org/a.gz")]
@@ -43,8 +47,8 @@ class RemoteFile(Row):
             return FileState(self, "missing", f"{begun:,} bytes downloaded so far" if begun else "")
         if self.size not in (None, size := size_of(path)):
             return FileState(self, "damaged", f"{size:,} bytes instead of {self.size:,}")
-        if (found := self.hash_of(path)) != self.hash:
-            return FileState(self, "damaged", f"{found} instead of {self.hash}")
+        if (actual := self.hash_of(path)) != self.hash:
+            return FileState(self, "damaged", f"{actual} instead of {self.hash}")
         return FileState(self, "present")
 
 
@@ -88,12 +92,53 @@ def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[
     files = list(read_rows(path, RemoteFile).values())
     if dataset is None:
         return files
-    if dataset not in (known := dict.fromkeys(file.dataset for file in files)):
+    if dataset not in (names := dict.fromkeys(file.dataset for file in files)):
         raise UserError(
-            f"the registry has no dataset '{dataset}'{nearest(dataset, known)} (known: {', '.join(known)})"
+            f"the registry has no dataset '{dataset}'{nearest(dataset, names)} (known: {', '.join(names)})"
         )
     files = [file for file in files if file.dataset == dataset]
     if not (chosen := [file for file in files if fnmatch(file.name, only)]):
         names = ", ".join(file.name for file in files)
         raise UserError(f"no file of {dataset} matches '{only}'; its files are {names}")
     return chosen
+
+
+Placed = dict[Path, RemoteFile]  # each file of the registry by the place where its dataset looks for it
+
+
+def published(config: Dataset, registry: Path) -> Placed:
+    """Return the files of the registry that a dataset is packed from; none for drawn ones and your own."""
+    if isinstance(config, NihSource):
+        files = read_files(registry, config.source, config.archives)
+    elif isinstance(config, ChestMnistSource):
+        size = "" if config.pixels == 28 else f"_{config.pixels}"
+        files = read_files(registry, config.source, f"chestmnist{size}.npz")
+    else:
+        return {}
+    return {config.folder / file.name: file for file in files}
+
+
+def to_download(config: Dataset, registry: Path) -> Placed:
+    """Return what of :func:`published` is not in the dataset's folder.
+
+    Nothing where images of another origin are there, such as a reduced archive: those are packed.
+    """
+    files = published(config, registry)
+    complete = {path for path, file in files.items() if is_there(path, file)}
+    if isinstance(config, NihSource) and set(found_in(config.folder)) - complete:
+        return {}
+    return {path: file for path, file in files.items() if path not in complete}
+
+
+def is_there(path: Path, file: RemoteFile) -> bool:
+    """Return whether a file of the registry is at ``path``, by its size; its hash is checked elsewhere."""
+    return path.is_file() and file.size in (None, size_of(path))
+
+
+def in_words(files: Iterable[RemoteFile]) -> str:
+    """Return what would be downloaded: ``images_002.tar.gz (4.0 GB from nihcc.box.com)``."""
+    files = list(files)
+    hosts = " and ".join(sorted({str(urlsplit(file.url).hostname) for file in files}))
+    sizes = [file.size for file in files if file.size is not None]
+    size = f"{sum(sizes) / 1e9:.1f} GB" if len(sizes) == len(files) else "size not stated"
+    return f"{files[0].name}{and_more(len(files) - 1)} ({size} from {hosts})"

@@ -1,4 +1,4 @@
-"""Splits by patient: NIH's official one, the CheXNet reproductions' one, a seeded one, or a CSV file.
+"""Splits by patient: NIH's official, the CheXNet reproductions', a seeded one, a CSV file's, and phantoms'.
 
 The two published lists name every image of ChestX-ray14; both keep a patient's images together, so they
 are stored here by patient (``splits/*.csv.gz``, made from the lists named in data/README.md).
@@ -6,10 +6,12 @@ are stored here by patient (``splits/*.csv.gz``, made from the lists named in da
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
@@ -21,6 +23,8 @@ PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
 _TRAIN, _VAL = 0.7, 0.1  # of a seeded split: shares of patients
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
+_FEWEST, _SHARE = 30, 0.035  # phantoms: patients of each finding in a split, and as a share of its images
+_MOST = 4  # phantoms: images of a patient
 
 
 def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) -> pd.Series:
@@ -60,14 +64,56 @@ def draw_split(patients: pd.Series, seed: int, train: float, val: float) -> pd.S
     return pd.cut(patients.map(drawn), bounds, right=False, labels=SPLITS).astype(object)
 
 
+def choose_rows(table: pd.DataFrame, images: Mapping[Any, int], seed: int) -> pd.DataFrame:
+    """Choose rows of NIH's ``table`` for phantoms: so many ``images`` for train, val and test.
+
+    A patient is in one split, with one to four images. Every finding has at least 30 positive patients in
+    each split, more where NIH has them; the other patients are drawn at random.
+    """
+    if set(images) != set(SPLITS):
+        raise UserError(f"phantom images: give a number for each of {list(SPLITS)}, not for {list(images)}")
+    rng, patients = np.random.default_rng(seed), table["patient"].max() + 1
+    rows = table.iloc[rng.permutation(len(table))]
+    place, most = rng.random(patients), np.minimum(rng.geometric(0.6, patients), _MOST)  # of each patient
+    chosen, taken = {split: rows[:0] for split in SPLITS}, set[int]()
+    rarest_first = table[list(FINDINGS)].sum().sort_values(kind="stable").index
+    for share, finding, split in product(
+        (0, _SHARE), rarest_first, SPLITS
+    ):  # first the fewest of all findings
+        absent = max(_FEWEST, round(share * images[split])) - int(chosen[split][finding].sum())
+        positive = rows[rows[finding] == 1].drop_duplicates("patient")
+        new = positive[~positive["patient"].isin(taken)][: max(0, absent)]
+        chosen[split] = pd.concat([chosen[split], new])
+        taken.update(new["patient"])
+    for split, positive in chosen.items():
+        if (need := len(positive)) > images[split]:
+            raise UserError(
+                f"phantom images: {split} has {images[split]} images, but {_FEWEST} patients for each of the "
+                f"14 findings take {need}; give {split} at least {need}"
+            )
+        own = rows["patient"].isin(positive["patient"])
+        others = rows[own | ~rows["patient"].isin(taken)]
+        others = others.iloc[np.argsort(place[others["patient"]] - own[others.index], kind="stable")]
+        both = pd.concat([positive, others]).drop_duplicates("image")
+        both = both[both.groupby("patient").cumcount() < most[both["patient"]]][: images[split]]
+        if len(both) < images[split]:
+            raise UserError(f"phantom images: NIH has too few patients for {images[split]} images in {split}")
+        chosen[split] = both.assign(
+            split=split, image="phantom_" + both["image"]
+        )  # never taken for NIH's image
+        taken.update(both["patient"])
+    columns = ["image", "patient", "split", "view", "sex", "age", *FINDINGS]
+    return pd.concat(chosen.values())[columns].sort_values("image", ignore_index=True)
+
+
 def check_disjoint(table: pd.DataFrame, where: str) -> None:
     """Raise UserError when a patient has images in two parts."""
     parts = table.groupby("patient")["split"].nunique()
     if (parts > 1).any():
         patient = parts.index[parts > 1][0]
         rows = table[table["patient"] == patient]
-        found = ", ".join(f"{r.image} in {r.split}" for r in rows.drop_duplicates("split").itertuples())
-        raise UserError(f"{where}: patient {patient} is in two parts ({found}); split by patient")
+        places = ", ".join(f"{r.image} in {r.split}" for r in rows.drop_duplicates("split").itertuples())
+        raise UserError(f"{where}: patient {patient} is in two parts ({places}); split by patient")
 
 
 def part_hash(images: Iterable[str]) -> str:
@@ -127,7 +173,14 @@ def splits() -> pd.DataFrame:
     for split in (*PUBLISHED, "seeded-0"):
         parts = assign_split(table, split)
         for part in SPLITS:
-            some = table[parts == part]
-            row = {"split": split, "part": part, "images": len(some), "patients": some["patient"].nunique()}
-            rows.append(row | some[list(FINDINGS)].sum().to_dict() | {"sha256": part_hash(some["image"])})
+            members = table[parts == part]
+            row = {
+                "split": split,
+                "part": part,
+                "images": len(members),
+                "patients": members["patient"].nunique(),
+            }
+            rows.append(
+                row | members[list(FINDINGS)].sum().to_dict() | {"sha256": part_hash(members["image"])}
+            )
     return pd.DataFrame(rows)

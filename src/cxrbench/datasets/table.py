@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from cxrbench.datasets.archives import Found, complete_in, is_archive, read_images
+from cxrbench.datasets.archives import Encoded, complete_in, is_archive, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
-from cxrbench.datasets.sources import Chunks
+from cxrbench.datasets.packed import Chunks
 from cxrbench.datasets.table_rows import ABOUT, one_class, place_of, read_table
 from cxrbench.study.config import TableSource
 from cxrbench.study.errors import UserError, and_more, printable
@@ -39,16 +39,16 @@ class Images(Files):
         for text in one_class(self._table, self.findings):
             self.say(text)
 
-    def files(self) -> Iterator[Found]:
+    def files(self) -> Iterator[Encoded]:
         """Yield the files that the table names."""
         folder = self.config.folder
         remedy = "name the one with the images under 'folder'"
         paths = [folder] if folder.is_file() else complete_in(folder, remedy, (*_PICTURES, *_DICOM))
         if not any(is_archive(path) for path in paths):
             self._must_be_there({self._named(path.as_posix()) for path in paths})
-        for found in read_images(paths, self.say, self._name_of):
-            self._seen.add(found.name)
-            yield found
+        for encoded in read_images(paths, self.say, self._name_of):
+            self._seen.add(encoded.name)
+            yield encoded
 
     def _name_of(self, path: str) -> str | None:
         """Return the row of an image at a path; None, and count it, where no row names it."""
@@ -66,19 +66,19 @@ class Images(Files):
     def _must_be_there(self, present: set[str | None] | set[str]) -> None:
         missing = self._table["image"][~self._table["image"].isin(present)]
         if len(missing):
-            what = f"there is no image {printable(missing.iloc[0])}{and_more(len(missing) - 1)}"
+            absent = f"there is no image {printable(missing.iloc[0])}{and_more(len(missing) - 1)}"
             raise UserError(
-                f"{place_of(self.config, missing.index[0])}: {what} among the PNG, JPEG and DICOM files and "
-                f"archives in {self.config.folder}; put what is missing there, or remove its rows"
+                f"{place_of(self.config, missing.index[0])}: {absent} among the PNG, JPEG and DICOM files "
+                f"and archives in {self.config.folder}; put what is missing there, or remove its rows"
             )
 
-    def decode(self, found: Found) -> Decoded:
+    def decode(self, encoded: Encoded) -> Decoded:
         """Return one radiograph; UserError for a colour picture or what cannot be read."""
-        if found.data[128:132] == b"DICM" or posixpath.splitext(found.name)[1].lower() in _DICOM:
+        if encoded.data[128:132] == b"DICM" or posixpath.splitext(encoded.name)[1].lower() in _DICOM:
             from cxrbench.datasets.dicom import decode_dicom  # imported here: few datasets need it
 
-            return decode_dicom(found, self.config.pixels)
-        return decode(found, self.config.pixels, ("PNG", "JPEG"), colour=False)
+            return decode_dicom(encoded, self.config.pixels)
+        return decode(encoded, self.config.pixels, ("PNG", "JPEG"), colour=False)
 
     def index(self, names: list[str]) -> pd.DataFrame:
         """Return the rows of the table for ``names``, in that order."""

@@ -17,8 +17,7 @@ import pandas as pd
 
 from cxrbench.datasets.findings import FINDINGS, SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.phantom import choose_rows
-from cxrbench.datasets.split import assign_split
+from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions

@@ -15,7 +15,7 @@ from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
 from cxrbench.cost.costs import cost_table
-from cxrbench.datasets.published import published
+from cxrbench.datasets.registry import published
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew

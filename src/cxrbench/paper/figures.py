@@ -23,8 +23,8 @@ from cxrbench.analysis.calibration import reliability
 from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.pictures import VIEWS, examples
+from cxrbench.datasets.nih_table import read_nih_table, rows_of
+from cxrbench.datasets.phantom import draw
 from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
@@ -332,11 +332,20 @@ def reliability_curves(read: Results) -> Figure:
 
 def samples(_: Results) -> Figure:
     """Draw phantoms, one of each kind: what the embedded dataset looks like."""
-    kinds = (*VIEWS, "Cardiomegaly", "Effusion", "Pneumothorax", "Mass")
-    figure, panels = plt.subplots(1, 6, figsize=(WIDTH, 1.25))
-    for axes, (caption, picture) in zip(panels.flat, examples(kinds, 1, pixels=160), strict=True):
+    return phantoms(("PA", "AP", "Cardiomegaly", "Effusion", "Pneumothorax", "Mass"), 1, 6)
+
+
+def phantoms(kinds: Sequence[str], count: int, columns: int) -> Figure:
+    """Draw ``count`` phantoms of each of the ``kinds`` of :func:`rows_of`."""
+    rows = rows_of(kinds, count)
+    size = WIDTH, 1.25 * 6 * len(rows) / columns**2
+    figure, panels = plt.subplots(len(rows) // columns, columns, figsize=size, layout="constrained")
+    for axes, kind, picture in zip(
+        panels.flat, rows["kind"], draw(rows, 160, seed=0, workers=1), strict=True
+    ):
         axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axes.set_title(words(caption), fontsize=8, pad=2)
+        name = words(kind) if kind in FINDINGS else f"No Finding ({kind})"
+        axes.set_title(name, fontsize=48 / columns, pad=2)
         axes.axis("off")
     return figure
 
