@@ -151,6 +151,7 @@ def _with(finding: str, air: np.ndarray, scene: _Scene, rng: Rng, grade: float) 
     side, wide, down = 2 * int(rng.integers(2)) - 1, rng.uniform(0.35, 0.65), rng.uniform(0.25, 0.75)
     sides = (scene.u * side > 0) | (rng.random() < 0.3)  # sometimes both
     clouds, net = scene.cut("clouds", rng), scene.cut("net", rng)
+    opaque: np.ndarray
     match finding:
         case "Infiltration":
             opaque = sides * np.clip(clouds + 0.2, 0, 1)

@@ -92,10 +92,9 @@ def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[
     files = list(read_rows(path, RemoteFile).values())
     if dataset is None:
         return files
-    if dataset not in (names := dict.fromkeys(file.dataset for file in files)):
-        raise UserError(
-            f"the registry has no dataset '{dataset}'{nearest(dataset, names)} (known: {', '.join(names)})"
-        )
+    if dataset not in (datasets := dict.fromkeys(file.dataset for file in files)):
+        hint = f"{nearest(dataset, datasets)} (known: {', '.join(datasets)})"
+        raise UserError(f"the registry has no dataset '{dataset}'{hint}")
     files = [file for file in files if file.dataset == dataset]
     if not (chosen := [file for file in files if fnmatch(file.name, only)]):
         names = ", ".join(file.name for file in files)
