@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.drift import drift
 from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
-from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS, outside
 from cxrbench.platforms.adamw import update_of
 from cxrbench.study.config import Recipe
 from cxrbench.training import host
@@ -38,7 +39,10 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
 def compare_steps(
     architecture: str, others: list[str], packed: Path, steps: int, precision: str, report: Report
 ) -> list[dict[str, Any]]:
-    """Return a row per step for the noise floor and each of ``others``: differences from the CPU."""
+    """Return a row per step for the noise floor and each of ``others``: differences from the CPU.
+
+    The first row of a platform outside of the tolerance names the operator that drifts, as ``drift``.
+    """
     traces, measured = {}, {}
     for label, name, threads in (("cpu", "cpu", 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)):
         kind = precision if name != "cpu" else "fp32"
@@ -65,6 +69,10 @@ def compare_steps(
         of_label = [row for row in rows if row["platform"] == label]
         for some in (of_label[:TESTED_STEPS], of_label)[: 1 + (len(of_label) > TESTED_STEPS)]:
             report(f"{architecture} on {label}: {_largest(some)}")
+        if label != FLOOR and (wrong := outside(of_label)):
+            how = (recipe, packed, wrong[0]["step"])
+            wrong[0]["drift"] = in_own_process(drift, architecture, label, *how)
+            report(f"{architecture} on {label}: {wrong[0]['drift']}")
     return rows
 
 

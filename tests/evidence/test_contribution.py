@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -14,8 +15,10 @@ import pytest
 
 from columns import SCORES
 from conftest import ROOT, change_record, must_fail, must_work
-from cxrbench.evidence.contribution import write_archive
+from cxrbench.evidence.contribution import summary, write_archive
+from cxrbench.evidence.machine import machine_of
 from cxrbench.evidence.private import clean_record, of_this_machine, without_places
+from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
@@ -239,6 +242,17 @@ def forged(place: Path, change: Callable[[Any], Any], rows: Callable[[Any], Any]
 
 def better(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name.replace("score", "label")].astype("float32") for name in SCORES})
+
+
+@pytest.mark.fault("a contribution from another version of torch", "recorded, and the summary says so")
+def test_another_version_of_torch_is_recorded_and_marked(place: Path) -> None:
+    archive = forged(place, lambda record: record["versions"].update(torch="2.7.0"))
+    done = must_work(*received(archive), cwd=place)
+    pinned = re.search(r"^torch==(\S+)", (ROOT / "requirements/base.lock").read_text(), re.M)
+    assert f"- torch is 2.7.0, the lock has {pinned[1]}: the record says so\n" in done.stdout
+    kept = read_record(NEW.folder(place / "data/recorded"))
+    assert kept.versions["torch"] == "2.7.0" and "torch 2.7.0" in machine_of(kept, NEW.platform)
+    assert "Unlike the lock" not in summary({OLD: read_record(OLD.folder(place / "data/recorded"))})
 
 
 @pytest.mark.fault("a contribution was forged and every hash made to fit", "the contradiction; nothing kept")

@@ -122,7 +122,7 @@ def contribute(
 
     named = list(dict.fromkeys(map(Cell.parse, cells or ())))
     machine = Contributor(study, recorded, packed, registry, platform or named[0].platform, named, hours)
-    machine.check_and_say(fetch)
+    machine.check_and_say(fetch or dry_run)
     if dry_run:
         return
     try:

@@ -37,6 +37,7 @@ _NAME = re.compile(
     rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, FILES))})"
 )
 _MACHINE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # becomes a folder's name
+_LOCK = Path(__file__).parents[3] / "requirements/base.lock"
 _MOST_FILES, _MOST_BYTES = 5000, 512 << 20
 
 
@@ -51,8 +52,8 @@ def write_archive(
     platforms = {cell.platform for cell in cells}
     for kind in MEASURED:
         rows = read_rows(bench / f"{kind}.json")
-        if some := [row for row in rows if str(row.get("platform")).split(",")[0] in platforms | {"cpu"}]:
-            write_json(work / BENCH / f"{kind}.json", cleaned(some, clean))
+        if ours := [row for row in rows if str(row.get("platform")).split(",")[0] in platforms | {"cpu"}]:
+            write_json(work / BENCH / f"{kind}.json", cleaned(ours, clean))
     first = next(iter(records.values()))
     write_json(work / VERSIONS, {"format": FORMAT, "commit": first.commit, "versions": first.versions})
     write_text(work / SUMMARY, summary(records))
@@ -115,12 +116,24 @@ def summary(records: dict[Cell, Record]) -> str:
         ("Machine", [*named, *{record.host.os for record in records.values()}]),
         ("Trained beside other processes", busy),
         ("Software", [f"{name} {of}" for name, of in next(iter(named.values())).versions.items() if of]),
+        ("Unlike the lock", sorted({text for rec in records.values() for text in unlike_lock(rec.versions)})),
         ("Code", sorted({f"commit {rec.commit}{' with changes' * rec.dirty}" for rec in records.values()})),
         ("Left out", [f"{LEFT_OUT} of your machine"]),
     ):
         if texts:
             lines += ["", f"## {head}", "", *(f"- {text}" for text in texts)]
     return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def unlike_lock(versions: dict[str, str | None]) -> list[str]:
+    """Return in words each package of another version than this checkout's lock has."""
+    lock = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", _LOCK.read_text(encoding="utf-8"), re.M))
+    pairs = {name: (version, lock.get(name.replace("_", "-"))) for name, version in versions.items()}
+    return [
+        f"{name} is {version}, the lock has {pinned}: the record says so"
+        for name, (version, pinned) in pairs.items()
+        if version and pinned and version != pinned
+    ]
 
 
 def unpack(archive: Path, folder: Path) -> list[Cell]:
@@ -170,12 +183,12 @@ def _of(name: str, cells: list[Cell]) -> bool:
 
 def _check_version(archive: Path, folder: Path) -> None:
     try:
-        found = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))["format"]
+        version = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{archive}: {VERSIONS} is missing or damaged; {CONTENT.again}") from None
-    if found != FORMAT:
-        what = f"its format is {printable(found)[:20]}, this cxrbench reads {FORMAT}"
-        raise UserError(f"{archive}: {what}; update both checkouts with git pull and send it again")
+    if version != FORMAT:
+        other = f"its format is {printable(version)[:20]}, this cxrbench reads {FORMAT}"
+        raise UserError(f"{archive}: {other}; update both checkouts with git pull and send it again")
 
 
 def _check_rows(path: Path, kind: str) -> None:
@@ -183,8 +196,8 @@ def _check_rows(path: Path, kind: str) -> None:
     for number, row in enumerate(_finite(path)):
         texts = [name for name in ("machine", "measured", "commit", *KEYS[kind]) if name not in row]
         if texts or not _MACHINE.fullmatch(str(row["machine"])):
-            what = f"lacks {texts[0]}" if texts else f"names the machine '{printable(row['machine'])[:60]}'"
-            raise UserError(f"{path}: row {number} {what}; {CONTENT.again}")
+            fault = f"lacks {texts[0]}" if texts else f"names the machine '{printable(row['machine'])[:60]}'"
+            raise UserError(f"{path}: row {number} {fault}; {CONTENT.again}")
         if cleaned(row, without_places) != row:
             raise UserError(f"{path}: row {number} has a path or an address; {CONTENT.again}")
 
