@@ -143,15 +143,15 @@ def simulate_intervals(
     rows: list[tuple] = []
     for skill in aurocs:
         number = (*AUROCS, simulated.REAL).index(skill)
-        found = [_intervals(recorded, skill, [number, study]) for study in range(studies)]
-        positive = np.concatenate([patients for patients, _ in found])
-        for what in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
-            low, high, truth = np.hstack([ends[what] for _, ends in found])
+        drawn = [_intervals(recorded, skill, [number, study]) for study in range(studies)]
+        positive = np.concatenate([patients for patients, _ in drawn])
+        for kind in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
+            low, high, truth = np.hstack([ends[kind] for _, ends in drawn])
             for _, band, inside in bands(positive):
                 inside = inside & np.isfinite(truth)
-                rows.append((what, skill, band, *_judged(low[inside], high[inside], truth[inside])))
+                rows.append((kind, skill, band, *_judged(low[inside], high[inside], truth[inside])))
         rows.append(
-            (simulated.MACRO, skill, "", *_judged(*np.hstack([e[simulated.MACRO] for _, e in found])))
+            (simulated.MACRO, skill, "", *_judged(*np.hstack([e[simulated.MACRO] for _, e in drawn])))
         )
     return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
 
@@ -174,8 +174,8 @@ def _intervals(
         sample = scored(drawn, skill_of(skill), noise(rng, drawn))
         truth = np.full(sample.labels.shape[1], skill)
     areas, images = auroc(sample), sample.as_images()
-    known = np.isfinite(areas.error)
-    macro = areas.mean(known)
+    estimable = np.isfinite(areas.error)
+    macro = areas.mean(estimable)
     moderated = areas_with_ends(sample, areas)
     by_image = auroc(images)
     return sample.positive_clusters(sample.labels), {
@@ -184,7 +184,7 @@ def _intervals(
         simulated.FINDING_BY_IMAGE: (*interval(by_image.value, by_image.error, by_image.degrees), truth),
         simulated.MACRO: (
             *interval(macro.value, macro.error, macro.degrees),
-            truth[known].mean(keepdims=True),
+            truth[estimable].mean(keepdims=True),
         ),
     }
 
@@ -199,9 +199,10 @@ def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> 
     rows = []
     with ProcessPoolExecutor(cores()) as pool:
         for share in shares:
-            found = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
-            for what, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
-                rows.append((what, share, seeds, *rate_of(np.array([study[what, seeds] for study in found]))))
+            made = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
+            for statement, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
+                rate = rate_of(np.array([study[statement, seeds] for study in made]))
+                rows.append((statement, share, seeds, *rate))
     return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
 
 
@@ -213,12 +214,12 @@ def _compared(share: float, number: int) -> dict[tuple[str, int], bool]:
     truth[1, 0] -= MARGIN
     same, worse = skill_of(truth, SKILL_SD)
     areas = _trained(rng, study, share, [same, same, worse])
-    known = np.isfinite(areas[0][0].error)
-    platforms = [[each.with_mean(known) for each in platform] for platform in areas]
+    estimable = np.isfinite(areas[0][0].error)
+    platforms = [[network.with_mean(estimable) for network in platform] for platform in areas]
     return {
-        (what, seeds): made
+        (statement, seeds): made
         for seeds in SEEDS
-        for what, made in _statements([dict(enumerate(each[:seeds])) for each in platforms], known)
+        for statement, made in _statements([dict(enumerate(p[:seeds])) for p in platforms], estimable)
     }
 
 
@@ -241,17 +242,17 @@ def _trained(
     return platforms
 
 
-def _statements(platforms: list[dict[int, Estimate]], known: np.ndarray) -> Iterator[tuple[str, bool]]:
+def _statements(platforms: list[dict[int, Estimate]], estimable: np.ndarray) -> Iterator[tuple[str, bool]]:
     first, second, third = platforms
     null = between_platforms(first, second)
     yield simulated.DIFFERENT, bool(null.p_different()[-1] < ALPHA)
-    some = holm(null.p_among_many(len(first))[:-1][known]) < ALPHA
-    yield simulated.SOME_DIFFERENT, bool(some.any())
+    rejected = holm(null.p_among_many(len(first))[:-1][estimable]) < ALPHA
+    yield simulated.SOME_DIFFERENT, bool(rejected.any())
     apart = between_platforms(first, third)
-    margin = np.append(np.full(len(known), MARGIN), MARGIN / known.sum())
+    margin = np.append(np.full(len(estimable), MARGIN), MARGIN / estimable.sum())
     equivalent = apart.p_equivalent(margin) < ALPHA
     yield simulated.EQUIVALENT, bool(equivalent[0])
-    yield simulated.EVERY_EQUIVALENT, bool(equivalent[:-1][known].all())
+    yield simulated.EVERY_EQUIVALENT, bool(equivalent[:-1][estimable].all())
     yield simulated.MACRO_EQUIVALENT, bool(equivalent[-1])
     mean = over_seeds(list(first.values()))
     low, high = interval(mean.value, mean.error, mean.freedom)

@@ -188,7 +188,7 @@ def _precision_of(
     hits, part = np.cumsum(new), new / positive.sum()
     value = float((part * hits / called).sum())
     # one more image of a group adds a call to it and to all below, and a hit to these if it is positive
-    gained, lost = (np.cumsum(each[::-1])[::-1] for each in (part / called, part * hits / called**2))
+    gained, lost = (np.cumsum(sums[::-1])[::-1] for sums in (part / called, part * hits / called**2))
     own = (hits / called)[group] - value
     images = positive * (own / positive.sum() + gained[group]) - lost[group]
     rows = np.flatnonzero(~sample.unknown[:, label])
@@ -212,5 +212,5 @@ def interval(
         centre = np.log(value / (1 - value))
         reach = t * error / (value * (1 - value))
         low, high = (expit(centre + sign * reach) for sign in (-1, 1))
-    known = (error > 0) & np.isfinite(reach)
-    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+    estimable = (error > 0) & np.isfinite(reach)
+    return np.where(estimable, low, np.nan), np.where(estimable, high, np.nan)

@@ -109,7 +109,7 @@ def _difference(
     of_patients: Patients | None = None,
 ) -> Difference:
     """A difference (K,) with its patients' influence; its seed variance is the groups', weighted."""
-    counted = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    counted = np.min([network.freedom for seeds, _ in groups for network in seeds], axis=0)
     plain = (influence**2).sum(axis=0), np.minimum(counted, effective_clusters(influence))
     patients, freedom_of_patients = of_patients or plain
     observed = np.array([weight * seed_variance(seeds) for seeds, weight in groups])
@@ -132,20 +132,20 @@ def _difference(
 
 def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
     """Mean over seeds (K,)."""
-    return np.mean([each.value for each in seeds], axis=0)
+    return np.mean([seed.value for seed in seeds], axis=0)
 
 
 def mean_influence(seeds: Iterable[Estimate]) -> np.ndarray:
     """Influence of each cluster on the mean over seeds (clusters, K)."""
-    return np.mean([each.influence for each in seeds], axis=0)
+    return np.mean([seed.influence for seed in seeds], axis=0)
 
 
 def seed_variance(seeds: list[Estimate]) -> np.ndarray:
     """Observed variance between seeds (K,), n - 1 in the denominator."""
-    return np.var([each.value for each in seeds], axis=0, ddof=1)
+    return np.var([seed.value for seed in seeds], axis=0, ddof=1)
 
 
 def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
     """The part of ``seed_variance`` (K,) that the choice of patients alone would cause."""
     centre = mean_influence(seeds)
-    return sum(((each.influence - centre) ** 2).sum(axis=0) for each in seeds) / (len(seeds) - 1)
+    return sum(((seed.influence - centre) ** 2).sum(axis=0) for seed in seeds) / (len(seeds) - 1)

@@ -66,7 +66,7 @@ def _rows(a: Seeds, b: Seeds, margins: Margins | None) -> Iterator[dict]:
     first, *others = (*a.values(), *b.values())
     if min(len(a), len(b)) < MIN_SEEDS or not all(first.same_images(other) for other in others):
         return
-    sides = [{seed: each.estimate for seed, each in side.items()} for side in (a, b)]
+    sides = [{seed: cell.estimate for seed, cell in side.items()} for side in (a, b)]
     difference = between_platforms(*sides)
     low, high = difference.interval(0.95)
     low90, high90 = difference.interval(1 - 2 * ALPHA)

@@ -70,8 +70,8 @@ def _macro(sample: Sample) -> tuple[float, float]:
     """Return the macro AUROC and half the width of its interval."""
     estimate = auroc(sample)
     # few patients leave an error too wide to catch anything; without errors at all the value still counts
-    known = np.isfinite(estimate.error)
-    choices = (known & (estimate.freedom >= MIN_PATIENTS - 1), known, np.isfinite(estimate.value))
-    macro = estimate.mean(next((labels for labels in choices if labels.any()), known))
+    estimable = np.isfinite(estimate.error)
+    choices = (estimable & (estimate.freedom >= MIN_PATIENTS - 1), estimable, np.isfinite(estimate.value))
+    macro = estimate.mean(next((labels for labels in choices if labels.any()), estimable))
     low, high = interval(macro.value, macro.error, macro.degrees, LEVEL)
     return float(macro.value[0]), float(high[0] - low[0]) / 2

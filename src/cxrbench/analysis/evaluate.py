@@ -146,15 +146,15 @@ def read_metrics(path: Path) -> pd.DataFrame:
 def readable(table: pd.DataFrame) -> str:
     """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
     rows = headline(table).replace({"metric": {"f1_macro": "f1"}})
-    found = rows.set_index(["label", "metric"])
+    by_key = rows.set_index(["label", "metric"])
     names = list(dict.fromkeys(rows["label"][rows["metric"] == "auroc"]))
     columns = {name: short for name, short in _SHOWN.items() if (rows["metric"] == name).any()}
     lines: list[tuple[str, ...]] = []
     for name in names:
-        area = found.loc[(name, "auroc")]
+        area = by_key.loc[(name, "auroc")]
         positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}"
         # The endpoint has AUROC alone.
-        values = found["value"].reindex([(name, metric) for metric in columns])
+        values = by_key["value"].reindex([(name, metric) for metric in columns])
         others = map(_number, values)
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))
@@ -181,9 +181,9 @@ def _with_interval(row: pd.Series) -> str:
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:
-    found, unit = cell.estimate, cell.scope.unit
+    estimate, unit = cell.estimate, cell.scope.unit
     variance, degrees = patients_part([cell])
-    low, high = bounds(cell.keys, found.value, np.sqrt(variance), degrees)
+    low, high = bounds(cell.keys, estimate.value, np.sqrt(variance), degrees)
     few = cell.too_few
     for k, (label, metric) in enumerate(cell.keys):
         tuned = metric in WITH_THRESHOLDS
@@ -193,10 +193,10 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         why = f"no interval: it is the same for every {unit}"
         if metric == "auroc":
             method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
-        note = _join(note, why) if found.error[k] == 0 else note
-        if few[k] and found.error[k] > 0:
+        note = _join(note, why) if estimate.error[k] == 0 else note
+        if few[k] and estimate.error[k] > 0:
             note = _join(note, f"no interval: fewer than {FEWEST} {unit}s")
-        yield label, metric, found.value[k], low[k], high[k], method, few[k], note
+        yield label, metric, estimate.value[k], low[k], high[k], method, few[k], note
     if cell.sample.by_patient:
         images, averaged = cell.sample.as_images(), cell.scope.averaged(cell.scope.counted)
         areas = auroc(images)
@@ -215,7 +215,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in sums}
     averaged = scope.averaged(scope.counted)
     biased = "biased upwards: compare with calibration_error_by_chance"
-    reasons = [scope.reason(k) if not known else "" for k, known in enumerate(scope.counted)]
+    reasons = [scope.reason(k) if not counted else "" for k, counted in enumerate(scope.counted)]
     reasons.append(scope.mean_note(averaged))
     for metric, value, note in (
         ("calibration_error", per_label_measures(whole)["calibration_error"], biased),
@@ -223,8 +223,8 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     ):
         value = np.where(scope.counted, value, np.nan)
         mean = value[averaged].mean() if averaged.any() else np.nan
-        for label, each, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
-            yield label, metric, each, np.nan, np.nan, "none", False, _join(why, note)
+        for label, figure, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
+            yield label, metric, figure, np.nan, np.nan, "none", False, _join(why, note)
 
 
 def _join(*notes: str) -> str:
@@ -235,10 +235,10 @@ def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
     finding = sample.abnormal[sample.complete]
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
-    known = dict(zip(sample.names, sample.counts.sum(axis=0), strict=True))
+    images = dict(zip(sample.names, sample.counts.sum(axis=0), strict=True))
     table["split"] = "test"
     whole = dict.fromkeys(("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL), sample.complete.sum())
-    table["n_images"] = table["label"].map(known).fillna(table["metric"].map(whole)).fillna(sample.n_images)
+    table["n_images"] = table["label"].map(images).fillna(table["metric"].map(whole)).fillna(sample.n_images)
     table["n_patients"] = sample.n_clusters if sample.by_patient else pd.NA
     table["n_positive"] = table["label"].map(positive).fillna(table["metric"].map(by_metric))
     counts = ["n_images", "n_patients", "n_positive"]

@@ -99,15 +99,15 @@ def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
 
 def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict[str, np.ndarray]:
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
-    known = sample.counts[:, counted]
-    calls = (scores >= thresholds.f1[counted]) & known
-    strict = (scores >= thresholds.specificity[counted]) & known
+    labelled = sample.counts[:, counted]
+    calls = (scores >= thresholds.f1[counted]) & labelled
+    strict = (scores >= thresholds.specificity[counted]) & labelled
     whole = sample.complete[:, None]
     per_image, empty = samples_f1(truth, calls)
     finding, highest = sample.abnormal, sample.scores.max(axis=1)
     abnormal, clear = highest >= thresholds.any_finding, highest < thresholds.no_finding
     return {
-        "decisions": known,
+        "decisions": labelled,
         "whole": whole,
         "positive": truth,
         "called": calls,

@@ -52,7 +52,7 @@ class Parts:
         """The mean of these and ``others``, networks that scored the same images."""
         if not others:
             return self
-        means = (np.mean([getattr(each, name) for each in (self, *others)], axis=0) for name in _AVERAGED)
+        means = (np.mean([getattr(parts, name) for parts in (self, *others)], axis=0) for name in _AVERAGED)
         return replace(self, **dict(zip(_AVERAGED, means, strict=True)))
 
 
@@ -132,12 +132,12 @@ def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarra
 def _predicted(parts: Parts, classes: list[Class], enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance that the findings together predict, and CR2's degrees of freedom, each (L,)."""
     variances, freedoms, spreads = [], [], []
-    for each in classes:
-        patients = (each.images > 0).sum(axis=0)
-        working = each.working(_correlation(each, enough))
-        spreads.append(_shared_spread(parts, each.spread, enough))
+    for part in classes:
+        patients = (part.images > 0).sum(axis=0)
+        working = part.working(_correlation(part, enough))
+        spreads.append(_shared_spread(parts, part.spread, enough))
         variances.append(spreads[-1] * patients / np.maximum(patients - 1, 1) * working.sum(axis=0))
-        freedoms.append(satterthwaite_of_shares(each.share, working))
+        freedoms.append(satterthwaite_of_shares(part.share, working))
     total = variances[0] + variances[1]
     inverse = sum(np.where(v > 0, v**2 / d, 0) for v, d in zip(variances, freedoms, strict=True))
     between = _between(classes[0], classes[1], enough) * np.sqrt(spreads[0] * spreads[1])
@@ -147,8 +147,8 @@ def _predicted(parts: Parts, classes: list[Class], enough: np.ndarray) -> tuple[
 def _shared_spread(parts: Parts, spread: np.ndarray, enough: np.ndarray) -> np.ndarray:
     """Return the variance (L,) of one image's residual, moderated towards what the findings share."""
     binomial, patients = parts.value * (1 - parts.value), parts.patients
-    known = enough & np.isfinite(binomial) & (spread > 0)
-    ratio = (patients * spread)[known].sum() / max((patients * binomial)[known].sum(), 1e-300)
+    usable = enough & np.isfinite(binomial) & (spread > 0)
+    ratio = (patients * spread)[usable].sum() / max((patients * binomial)[usable].sum(), 1e-300)
     return np.asarray((patients * spread + PRIOR_PATIENTS * ratio * binomial) / (patients + PRIOR_PATIENTS))
 
 
@@ -161,8 +161,8 @@ def _correlation(part: Class, enough: np.ndarray) -> float:
     pairs = (part.residual**2 - part.residual_squares) / np.maximum(part.images - 1, 1)
     alike = np.where(several, pairs, 0).sum(axis=0) / part.spread
     images = np.where(several, part.images, 0).sum(axis=0)
-    known = enough & (images > 0) & (part.spread > 0)
-    return float(np.clip(alike[known].sum() / images[known].sum(), 0, 1)) if known.any() else 0.0
+    usable = enough & (images > 0) & (part.spread > 0)
+    return float(np.clip(alike[usable].sum() / images[usable].sum(), 0, 1)) if usable.any() else 0.0
 
 
 def _between(first: Class, second: Class, enough: np.ndarray) -> np.ndarray:
@@ -172,8 +172,8 @@ def _between(first: Class, second: Class, enough: np.ndarray) -> np.ndarray:
     weight = 1 / np.maximum(first.images + second.images, 1)
     alike = (weight * first.residual * second.residual).sum(axis=0) / spread
     images = (weight * first.images * second.images).sum(axis=0)
-    known = enough & (images > 0) & (spread > 0)
-    if not known.any():
+    usable = enough & (images > 0) & (spread > 0)
+    if not usable.any():
         return np.zeros(len(enough))
-    correlation = np.clip(alike[known].sum() / images[known].sum(), -1, 1)
+    correlation = np.clip(alike[usable].sum() / images[usable].sum(), -1, 1)
     return np.asarray(2 * correlation * (first.share * second.share).sum(axis=0))

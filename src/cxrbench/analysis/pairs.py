@@ -91,7 +91,7 @@ def _rows(
     a, b = both
     values = [dict(zip(estimates[cell].keys, estimates[cell].estimate.value, strict=True)) for cell in both]
     for label, metric in METRICS:
-        first, second = (found.get((label, metric), np.nan) for found in values)
+        first, second = (scores.get((label, metric), np.nan) for scores in values)
         yield {
             **{"changed": changed, "dataset": a.dataset, "architecture": a.architecture},
             **{"platform": a.platform, "dataset_b": b.dataset, "platform_b": b.platform},
@@ -113,15 +113,15 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
     single = [
         dict(zip(by, named, strict=True)) | parts
-        for named, some in paired.groupby(by, sort=False)
-        if (parts := _parts(some))["pairs"] >= LEAST
+        for named, seeds in paired.groupby(by, sort=False)
+        if (parts := _parts(seeds))["pairs"] >= LEAST
     ]
     rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
     frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
     for kept in (["architecture"], ["changed"], []):
         names = [*kept, "label", "metric"]
-        for named, some in frame.groupby(names, sort=False):
-            sums = _disjoint(some)[["pairs", "freedom", "between", "common"]].sum()
+        for named, settings in frame.groupby(names, sort=False):
+            sums = _disjoint(settings)[["pairs", "freedom", "between", "common"]].sum()
             place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
             rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
     return pd.DataFrame(rows, columns=SHARE_COLUMNS)
@@ -150,12 +150,12 @@ def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
     return settings.loc[sorted(rows)]
 
 
-def _parts(some: pd.DataFrame) -> dict[str, float]:
+def _parts(seeds: pd.DataFrame) -> dict[str, float]:
     """Return how many pairs, and the sums of squares of their differences and of their sums."""
-    difference, total = some["difference"], some["value"] + some["value_b"]
+    difference, total = seeds["difference"], seeds["value"] + seeds["value_b"]
     squares = (float(((part - part.mean()) ** 2).sum()) for part in (difference, total))
     between, common = squares
-    return {"pairs": len(some), "freedom": len(some) - 1, "between": between, "common": common}
+    return {"pairs": len(seeds), "freedom": len(seeds) - 1, "between": between, "common": common}
 
 
 def _share(between: float, common: float, freedom: float) -> dict[str, float]:
@@ -165,7 +165,7 @@ def _share(between: float, common: float, freedom: float) -> dict[str, float]:
     ratio = between / common if common else np.inf
     ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}
     return {
-        **{name: 2 / (1 + 1 / each) if each else 0.0 for name, each in ends.items()},
+        **{name: 2 / (1 + 1 / end) if end else 0.0 for name, end in ends.items()},
         "sd_of_difference": float(np.sqrt(between / freedom)),
         "sd_of_seeds": float(np.sqrt((between + common) / 4 / freedom)),
     }
@@ -179,6 +179,6 @@ def measured_share(table: pd.DataFrame, architecture: str, metric: str) -> dict[
     label = OF_METRIC.get(metric, ALL)
     rows = table[(table["metric"] == metric) & (table["label"] == label) & (table["changed"] == ALL)]
     for name in (architecture, ALL):
-        if len(found := rows[rows["architecture"] == name]):
-            return found.iloc[0].to_dict()
+        if len(of_network := rows[rows["architecture"] == name]):
+            return of_network.iloc[0].to_dict()
     return None

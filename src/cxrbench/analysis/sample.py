@@ -70,9 +70,9 @@ class Sample:
 
     def take(self, rows: np.ndarray) -> Sample:
         """Return the images of the boolean mask ``rows`` (n,), their patients renumbered."""
-        some = {name: getattr(self, name)[rows] for name in ("images", "labels", "scores", "unknown")}
+        taken = {name: getattr(self, name)[rows] for name in ("images", "labels", "scores", "unknown")}
         clusters, count = _numbered(self.clusters[rows])
-        return replace(self, **some, clusters=clusters, n_clusters=count)
+        return replace(self, **taken, clusters=clusters, n_clusters=count)
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
         """Return how many clusters have a true image in each column of ``positive`` (n, K)."""
@@ -83,8 +83,8 @@ def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
     """Return the rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none."""
     rows = predictions[predictions["split"] == split].sort_values("image", kind="stable")
     if rows.empty:
-        found = ", ".join(sorted(predictions["split"].astype(str).unique()))
-        raise UserError(f"the predictions have no '{split}' rows, only: {found}; name one of these")
+        splits = ", ".join(sorted(predictions["split"].astype(str).unique()))
+        raise UserError(f"the predictions have no '{split}' rows, only: {splits}; name one of these")
     by_patient = "patient" in rows
     clusters, count = _numbered(rows["patient" if by_patient else "image"].to_numpy())
     given, scores, names = labels_of(rows), scores_of(rows).astype(np.float64), tuple(findings_of(rows))

@@ -46,13 +46,13 @@ def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
 
 def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
     first, *others = seeds.values()
-    estimates = [each.estimate for each in seeds.values()]
-    values = np.array([each.value for each in estimates])
+    estimates = [network.estimate for network in seeds.values()]
+    values = np.array([network.value for network in estimates])
     paired = all(first.same_images(other) for other in others)
     columns = {"mean": mean_value(estimates), "lowest": values.min(axis=0), "highest": values.max(axis=0)}
     tested = first.sample.n_clusters  # rows of influence; those below are of validation patients
     for name, rows in (("", slice(None)), ("_fixed", slice(tested))):
-        squares = [(each.influence[rows] ** 2).sum(axis=0) for each in estimates]
+        squares = [(network.influence[rows] ** 2).sum(axis=0) for network in estimates]
         columns[f"patient_se{name}"] = np.sqrt(np.mean(squares, axis=0))
         if paired:
             of_mean = mean_influence(estimates)[rows]
@@ -68,7 +68,7 @@ def _rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
             columns["seed_sd_beyond_patients"] = np.sqrt(beyond)
     note = _note(len(seeds), paired)
     for k, (label, metric) in enumerate(first.keys):
-        why = next((each.why[k] for each in seeds.values() if each.why[k]), "")
+        why = next((network.why[k] for network in seeds.values() if network.why[k]), "")
         yield {
             **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
             "too_few": bool(first.too_few[k]),

@@ -59,7 +59,7 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
         f1[:, k] = best_f1_thresholds(positive, scores, drawn)
         specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
     rows = zip(f1, specificity, *_image_thresholds(val, weights).tolist(), strict=True)
-    return [Thresholds(best, strict, some, none, patients) for best, strict, some, none in rows]
+    return [Thresholds(best, strict, finding, none, patients) for best, strict, finding, none in rows]
 
 
 def _image_thresholds(val: Sample, weights: np.ndarray) -> np.ndarray:
@@ -82,10 +82,10 @@ def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.nda
     order = np.argsort(-scores, kind="stable")
     ordered, hit = scores[order], positive[order]
     ends = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # a threshold cannot part equal scores
-    found = np.cumsum(hit)[ends]
-    ends, found = (part[np.diff(found, prepend=0) > 0] for part in (ends, found))  # the best calls one more
+    hits = np.cumsum(hit)[ends]
+    ends, hits = (part[np.diff(hits, prepend=0) > 0] for part in (ends, hits))  # the best calls one more
     counts = weights[:, order]
-    called, hits = np.cumsum(counts, axis=1)[:, ends], np.cumsum(counts[:, hit], axis=1)[:, found - 1]
+    called, hits = np.cumsum(counts, axis=1)[:, ends], np.cumsum(counts[:, hit], axis=1)[:, hits - 1]
     return np.asarray(ordered[ends][np.argmax(2 * hits / np.maximum(called + hits[:, -1:], 1), axis=1)])
 
 
@@ -124,9 +124,9 @@ class Scope:
         if self.thresholds is None or self.tuned[label]:
             return ""
         few = self.thresholds.positive_patients[label]
-        some = f"{few} positive validation {self.unit}{'s' if few != 1 else ''}"
+        positives = f"{few} positive validation {self.unit}{'s' if few != 1 else ''}"
         many = f"fewer than {MIN_PATIENTS} negative validation {self.unit}s"
-        return f"no tuned threshold: {some if few < MIN_PATIENTS else many}"
+        return f"no tuned threshold: {positives if few < MIN_PATIENTS else many}"
 
     def averaged(self, included: np.ndarray) -> np.ndarray:
         """Return which ``included`` labels (L,) a mean is over: those with an interval, all if none has."""
