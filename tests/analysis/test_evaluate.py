@@ -10,9 +10,8 @@ from conftest import ran
 from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
-from cxrbench.analysis.sample import validation_of
+from cxrbench.analysis.sample import choose_thresholds, validation_of
 from cxrbench.analysis.spread import spread
-from cxrbench.analysis.thresholds import choose_thresholds
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.cells import Cell
 

@@ -8,13 +8,11 @@ import pytest
 from sklearn.metrics import f1_score
 
 from columns import LABELS, SCORES
-from cxrbench.analysis.controls import require_controls
 from cxrbench.analysis.estimates import estimate_cell
-from cxrbench.analysis.evaluate import evaluate
+from cxrbench.analysis.evaluate import evaluate, require_controls
 from cxrbench.analysis.f1_search import f1_search
 from cxrbench.analysis.measures import IMAGE_LEVEL
-from cxrbench.analysis.sample import sample_of, validation_of
-from cxrbench.analysis.thresholds import choose_thresholds
+from cxrbench.analysis.sample import choose_thresholds, sample_of, validation_of
 from cxrbench.evidence.predictions import predictions_table, read_predictions, write_predictions
 
 from .synthetic import draw_predictions

@@ -17,8 +17,7 @@ from cxrbench.analysis.moderated import (
     satterthwaite_of_shares,
     variance_of,
 )
-from cxrbench.analysis.sample import Sample, sample_of
-from cxrbench.analysis.thresholds import choose_thresholds
+from cxrbench.analysis.sample import Sample, choose_thresholds, sample_of
 
 from .synthetic import draw_predictions, draw_sample, sampled
 

@@ -15,6 +15,7 @@ images.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +72,16 @@ class Estimate:
             np.append(self.freedom, other.freedom),
             self.parts,
         )
+
+
+def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
+    """Mean over seeds (K,)."""
+    return np.mean([seed.value for seed in seeds], axis=0)
+
+
+def mean_influence(seeds: Iterable[Estimate]) -> np.ndarray:
+    """Influence of each cluster on the mean over seeds (clusters, K)."""
+    return np.mean([seed.influence for seed in seeds], axis=0)
 
 
 def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:

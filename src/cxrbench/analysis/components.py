@@ -7,13 +7,13 @@ of freedom, n - 1 per group of seeds. A seed starts every platform from the same
 platforms with the same seeds are compared seed by seed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from cxrbench.analysis.auroc import Estimate, effective_clusters
+from cxrbench.analysis.auroc import Estimate, effective_clusters, mean_influence, mean_value
 
 ALPHA, POWER = 0.05, 0.8
 Patients = tuple[np.ndarray, np.ndarray]
@@ -128,16 +128,6 @@ def _difference(
         seed_variance=np.where(seeds_count, beyond, np.where(np.isnan(beyond), np.nan, 0.0)),
         freedom=np.where(seeds_count, mixed, freedom_of_patients),
     )
-
-
-def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
-    """Mean over seeds (K,)."""
-    return np.mean([seed.value for seed in seeds], axis=0)
-
-
-def mean_influence(seeds: Iterable[Estimate]) -> np.ndarray:
-    """Influence of each cluster on the mean over seeds (clusters, K)."""
-    return np.mean([seed.influence for seed in seeds], axis=0)
 
 
 def seed_variance(seeds: list[Estimate]) -> np.ndarray:

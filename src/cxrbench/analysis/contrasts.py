@@ -14,7 +14,8 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.components import ALPHA, between_platforms, mean_value
+from cxrbench.analysis.auroc import mean_value
+from cxrbench.analysis.components import ALPHA, between_platforms
 from cxrbench.analysis.estimates import ENDPOINT, CellEstimate
 from cxrbench.analysis.parity import MIN_SEEDS, Seeds, compared_seeds, margin_of, verdict_on
 from cxrbench.study.cells import Cell

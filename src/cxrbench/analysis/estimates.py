@@ -16,8 +16,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.auroc import Estimate, auroc, average_precision, effective_clusters, interval
-from cxrbench.analysis.components import mean_influence
+from cxrbench.analysis.auroc import (
+    Estimate,
+    auroc,
+    average_precision,
+    effective_clusters,
+    interval,
+    mean_influence,
+)
 from cxrbench.analysis.measures import (
     IMAGE_LEVEL,
     POOLED,
@@ -31,8 +37,16 @@ from cxrbench.analysis.measures import (
     tuned_parts,
 )
 from cxrbench.analysis.moderated import FEWEST, Parts, variance_of
-from cxrbench.analysis.sample import Sample, sample_of, validation_of
-from cxrbench.analysis.thresholds import REFITS, Scope, choose_thresholds, refitted, scope_of
+from cxrbench.analysis.sample import (
+    REFITS,
+    Sample,
+    Scope,
+    choose_thresholds,
+    refitted,
+    sample_of,
+    scope_of,
+    validation_of,
+)
 from cxrbench.study.config import Endpoint
 
 RANKED = ("auroc", "auroc_patient_weighted", "average_precision")

@@ -7,11 +7,12 @@ findings with enough positive test patients. AUROC has two rows, equal but for t
 ``influence-patient``, or ``influence-patient-refit`` where a threshold is chosen anew for other validation
 patients. Without a patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained
 network. Calibration error has none (docs/statistics.md says why). ``too_few`` patients of a finding have no
-interval.
+interval. Before a cell is scored its controls are: scores whose worth is known.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -21,8 +22,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.analysis.auroc import auroc
-from cxrbench.analysis.controls import require_controls
+from cxrbench.analysis.auroc import auroc, interval
 from cxrbench.analysis.estimates import (
     DECLARED,
     WITH_THRESHOLDS,
@@ -40,13 +40,13 @@ from cxrbench.analysis.measures import (
     totals_of,
 )
 from cxrbench.analysis.moderated import FEWEST
-from cxrbench.analysis.sample import Sample, weight_blocks
-from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
+from cxrbench.analysis.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 from cxrbench.evidence.predictions import findings_of, load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Endpoint
 from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
 from cxrbench.study.files import read_csv
 
 COLUMNS = [
@@ -63,6 +63,8 @@ _SHOWN = {
 MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 findings of 2,000 images
 _WIDTH, _LONGEST = 100, 18  # letters of a line and of a finding there
 _ALIGNED = ("left", "right", "right", "left", *("right",) * len(_SHOWN))
+EXACT = 1e-12  # of a control's macro AUROC
+SHUFFLED = 0.9999  # level of the control's interval: a hundred sound cells should not fail by chance
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
 
 
@@ -271,3 +273,65 @@ def _notes(scope: Scope) -> list[str]:
             f"a measure of whole images on the {scope.whole} that have all labels"
         )
     return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]
+
+
+class Control(NamedTuple):
+    """A control: the macro AUROC, and between which bounds it must be."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the value is within its bounds."""
+        return self.low <= self.value <= self.high
+
+
+def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]:
+    """Return macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
+
+    Shuffled labels must give 0.5 within the patient-clustered interval at ``SHUFFLED``. Labels in patient
+    order go to patients in random order (fixed by ``seed``), so that they stay clustered.
+    """
+    sample = sample_of(predictions)
+    constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)
+    shuffled, reach = _macro(_shuffled(sample, seed))
+    return [
+        Control("constant score", _macro(replace(sample, scores=constant))[0], 0.5 - EXACT, 0.5 + EXACT),
+        Control("label as score", _macro(replace(sample, scores=perfect))[0], 1 - EXACT, 1 + EXACT),
+        Control("shuffled labels", shuffled, 0.5 - reach, 0.5 + reach),
+    ]
+
+
+def require_controls(predictions: pd.DataFrame, where: str) -> None:
+    """Raise UserError, naming ``where`` the predictions come from, when a control fails."""
+    for control in check_controls(predictions):
+        if not control.ok:
+            raise UserError(
+                f"{where}: the control '{control.name}' gives a macro AUROC of {control.value:.4f}, outside "
+                f"{control.low:.4f} to {control.high:.4f}; the metrics or these labels are wrong: "
+                "restore the file with git or run the cell again, and do not publish until it passes"
+            )
+
+
+def _shuffled(sample: Sample, seed: int) -> Sample:
+    """Return the sample with labels in patient order assigned to images in random patient order."""
+    rng = np.random.default_rng(seed)
+    given = np.argsort(sample.clusters, kind="stable")
+    taken = np.argsort(rng.permutation(sample.n_clusters)[sample.clusters], kind="stable")
+    labels, unknown = np.empty_like(sample.labels), np.empty_like(sample.unknown)
+    labels[taken], unknown[taken] = sample.labels[given], sample.unknown[given]
+    return replace(sample, labels=labels, unknown=unknown)
+
+
+def _macro(sample: Sample) -> tuple[float, float]:
+    """Return the macro AUROC and half the width of its interval."""
+    estimate = auroc(sample)
+    # few patients leave an error too wide to catch anything; without errors at all the value still counts
+    estimable = np.isfinite(estimate.error)
+    choices = (estimable & (estimate.freedom >= MIN_PATIENTS - 1), estimable, np.isfinite(estimate.value))
+    macro = estimate.mean(next((labels for labels in choices if labels.any()), estimable))
+    low, high = interval(macro.value, macro.error, macro.degrees, SHUFFLED)
+    return float(macro.value[0]), float(high[0] - low[0]) / 2

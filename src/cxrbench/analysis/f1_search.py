@@ -21,8 +21,7 @@ from cxrbench.analysis.measures import (
     samples_f1,
     totals_of,
 )
-from cxrbench.analysis.sample import Sample, sample_of, validation_of
-from cxrbench.analysis.thresholds import choose_thresholds, scope_of
+from cxrbench.analysis.sample import Sample, choose_thresholds, sample_of, scope_of, validation_of
 
 TARGET = 0.80
 STEPS = 200  # thresholds, and prevalences, that are tried

@@ -16,8 +16,7 @@ A label that is not known counts in no sum; image-level measures use only images
 import numpy as np
 
 from cxrbench.analysis.moderated import Parts
-from cxrbench.analysis.sample import Sample
-from cxrbench.analysis.thresholds import Thresholds
+from cxrbench.analysis.sample import Sample, Thresholds
 
 POOLED = (
     *("f1_micro", "f1_weighted", "f1_samples", "f1_samples_empty_is_1"),

@@ -23,13 +23,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.auroc import Estimate
+from cxrbench.analysis.auroc import Estimate, mean_influence, mean_value
 from cxrbench.analysis.components import (
     ALPHA,
     Difference,
     between_platforms,
-    mean_influence,
-    mean_value,
     within_platform,
 )
 from cxrbench.analysis.estimates import COMPARED, ENDPOINT, CellEstimate

@@ -6,9 +6,8 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
+from cxrbench.analysis.auroc import mean_influence, mean_value
 from cxrbench.analysis.components import (
-    mean_influence,
-    mean_value,
     over_seeds,
     patient_sampling_variance,
     seed_variance,
