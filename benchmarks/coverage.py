@@ -140,10 +140,13 @@ def simulate_intervals(
     recorded: Path, studies: int = 700, aurocs: Sequence[float | str] = (*AUROCS, simulated.REAL)
 ) -> pd.DataFrame:
     """Return one row per kind of interval, skill and band of positive patients."""
+    archive()  # once, for all processes
     rows: list[tuple] = []
     for skill in aurocs:
         number = (*AUROCS, simulated.REAL).index(skill)
-        drawn = [_intervals(recorded, skill, [number, study]) for study in range(studies)]
+        draw = partial(_intervals, recorded, skill, number)
+        with ProcessPoolExecutor(cores()) as pool:
+            drawn = list(pool.map(draw, range(studies), chunksize=10))
         positive = np.concatenate([patients for patients, _ in drawn])
         for kind in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
             low, high, truth = np.hstack([ends[kind] for _, ends in drawn])
@@ -162,10 +165,10 @@ def _judged(low: np.ndarray, high: np.ndarray, truth: np.ndarray) -> tuple[float
 
 
 def _intervals(
-    recorded: Path, skill: float | str, seed: list[int]
+    recorded: Path, skill: float | str, number: int, study: int
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
     """Return the positive patients (L,) of a study and, by kind, the ends of intervals and their truth."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([number, study])
     if isinstance(skill, str):
         sample = scored_archive(recorded).draw(rng, PATIENTS)
         truth = _true_areas(recorded)
@@ -196,6 +199,7 @@ def _true_areas(recorded: Path) -> np.ndarray:
 
 def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> pd.DataFrame:
     """Return one row per kind of statement, share and number of seeds."""
+    archive()  # once, for all processes
     rows = []
     with ProcessPoolExecutor(cores()) as pool:
         for share in shares:

@@ -59,9 +59,10 @@ class _Study:
 
 def simulate_means(studies: int = 120) -> pd.DataFrame:
     """Return one row per kind of interval, metric and band of positive patients."""
+    prevalence, _ = _prevalence(), _label_sets()  # once, for all processes
     with ProcessPoolExecutor(cores()) as pool:
         drawn = list(pool.map(_study, range(studies), chunksize=10))
-    return pd.DataFrame(_rows(drawn, _truths(drawn, _prevalence())), columns=MEANS.columns)
+    return pd.DataFrame(_rows(drawn, _truths(drawn, prevalence)), columns=MEANS.columns)
 
 
 @cache
