@@ -20,10 +20,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 from cxrbench.analysis import simulated
-from cxrbench.analysis.auroc import Estimate, auroc, interval
+from cxrbench.analysis.auroc import FEWEST, Estimate, auroc
 from cxrbench.analysis.components import ALPHA, between_platforms, over_seeds
-from cxrbench.analysis.estimates import areas_with_ends
-from cxrbench.analysis.moderated import FEWEST
+from cxrbench.analysis.estimates import areas_with_ends, interval
 from cxrbench.analysis.parity import holm
 from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.findings import FINDINGS

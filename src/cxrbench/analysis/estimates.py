@@ -5,7 +5,7 @@ influence is what leaving it out changes (the jackknife). Metrics with a thresho
 patients too: below the test patients' rows the influence has a row for each of ``REFITS`` draws of them, with
 what the thresholds chosen from it would change. The draws are the same for all networks, so that means over
 seeds and differences need no other formula. The interval of a single finding has another variance
-(:mod:`cxrbench.analysis.moderated`).
+(:func:`~cxrbench.analysis.auroc.variance_of`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.analysis.auroc import (
+    FEWEST,
     Estimate,
+    Parts,
     auroc,
     average_precision,
     effective_clusters,
-    interval,
     mean_influence,
+    variance_of,
 )
 from cxrbench.analysis.measures import (
     IMAGE_LEVEL,
@@ -36,7 +38,6 @@ from cxrbench.analysis.measures import (
     totals_of,
     tuned_parts,
 )
-from cxrbench.analysis.moderated import FEWEST, Parts, variance_of
 from cxrbench.analysis.sample import (
     REFITS,
     Sample,
@@ -259,6 +260,22 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
     why = np.where(usable, f"it rests on one {scope.unit}", f"one class has a single {scope.unit}")
     missing = [f"no interval: {reason}" if lacks else "" for lacks, reason in zip(lacking, why, strict=True)]
     return labels, estimate, ["; ".join(filter(None, pair)) for pair in zip(notes, missing, strict=True)]
+
+
+def interval(
+    value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
+    zero or unknown."""
+    from scipy.special import expit, stdtrit  # slow, and reading metrics.csv does without it
+
+    t = stdtrit(freedom, 0.5 + level / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centre = np.log(value / (1 - value))
+        reach = t * error / (value * (1 - value))
+        low, high = (expit(centre + sign * reach) for sign in (-1, 1))
+    estimable = (error > 0) & np.isfinite(reach)
+    return np.where(estimable, low, np.nan), np.where(estimable, high, np.nan)
 
 
 def bounds(

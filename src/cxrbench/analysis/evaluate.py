@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.analysis.auroc import auroc, interval
+from cxrbench.analysis.auroc import FEWEST, auroc
 from cxrbench.analysis.estimates import (
     DECLARED,
     WITH_THRESHOLDS,
@@ -30,6 +30,7 @@ from cxrbench.analysis.estimates import (
     areas_with_ends,
     bounds,
     estimate_cell,
+    interval,
     patients_part,
 )
 from cxrbench.analysis.measures import (
@@ -39,7 +40,6 @@ from cxrbench.analysis.measures import (
     per_label_measures,
     totals_of,
 )
-from cxrbench.analysis.moderated import FEWEST
 from cxrbench.analysis.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 from cxrbench.evidence.predictions import findings_of, load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record

@@ -15,7 +15,7 @@ A label that is not known counts in no sum; image-level measures use only images
 
 import numpy as np
 
-from cxrbench.analysis.moderated import Parts
+from cxrbench.analysis.auroc import Parts
 from cxrbench.analysis.sample import Sample, Thresholds
 
 POOLED = (
