@@ -26,6 +26,7 @@ import pandas as pd
 from cxrbench.analysis.auroc import Estimate, mean_influence, mean_value
 from cxrbench.analysis.components import (
     ALPHA,
+    MIN_SEEDS,
     Difference,
     between_platforms,
     within_platform,
@@ -43,7 +44,6 @@ COLUMNS = [
     *("verdict", "cause", "reason"),
 ]
 EVERY = "every"
-MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
 # Verdicts of a pair in a table.
 SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
 

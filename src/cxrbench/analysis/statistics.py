@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.analysis import f1_search, literature, subgroups
-from cxrbench.analysis.contrasts import contrasts
+from cxrbench.analysis.components import spread
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
-from cxrbench.analysis.pairs import pairs, shares
+from cxrbench.analysis.pairs import contrasts, pairs, shares
 from cxrbench.analysis.parity import parity
 from cxrbench.analysis.power import power_table
-from cxrbench.analysis.spread import spread
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.predictions import read_predictions
