@@ -56,13 +56,11 @@ COLUMNS = [
 _SHOWN = {
     "average_precision": "AP",
     "f1": "F1",
-    "sensitivity_at_specificity_90": "sens.",
-    "brier": "Brier",
     "calibration_error": "calib.",
 }  # in a terminal, beside AUROC
 MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 findings of 2,000 images
-_WIDTH, _LONGEST = 100, 18  # letters of a line and of a finding there
-_ALIGNED = ("left", "right", "right", "left", *("right",) * len(_SHOWN))
+_WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
+_ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
 EXACT = 1e-12  # of a control's macro AUROC
 SHUFFLED = 0.9999  # level of the control's interval: a hundred sound cells should not fail by chance
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
@@ -154,13 +152,13 @@ def readable(table: pd.DataFrame) -> str:
     lines: list[tuple[str, ...]] = []
     for name in names:
         area = by_key.loc[(name, "auroc")]
-        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}"
+        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}/"
         # The endpoint has AUROC alone.
         values = by_key["value"].reindex([(name, metric) for metric in columns])
         others = map(_number, values)
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-        lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))
-    head = ["finding", "positive", "images", "AUROC (95 %)", *columns.values()]
+        lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
+    head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
     aligned = _ALIGNED[: len(head)]
     parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
     pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]

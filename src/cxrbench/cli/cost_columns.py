@@ -40,8 +40,8 @@ def cost_columns(table: pd.DataFrame, *apart: str) -> str:
 
 def assumed(assumptions: Iterable[str]) -> list[str]:
     """Return one sentence with each assumption once; nothing where there are none."""
-    each = "; ".join(dict.fromkeys(assumptions))
-    return [f"Assumed: {each}."] if each else []
+    texts = "; ".join(dict.fromkeys(assumptions))
+    return [f"Assumed: {texts}."] if texts else []
 
 
 def costs_and_notes(table: pd.DataFrame) -> str:
