@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from cxrbench.cli.get import data_get, lacking_of, must_be_asked_for
-from cxrbench.cli.train import train
+from cxrbench.cli.train import job_of, train
 from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
 from cxrbench.evidence import contribution
 from cxrbench.evidence.measured import KEYS, STEPS, Rows, read_rows
@@ -30,7 +30,7 @@ from cxrbench.training import host
 from cxrbench.training.plan import JobNeeds, must_be_architectures
 from cxrbench.training.queue import fitting, in_order, minutes_of
 
-RUNS, BENCH = RESULTS / "runs", RESULTS / "bench"
+RUNS, BENCH, GRAPHS = RESULTS / "runs", RESULTS / "bench", RESULTS / "graphs"
 _SPARE = 2 << 30  # bytes of disk for checkpoints, logs and the archive
 _MEASURED = ("cpu", "cuda", "xla_cpu")  # platforms of `cxrbench bench train`
 _SHOWN = 4  # cells in a message
@@ -177,6 +177,7 @@ class Contributor:
             data_get([cell.dataset], self.file, fetch, False, None, self.registry, self.packed, self.recorded)
             train(str(cell), self.file, self.packed / cell.dataset / "manifest.json")
             self.done[cell] = read_record(cell.folder(RUNS))
+            self._collect_graphs(cell)
         end = time.monotonic() + 60 * bench_minutes
         settings = dict.fromkeys((cell.architecture, cell.dataset) for cell in self.done)
         for architecture, dataset in settings if self.platform in _MEASURED else ():
@@ -204,11 +205,25 @@ class Contributor:
         kind = (self.platform, cell.architecture, precision)
         return [row for row in read_rows(STEPS) if tuple(row[name] for name in KEYS["steps"]) == kind]
 
+    def _collect_graphs(self, cell: Cell) -> None:
+        """Keep what a Neuron device sends to its compiler, so that anybody can compile it; once a network."""
+        folder = GRAPHS / cell.dataset / cell.architecture
+        if self.platform != "neuron" or folder.exists():
+            return
+        from cxrbench.training.precompile import collect
+
+        manifest = self.packed / cell.dataset / "manifest.json"
+        try:
+            count = collect(job_of(cell, self.file, manifest, RESULTS / "checkpoints"), folder)
+            say(f"{cell}: {count} graphs are kept for `cxrbench compile --from`")
+        except UserError as error:
+            say(f"{error}; the contribution has no graphs of it")
+
     def send(self, out: Path) -> None:
         """Verify and pack what was trained, and print how to send it."""
         with work_folder() as work, work_folder() as aside:
             cells = list(self.done)
-            archive = contribution.write_archive(cells, RUNS, BENCH, out, of_this_machine(), work)
+            archive = contribution.write_archive(cells, RUNS, BENCH, out, of_this_machine(), work, GRAPHS)
             runs = work / contribution.RECORDS
             if problems := contribution.problems_with(cells, runs, self.recorded, self.study, aside):
                 archive.unlink()
