@@ -187,7 +187,7 @@ def cost_mine(
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
     from cxrbench.compile.rules import Setting
-    from cxrbench.cost.costs import EXCLUDED
+    from cxrbench.cost.costs import EXCLUDED, OF_ITS_BATCH
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
@@ -207,7 +207,7 @@ def cost_mine(
     notes = [
         *when_it_pays(table, training),
         f"{network}, {pixels} px, {precision}: {images:,} images x {epochs} epochs, without evaluation and "
-        f"compilation. Not charged: {EXCLUDED}.",
+        f"compilation. Not charged: {EXCLUDED}. {OF_ITS_BATCH}",
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
     _print(table, as_json, "\n".join([*first, mine_columns(table), "", *map(wrapped, notes)]))
