@@ -123,8 +123,9 @@ def bench_steps(
 ) -> None:
     """Measure how far loss, gradients and weights of the same steps differ between platforms.
 
-    Ends with 1 where a difference in the first steps is above the tolerance. A cell
-    that is trained here afterwards names these rows in its record.
+    Ends with 1 where a difference in the first steps is above the tolerance, and
+    names the operator that drifts. A cell that is trained here afterwards names
+    these rows in its record.
     """
     from benchmarks.steps import compare_steps
     from benchmarks.train import packed_phantoms
@@ -141,8 +142,9 @@ def bench_steps(
         first = wrong[0]
         raise UserError(
             f"{first['architecture']} on {first['platform']}: step {first['step']} differs from the CPU's by "
-            "more than the tolerance; train no cell here before you know why. In a network with ReLU one "
-            "change of sign may do it (docs/decisions.md, step parity): convnext_atto has none"
+            f"more than the tolerance; {first['drift']}; train no cell here before you know why. In a "
+            "network with ReLU one change of sign may do it (docs/decisions.md, step parity); convnext_atto "
+            "has none"
         )
 
 

@@ -20,10 +20,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 from cxrbench.analysis import simulated
-from cxrbench.analysis.auroc import Estimate, auroc, interval
+from cxrbench.analysis.auroc import FEWEST, Estimate, auroc
 from cxrbench.analysis.components import ALPHA, between_platforms, over_seeds
-from cxrbench.analysis.estimates import areas_with_ends
-from cxrbench.analysis.moderated import FEWEST
+from cxrbench.analysis.estimates import areas_with_ends, interval
 from cxrbench.analysis.parity import holm
 from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.findings import FINDINGS
@@ -140,18 +139,21 @@ def simulate_intervals(
     recorded: Path, studies: int = 700, aurocs: Sequence[float | str] = (*AUROCS, simulated.REAL)
 ) -> pd.DataFrame:
     """Return one row per kind of interval, skill and band of positive patients."""
+    archive()  # once, for all processes
     rows: list[tuple] = []
     for skill in aurocs:
         number = (*AUROCS, simulated.REAL).index(skill)
-        found = [_intervals(recorded, skill, [number, study]) for study in range(studies)]
-        positive = np.concatenate([patients for patients, _ in found])
-        for what in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
-            low, high, truth = np.hstack([ends[what] for _, ends in found])
+        draw = partial(_intervals, recorded, skill, number)
+        with ProcessPoolExecutor(cores()) as pool:
+            drawn = list(pool.map(draw, range(studies), chunksize=10))
+        positive = np.concatenate([patients for patients, _ in drawn])
+        for kind in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
+            low, high, truth = np.hstack([ends[kind] for _, ends in drawn])
             for _, band, inside in bands(positive):
                 inside = inside & np.isfinite(truth)
-                rows.append((what, skill, band, *_judged(low[inside], high[inside], truth[inside])))
+                rows.append((kind, skill, band, *_judged(low[inside], high[inside], truth[inside])))
         rows.append(
-            (simulated.MACRO, skill, "", *_judged(*np.hstack([e[simulated.MACRO] for _, e in found])))
+            (simulated.MACRO, skill, "", *_judged(*np.hstack([e[simulated.MACRO] for _, e in drawn])))
         )
     return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
 
@@ -162,10 +164,10 @@ def _judged(low: np.ndarray, high: np.ndarray, truth: np.ndarray) -> tuple[float
 
 
 def _intervals(
-    recorded: Path, skill: float | str, seed: list[int]
+    recorded: Path, skill: float | str, number: int, study: int
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
     """Return the positive patients (L,) of a study and, by kind, the ends of intervals and their truth."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([number, study])
     if isinstance(skill, str):
         sample = scored_archive(recorded).draw(rng, PATIENTS)
         truth = _true_areas(recorded)
@@ -174,8 +176,8 @@ def _intervals(
         sample = scored(drawn, skill_of(skill), noise(rng, drawn))
         truth = np.full(sample.labels.shape[1], skill)
     areas, images = auroc(sample), sample.as_images()
-    known = np.isfinite(areas.error)
-    macro = areas.mean(known)
+    estimable = np.isfinite(areas.error)
+    macro = areas.mean(estimable)
     moderated = areas_with_ends(sample, areas)
     by_image = auroc(images)
     return sample.positive_clusters(sample.labels), {
@@ -184,7 +186,7 @@ def _intervals(
         simulated.FINDING_BY_IMAGE: (*interval(by_image.value, by_image.error, by_image.degrees), truth),
         simulated.MACRO: (
             *interval(macro.value, macro.error, macro.degrees),
-            truth[known].mean(keepdims=True),
+            truth[estimable].mean(keepdims=True),
         ),
     }
 
@@ -196,12 +198,14 @@ def _true_areas(recorded: Path) -> np.ndarray:
 
 def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> pd.DataFrame:
     """Return one row per kind of statement, share and number of seeds."""
+    archive()  # once, for all processes
     rows = []
     with ProcessPoolExecutor(cores()) as pool:
         for share in shares:
-            found = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
-            for what, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
-                rows.append((what, share, seeds, *rate_of(np.array([study[what, seeds] for study in found]))))
+            made = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
+            for statement, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
+                rate = rate_of(np.array([study[statement, seeds] for study in made]))
+                rows.append((statement, share, seeds, *rate))
     return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
 
 
@@ -213,12 +217,12 @@ def _compared(share: float, number: int) -> dict[tuple[str, int], bool]:
     truth[1, 0] -= MARGIN
     same, worse = skill_of(truth, SKILL_SD)
     areas = _trained(rng, study, share, [same, same, worse])
-    known = np.isfinite(areas[0][0].error)
-    platforms = [[each.with_mean(known) for each in platform] for platform in areas]
+    estimable = np.isfinite(areas[0][0].error)
+    platforms = [[network.with_mean(estimable) for network in platform] for platform in areas]
     return {
-        (what, seeds): made
+        (statement, seeds): made
         for seeds in SEEDS
-        for what, made in _statements([dict(enumerate(each[:seeds])) for each in platforms], known)
+        for statement, made in _statements([dict(enumerate(p[:seeds])) for p in platforms], estimable)
     }
 
 
@@ -241,17 +245,17 @@ def _trained(
     return platforms
 
 
-def _statements(platforms: list[dict[int, Estimate]], known: np.ndarray) -> Iterator[tuple[str, bool]]:
+def _statements(platforms: list[dict[int, Estimate]], estimable: np.ndarray) -> Iterator[tuple[str, bool]]:
     first, second, third = platforms
     null = between_platforms(first, second)
     yield simulated.DIFFERENT, bool(null.p_different()[-1] < ALPHA)
-    some = holm(null.p_among_many(len(first))[:-1][known]) < ALPHA
-    yield simulated.SOME_DIFFERENT, bool(some.any())
+    rejected = holm(null.p_among_many(len(first))[:-1][estimable]) < ALPHA
+    yield simulated.SOME_DIFFERENT, bool(rejected.any())
     apart = between_platforms(first, third)
-    margin = np.append(np.full(len(known), MARGIN), MARGIN / known.sum())
+    margin = np.append(np.full(len(estimable), MARGIN), MARGIN / estimable.sum())
     equivalent = apart.p_equivalent(margin) < ALPHA
     yield simulated.EQUIVALENT, bool(equivalent[0])
-    yield simulated.EVERY_EQUIVALENT, bool(equivalent[:-1][known].all())
+    yield simulated.EVERY_EQUIVALENT, bool(equivalent[:-1][estimable].all())
     yield simulated.MACRO_EQUIVALENT, bool(equivalent[-1])
     mean = over_seeds(list(first.values()))
     low, high = interval(mean.value, mean.error, mean.freedom)

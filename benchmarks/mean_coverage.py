@@ -59,9 +59,10 @@ class _Study:
 
 def simulate_means(studies: int = 120) -> pd.DataFrame:
     """Return one row per kind of interval, metric and band of positive patients."""
+    prevalence, _ = _prevalence(), _label_sets()  # once, for all processes
     with ProcessPoolExecutor(cores()) as pool:
-        found = list(pool.map(_study, range(studies), chunksize=10))
-    return pd.DataFrame(_rows(found, _truths(found, _prevalence())), columns=MEANS.columns)
+        drawn = list(pool.map(_study, range(studies), chunksize=10))
+    return pd.DataFrame(_rows(drawn, _truths(drawn, prevalence)), columns=MEANS.columns)
 
 
 @cache
@@ -90,7 +91,7 @@ def _study(number: int) -> _Study:
     test, scope = cells[0].sample, cells[0].scope
     keys = cells[0].keys
     ends = _intervals(cells)
-    samples = np.array([samples_f1(*each) for each in zip(skills, cuts, strict=True)])
+    samples = np.array([samples_f1(*network) for network in zip(skills, cuts, strict=True)])
     patients = test.positive_clusters(test.labels)
     averaged = scope.averaged(scope.counted)
     return _Study(keys, ends, np.array(skills), np.array(cuts), np.array(strict), samples, averaged, patients)
@@ -100,15 +101,15 @@ def _intervals(networks: list[CellEstimate]) -> dict[str, Ends]:
     """Return intervals of the first network and of the mean, each also for thresholds that do not vary."""
     # Nothing below the rows of the test patients: no other validation patients.
     patients, keys = networks[0].sample.n_clusters, networks[0].keys
-    estimates = [each.estimate for each in networks]
+    estimates = [network.estimate for network in networks]
     fixed = [
-        replace(each, estimate=replace(each.estimate, influence=each.estimate.influence[:patients]))
-        for each in networks
+        replace(network, estimate=replace(network.estimate, influence=network.estimate.influence[:patients]))
+        for network in networks
     ]
     ends = {}
-    for thresholds, some in (("", networks), (FIXED, fixed)):
-        variance, degrees = patients_part(some[:1])
-        mean = over_seeds([each.estimate for each in some], patients_part(some))
+    for thresholds, cells in (("", networks), (FIXED, fixed)):
+        variance, degrees = patients_part(cells[:1])
+        mean = over_seeds([cell.estimate for cell in cells], patients_part(cells))
         ends[ONE + thresholds] = bounds(keys, estimates[0].value, np.sqrt(variance), degrees)
         ends[MEAN + thresholds] = bounds(keys, mean.value, mean.error, mean.freedom)
     return ends
@@ -141,21 +142,21 @@ def samples_f1(skill: np.ndarray, cuts: np.ndarray) -> float:
     return float(share @ (states * 2 * hits / np.maximum(sizes, 1)).sum(axis=(1, 2)))
 
 
-def _truths(found: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str], Ends]:
+def _truths(studies: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str], Ends]:
     """Return, by label and metric, the true values of the first network of each study and of the recipe,
     each (S,) or, where the label is empty, (S, L)."""
     skills, cuts, strict = (
-        np.concatenate([getattr(part, name) for part in found]) for name in ("skills", "cuts", "strict")
+        np.concatenate([getattr(part, name) for part in studies]) for name in ("skills", "cuts", "strict")
     )
     sensitivity, specificity = (_typical(skills, part) for part in (ndtr(skills - strict), ndtr(strict)))
     hits = prevalence * ndtr(skills - cuts)
     called = hits + (1 - prevalence) * ndtr(-cuts)
     hits, called, f1 = (_typical(skills, part) for part in (hits, called, 2 * hits / (called + prevalence)))
-    tuned = _tuned(found)
+    tuned = _tuned(studies)
     mean_tuned = tuned / np.maximum(tuned.sum(axis=1, keepdims=True), 1)
     by_case = tuned * prevalence / np.maximum((tuned * prevalence).sum(axis=1, keepdims=True), 1e-12)
     ranked, brier = of_skill(skills, prevalence)
-    averaged = np.array([part.averaged for part in found])
+    averaged = np.array([part.averaged for part in studies])
     mean_averaged = averaged / averaged.sum(axis=1, keepdims=True)
     first = slice(0, None, SEEDS)  # the first network of each study
 
@@ -163,47 +164,47 @@ def _truths(found: list[_Study], prevalence: np.ndarray) -> dict[tuple[str, str]
         """Return means over labels, by the weights of each study (S, L): of its first network, of all."""
         return (network[first] * weights).sum(axis=1), weights @ network.mean(axis=0)
 
-    def each(network: np.ndarray) -> Ends:
-        return network[first], np.tile(network.mean(axis=0), (len(found), 1))
+    def by_label(network: np.ndarray) -> Ends:
+        return network[first], np.tile(network.mean(axis=0), (len(studies), 1))
 
     pooled = [part @ tuned.T.astype(float) for part in (2 * hits, called + prevalence)]
     micro = pooled[0] / np.maximum(pooled[1], 1e-12)
     return {
         ("macro", "average_precision"): both(ranked, mean_averaged),
         ("macro", "brier"): both(brier, mean_averaged),
-        ("macro", "calibration_in_the_large"): (np.zeros(len(found)),) * 2,
+        ("macro", "calibration_in_the_large"): (np.zeros(len(studies)),) * 2,
         ("macro", "f1_macro"): both(f1, mean_tuned),
         ("all", "f1_weighted"): both(f1, by_case),
-        ("all", "f1_micro"): (micro[first][np.diag_indices(len(found))], micro.mean(axis=0)),
-        ("all", "f1_samples"): _typical_samples(found, tuned),
-        ("", "average_precision"): each(ranked),
-        ("", "f1"): each(f1),
-        ("", "sensitivity_at_specificity_90"): each(sensitivity),
-        ("", "specificity_at_that_threshold"): each(specificity),
+        ("all", "f1_micro"): (micro[first][np.diag_indices(len(studies))], micro.mean(axis=0)),
+        ("all", "f1_samples"): _typical_samples(studies, tuned),
+        ("", "average_precision"): by_label(ranked),
+        ("", "f1"): by_label(f1),
+        ("", "sensitivity_at_specificity_90"): by_label(sensitivity),
+        ("", "specificity_at_that_threshold"): by_label(specificity),
     }
 
 
-def _tuned(found: list[_Study]) -> np.ndarray:
-    return np.array([np.isfinite(each.cuts[0]) for each in found])
+def _tuned(studies: list[_Study]) -> np.ndarray:
+    return np.array([np.isfinite(study.cuts[0]) for study in studies])
 
 
 def _typical(skills: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return what networks (N, L) of each skill have on average over validation parts: a parabola each."""
     typical = np.zeros_like(skills)
     for k, (skill, value) in enumerate(zip(skills.T, values.T, strict=True)):
-        known = np.isfinite(value)
-        if known.sum() > 10:
-            typical[:, k] = np.polyval(np.polyfit(skill[known], value[known], 2), skill)
+        finite = np.isfinite(value)
+        if finite.sum() > 10:
+            typical[:, k] = np.polyval(np.polyfit(skill[finite], value[finite], 2), skill)
     return typical
 
 
-def _typical_samples(found: list[_Study], tuned: np.ndarray) -> Ends:
+def _typical_samples(studies: list[_Study], tuned: np.ndarray) -> Ends:
     """Return the same of F1 over samples, linear in the skills and in which labels have a threshold."""
-    skills = np.array([part.skills for part in found])
+    skills = np.array([part.skills for part in studies])
     terms = np.concatenate(
         [np.ones((*skills.shape[:2], 1)), np.repeat(tuned[:, None], SEEDS, 1), skills], axis=2
     )
-    values = np.concatenate([part.samples for part in found])
+    values = np.concatenate([part.samples for part in studies])
     slopes = np.linalg.lstsq(terms.reshape(len(values), -1), values, rcond=None)[0]
     recipe = terms[:, 0].copy()
     recipe[:, -skills.shape[2] :] = skills.mean(axis=(0, 1))
@@ -229,21 +230,21 @@ def of_skill(skills: np.ndarray, prevalence: np.ndarray) -> Ends:
     return out[0], out[1]
 
 
-def _rows(found: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterator[tuple]:
-    keys = found[0].keys
+def _rows(studies: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterator[tuple]:
+    keys = studies[0].keys
     names = [label for label, metric in keys if metric == "average_precision"][:-1]
-    patients, tuned = np.array([each.patients for each in found]), _tuned(found)
-    for what, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), METRICS):
+    patients, tuned = np.array([study.patients for study in studies]), _tuned(studies)
+    for kind, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), METRICS):
         has_threshold = metric in WITH_THRESHOLDS
-        if what in (ONE + FIXED, MEAN + FIXED) and not has_threshold:
+        if kind in (ONE + FIXED, MEAN + FIXED) and not has_threshold:
             continue
-        low, high = np.array([each.ends[what] for each in found]).swapaxes(0, 1)
-        truth = truths[label, metric][0 if what in (ONE, ONE + FIXED) else 1].reshape(len(found), -1)
+        low, high = np.array([study.ends[kind] for study in studies]).swapaxes(0, 1)
+        truth = truths[label, metric][0 if kind in (ONE, ONE + FIXED) else 1].reshape(len(studies), -1)
         columns = [keys.index((name, metric)) for name in ([label] if label else names)]
         hits = (low[:, columns] <= truth) & (truth <= high[:, columns])
         if label:
             yield (
-                what,
+                kind,
                 METRICS[label, metric],
                 "",
                 *rate_of(hits[:, 0]),
@@ -253,4 +254,4 @@ def _rows(found: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterator[
         for _, band, inside in bands(patients):
             inside = inside & (tuned | (not has_threshold))
             ends = low[:, columns][inside], high[:, columns][inside]
-            yield what, METRICS[label, metric], band, *rate_of(hits[inside]), *widths_of(*ends)
+            yield kind, METRICS[label, metric], band, *rate_of(hits[inside]), *widths_of(*ends)

@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.drift import drift
 from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
-from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.tolerances import STEP_FLOOR, STEP_TOLERANCE, TESTED_STEPS, outside
 from cxrbench.platforms.adamw import update_of
 from cxrbench.study.config import Recipe
 from cxrbench.training import host
 from cxrbench.training.steps import Steps
-
-FLOOR = "cpu, one thread"
-
 
 Trace = tuple[float, float, np.ndarray]  # loss, gradient norm, all parameters concatenated (float64)
 
@@ -38,9 +36,16 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
 def compare_steps(
     architecture: str, others: list[str], packed: Path, steps: int, precision: str, report: Report
 ) -> list[dict[str, Any]]:
-    """Return a row per step for the noise floor and each of ``others``: differences from the CPU."""
+    """Return a row per step for the noise floor and each of ``others``: differences from the CPU.
+
+    The first row of a platform outside of the tolerance names the operator that drifts, as ``drift``.
+    """
     traces, measured = {}, {}
-    for label, name, threads in (("cpu", "cpu", 2), (FLOOR, "cpu", 1), *((name, name, 2) for name in others)):
+    for label, name, threads in (
+        ("cpu", "cpu", 2),
+        (STEP_FLOOR, "cpu", 1),
+        *((name, name, 2) for name in others),
+    ):
         kind = precision if name != "cpu" else "fp32"
         recipe = Recipe(epochs=100, batch=64, precision=kind, threads=threads)
         traces[label], measured[label] = in_own_process(trace, architecture, name, recipe, packed, steps)
@@ -58,13 +63,17 @@ def compare_steps(
             "weights_difference": float(np.linalg.norm(weights - on_cpu[2]) / np.linalg.norm(on_cpu[2])),
             **measured[label],
         }
-        for label, found in traces.items()
-        for number, (on_cpu, (loss, norm, weights)) in enumerate(zip(reference, found, strict=True), start=1)
+        for label, taken in traces.items()
+        for number, (on_cpu, (loss, norm, weights)) in enumerate(zip(reference, taken, strict=True), start=1)
     ]
     for label in traces:
         of_label = [row for row in rows if row["platform"] == label]
-        for some in (of_label[:TESTED_STEPS], of_label)[: 1 + (len(of_label) > TESTED_STEPS)]:
-            report(f"{architecture} on {label}: {_largest(some)}")
+        for steps_of in (of_label[:TESTED_STEPS], of_label)[: 1 + (len(of_label) > TESTED_STEPS)]:
+            report(f"{architecture} on {label}: {_largest(steps_of)}")
+        if label != STEP_FLOOR and (wrong := outside(of_label)):
+            how = (recipe, packed, wrong[0]["step"])
+            wrong[0]["drift"] = in_own_process(drift, architecture, label, *how)
+            report(f"{architecture} on {label}: {wrong[0]['drift']}")
     return rows
 
 
@@ -82,13 +91,13 @@ def trace(
     """Train ``steps`` optimizer steps of a packed dataset; return what each left behind, and where it was."""
     device = platforms.load(platform, recipe.threads, recipe.precision)
     trained = Steps(architecture, device, recipe, read_packed(packed))
-    batches, found = trained.all_batches(), []
+    batches, taken = trained.all_batches(), []
     for _ in range(steps):
         trained.take(batches)
         parameters = list(trained.network.parameters())
         gradients = _flat([p.grad for p in parameters if p.grad is not None])
-        found.append((trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
-    return found, host.measured_now(device) | {"update": update_of(trained.optimizer)}
+        taken.append((trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
+    return taken, host.measured_now(device) | {"update": update_of(trained.optimizer)}
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> np.ndarray:

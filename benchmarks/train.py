@@ -169,9 +169,9 @@ class InProcess:
         self._process.join(_PATIENCE)
         self._process.kill()
 
-    def _ask(self, what: str) -> Any:
+    def _ask(self, question: str) -> Any:
         try:
-            self._ours.send(what)
+            self._ours.send(question)
             return self._ours.recv()
         except (EOFError, OSError):
             self._process.join(_PATIENCE)

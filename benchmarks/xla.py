@@ -36,11 +36,11 @@ def measure_ways(architecture: str, packed: Path, steps: int, report: Report) ->
     rows = []
     for way, meaning in WAYS.items():
         try:
-            found = in_own_process(_run, way, architecture, packed, steps)
+            counted = in_own_process(_run, way, architecture, packed, steps)
         except Exception as error:
             raise UserError(f"'{way}' failed: {error}") from error
         named = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
-        rows.append(named | found | host.measured_now())
+        rows.append(named | counted | host.measured_now())
         report("{way}: {compiles} compiles, {seconds:.1f} s, fallbacks: {fallbacks}".format_map(rows[-1]))
     return rows
 

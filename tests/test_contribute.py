@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, SIZES, TINY, clone_of_the_tree, keep_recorded, must_fail, must_work, ran
-from cxrbench.analysis import parity
+from cxrbench.analysis import components
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
@@ -157,7 +157,7 @@ def recorded(*names: str) -> dict[Cell, Record]:
 
 
 def test_seeds_of_one_network_come_first_where_a_verdict_is_nearest() -> None:
-    assert queue.VERDICT == parity.MIN_SEEDS
+    assert queue.VERDICT == components.MIN_SEEDS
     names = [
         f"nih128-64px/{network}/cpu/seed{seed}" for network in ("resnet18", "resnet50") for seed in (0, 1, 2)
     ]

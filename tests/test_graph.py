@@ -317,6 +317,24 @@ def test_a_build_that_is_asked_to_stop_starts_no_trainer_again(tmp_path: Path) -
     assert json.loads((saved.parent / "attempts.json").read_text())["count"] == 1
 
 
+@pytest.mark.fault("SIGTERM to make while a cell trains", "its state is saved, no process goes on")
+def test_make_that_is_asked_to_stop_leaves_no_process_behind(tmp_path: Path) -> None:
+    clone, cell = clone_of_the_tree(tmp_path), "phantom-32px/convnext_atto/cpu/seed0"
+    words = ["make", "cell", f"CELL={cell}", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.cxrbench-full"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    names = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MAKEFLAGS")}
+    process = subprocess.Popen(words, cwd=clone, env=names, start_new_session=True, **quiet)
+    attempts = clone / f"results/checkpoints/{cell}/attempts.json"
+    wait_until(attempts.exists, "trainer", process)
+    process.terminate()  # of make alone
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode != 0 and "asked to stop; what runs is stopped" in said, said
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert not (clone / f"results/runs/{cell}/record.json").exists()
+    assert json.loads(attempts.read_text())["count"] == 1
+
+
 def test_only_an_interruption_is_tried_again(tmp_path: Path) -> None:
     clone, target = copy_of_the_repository(tmp_path), f"results/runs/{CELL}/record.json"
     mistake = OVERLAY.replace("batch: 64", "batch: 4096")

@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.main import get_command
 
 from conftest import ROOT, cxrbench, must_fail, must_work, ran
+from cxrbench.cli import app
 from cxrbench.cli.words import in_columns
 
 ESCAPE = "\x1b"
@@ -85,6 +87,63 @@ def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None
         words = re.findall(r"(?<!\S)(?:[a-z]+|--why)(?!\S)", example)
         done = must_work(*[word for word in words if not word.startswith("-")], "--help")
         assert all(word in done.stdout for word in words if word.startswith("-")), example
+
+
+CELL = "data/recorded/nih128-64px/resnet18/cpu/seed0"
+JOB = "--spend 20000 --porting 20000 --horizon 12 --capacity 1"
+SPREAD = "--patient-se 0.0038 --measured-on 510 --seed-sd 0.009 --patients 2000"
+ON_80_COLUMNS = {  # every documented command that answers at once: its words
+    "audit": "convnext_tiny --pixels 64",  # captures a graph
+    "cell check": "nih128-64px/resnet18/cuda/seed0",
+    "claims": "--why",
+    "compile": "--outcomes",
+    "cost break-even": "",
+    "cost decide": f"--architecture cnn {JOB}",
+    "cost mine": "convnext_tiny --images 60000 --epochs 10 --gpu-images-per-second 250",
+    "cost spot": "24 g5.xlarge",
+    "cost table": CELL,
+    "data verify": "nih",
+    "evaluate": f"{CELL} --replicates 20",
+    "plan": "",
+    "power": f"{SPREAD} --difference 0.002",
+    "verify": "",
+}
+AT_LENGTH = {  # documented commands that train, measure, download or change files
+    *("bench gains", "bench metrics", "bench record", "bench steps", "bench train", "cell compare"),
+    *("contribute", "cost refresh", "data download", "data get", "data pack"),
+    *("expected", "precompile", "predict", "record", "report artifact", "report readme"),
+    *("sagemaker bundle", "sagemaker job", "schema", "train"),
+}
+
+
+def documented() -> set[str]:
+    """The commands that the README, ARTIFACT.md and the pages of docs/ name."""
+    pages = [ROOT / "README.md", ROOT / "ARTIFACT.md", *(ROOT / "docs").glob("*.md")]
+    text, names = "\n".join(page.read_text(encoding="utf-8") for page in pages), set()
+    for line in re.findall(r"cxrbench((?: [a-z][a-z-]*)+)", text):
+        command, words = get_command(app), []
+        for word in line.split():
+            if (inside := getattr(command, "commands", {}).get(word)) is None:
+                break
+            command, words = inside, [*words, word]
+        if words and not hasattr(command, "commands"):
+            names.add(" ".join(words))
+    return names
+
+
+def test_each_documented_command_is_looked_at_on_80_columns_or_takes_long() -> None:
+    assert documented() == {*ON_80_COLUMNS, *AT_LENGTH}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "audit")) for name in ("--help", *ON_80_COLUMNS)],
+)
+def test_a_documented_command_fits_80_columns(name: str) -> None:
+    words = [*name.split(), *ON_80_COLUMNS.get(name, "").split()]
+    shown = on_a_terminal(*words, COLUMNS="80", NO_COLOR="1")
+    assert shown.strip() and "Traceback" not in shown
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 WORD = st.text("abcdefgh_/0123456789", min_size=1, max_size=14)
@@ -163,6 +222,19 @@ def test_progress_in_a_log_is_lines() -> None:
     assert re.fullmatch(rf"{cell}: epoch 1/5, {left}, 154 images/s, step 70/700, loss 0.1234", last)
 
 
+def test_no_time_is_estimated_from_the_first_slow_steps() -> None:
+    code = """
+import cxrbench.training.display as display
+display._LINE_SECONDS = 0
+with display.Display("a cell") as shown:
+    for step, speed in ((1, None), (3, None), (10, 90.0), (20, 90.0)):
+        shown.show_progress(epoch=1, epochs=2, step=step, steps=50, loss=0.5, images_per_second=speed)
+"""
+    done = ran(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert [" left" in line for line in done.stderr.splitlines()] == [False, False, False, True]
+
+
 def must_say(message: str, *parts: str) -> None:
     """Fail unless the message has one line of ours, with these parts."""
     (line,) = [line for line in message.splitlines() if line.startswith("cxrbench:")]
@@ -176,9 +248,19 @@ def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     must_say(message, str(tmp_path), "this is a folder; name a file")
     message = must_fail("claims", "--out", tmp_path / "file/claims.csv")
     must_say(message, str(tmp_path / "file"), "a file")
+    message = must_fail("train", "phantom-32px/resnet18/cpu/seed0", "--out", tmp_path)
+    must_say(message, f"write --out {tmp_path}/record.json")
     message = must_fail("report", "summary", "--results", tmp_path / "nowhere")
     must_say(message, "nowhere/tables/cells.csv", "missing; a build makes it")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_command_that_needs_the_clone_says_so_outside_of_it(tmp_path: Path) -> None:
+    for words in (["cost", "mine", "resnet50", "--images", "9", "--epochs", "1"], ["claims"], ["plan"]):
+        message = must_fail(*words, cwd=tmp_path)
+        must_say(
+            message, "there is no such file", "; run it in a clone of the repository, which has this file"
+        )
 
 
 def test_a_read_only_folder_is_one_message(small_disk) -> None:

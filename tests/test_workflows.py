@@ -38,13 +38,21 @@ def test_zizmor_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_issue_form_asks_for_a_cell_and_what_verify_said() -> None:
+def test_issue_form_and_request_lead_to_the_archive_of_contribute() -> None:
     form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/record.yml").read_text())
     assert {"name", "description", "body"} <= set(form)
     asked = {item["id"]: item for item in form["body"] if item["type"] != "markdown"}
-    assert {"cell", "verify", "machine", "files", "consent"} == set(asked)
+    assert {"archive", "machine", "consent"} == set(asked)
     for item in asked.values():
         assert item["attributes"]["label"] and item["type"] in {"input", "textarea", "checkboxes"}
+    (command,) = re.findall(r"`make (contribute [^`]*)`", form["body"][0]["attributes"]["value"])
+    for page in (".github/pull_request_template.md", "docs/contribute.md"):
+        assert "cxrbench contribute --receive " in (ROOT / page).read_text()
+    assert f"make {command} " in (ROOT / "docs/contribute.md").read_text()
+    for path in FOLDER.parent.rglob("*.*"):  # no archive by hand, and no page that is not there
+        assert "tar c" not in path.read_text(), path
+        for page in re.findall(r"(?:docs|notebooks)/[\w.]+\w", path.read_text()):
+            assert (ROOT / page).is_file(), (path, page)
 
 
 def checkout(folder: Path) -> Path:

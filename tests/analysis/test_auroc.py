@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from cxrbench.analysis.auroc import auroc, effective_clusters, interval, satterthwaite
+from cxrbench.analysis.auroc import auroc, effective_clusters, satterthwaite
 from cxrbench.analysis.components import between_networks
+from cxrbench.analysis.estimates import interval
 from cxrbench.analysis.sample import sample_of
 
 from .synthetic import draw_sample, network_of, sampled

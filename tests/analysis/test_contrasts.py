@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.analysis.contrasts import COLUMNS, contrasts
+from cxrbench.analysis.pairs import CONTRAST_COLUMNS as COLUMNS
+from cxrbench.analysis.pairs import contrasts
 from cxrbench.study.config import parse_study, read_study
 
 from .synthetic import draw_predictions, estimated, network_of

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from cxrbench.analysis import controls
-from cxrbench.analysis.controls import check_controls, require_controls
+from cxrbench.analysis import evaluate
+from cxrbench.analysis.evaluate import check_controls, require_controls
 from cxrbench.study.errors import UserError
 
 
@@ -21,13 +21,13 @@ def test_shuffle_keeps_labels_and_their_clusters(predictions):
 
 
 def test_a_failing_control_stops_with_its_name(predictions, monkeypatch):
-    honest = controls.auroc
+    honest = evaluate.auroc
 
     def flattering(sample):
         estimate = honest(sample)
         return type(estimate)(np.minimum(estimate.value + 0.1, 1), estimate.influence, estimate.freedom)
 
-    monkeypatch.setattr(controls, "auroc", flattering)
+    monkeypatch.setattr(evaluate, "auroc", flattering)
     assert [control.ok for control in check_controls(predictions)] == [False, True, False]
     with pytest.raises(UserError, match="cell 7: the control 'constant score' gives"):
         require_controls(predictions, "cell 7")
@@ -36,6 +36,6 @@ def test_a_failing_control_stops_with_its_name(predictions, monkeypatch):
 def test_labels_that_depend_on_rows_are_caught(predictions, monkeypatch):
     """A shuffle that forgets to shuffle finds the network's skill instead of 0.5."""
     monkeypatch.setattr(
-        controls.np.random, "default_rng", lambda seed: type("Same", (), {"permutation": np.arange})
+        evaluate.np.random, "default_rng", lambda seed: type("Same", (), {"permutation": np.arange})
     )
     assert not check_controls(predictions)[2].ok

@@ -8,8 +8,7 @@ from columns import SCORES
 from cxrbench.analysis.auroc import average_precision
 from cxrbench.analysis.estimates import PLAIN, RANKED, TUNED, estimate, estimate_cell
 from cxrbench.analysis.measures import IMAGE_LEVEL, POOLED
-from cxrbench.analysis.sample import sample_of, weight_blocks
-from cxrbench.analysis.thresholds import REFITS
+from cxrbench.analysis.sample import REFITS, sample_of, weight_blocks
 
 from .synthetic import draw_predictions
 

@@ -7,12 +7,11 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from columns import LABELS, SCORES
 from conftest import ran
+from cxrbench.analysis.components import spread
 from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
-from cxrbench.analysis.sample import validation_of
-from cxrbench.analysis.spread import spread
-from cxrbench.analysis.thresholds import choose_thresholds
+from cxrbench.analysis.sample import choose_thresholds, validation_of
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.cells import Cell
 

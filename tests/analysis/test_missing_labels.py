@@ -8,13 +8,11 @@ import pytest
 from sklearn.metrics import f1_score
 
 from columns import LABELS, SCORES
-from cxrbench.analysis.controls import require_controls
 from cxrbench.analysis.estimates import estimate_cell
-from cxrbench.analysis.evaluate import evaluate
+from cxrbench.analysis.evaluate import evaluate, require_controls
 from cxrbench.analysis.f1_search import f1_search
-from cxrbench.analysis.measures import IMAGE_LEVEL
-from cxrbench.analysis.sample import sample_of, validation_of
-from cxrbench.analysis.thresholds import choose_thresholds
+from cxrbench.analysis.measures import IMAGE_LEVEL, patient_sums, totals_at, totals_of
+from cxrbench.analysis.sample import choose_thresholds, refitted, sample_of, scope_of, validation_of
 from cxrbench.evidence.predictions import predictions_table, read_predictions, write_predictions
 
 from .synthetic import draw_predictions
@@ -67,6 +65,18 @@ def test_pooled_f1_is_of_the_known_labels_and_of_images_with_all_of_them(table) 
     assert found.loc["f1_samples", "value"] == pytest.approx(per_image)
     assert set(found.loc[list(OF_IMAGES), "n_images"]) == {whole.sum()}
     assert found.loc["f1_samples", "note"] == f"of the {whole.sum()} images with all labels"
+
+
+def test_totals_at_many_thresholds_are_those_of_one_at_a_time(complete, table) -> None:
+    for predictions in (complete, table):
+        test, val = sample_of(predictions), validation_of(predictions)
+        counted = scope_of(test, None).counted
+        thresholds = [choose_thresholds(val), *refitted(val)[:3]]
+        together = totals_at(test, thresholds, counted)
+        for k, one in enumerate(thresholds):
+            alone = totals_of(patient_sums(test, one, counted))
+            for name in together.keys() - {"total"}:
+                assert together[name][k] == pytest.approx(alone[name], rel=1e-6), name
 
 
 def test_labels_that_are_all_there_are_those_of_before(complete) -> None:

@@ -5,20 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.analysis.auroc import auroc, average_precision
-from cxrbench.analysis.estimates import areas_with_ends, estimate, patients_part
-from cxrbench.analysis.measures import tuned_parts
-from cxrbench.analysis.moderated import (
+from cxrbench.analysis.auroc import (
     FEWEST,
     PRIOR,
     Parts,
     _class,
     adjusted,
+    auroc,
+    average_precision,
     satterthwaite_of_shares,
     variance_of,
 )
-from cxrbench.analysis.sample import Sample, sample_of
-from cxrbench.analysis.thresholds import choose_thresholds
+from cxrbench.analysis.estimates import areas_with_ends, estimate, patients_part
+from cxrbench.analysis.measures import tuned_parts
+from cxrbench.analysis.sample import Sample, choose_thresholds, sample_of
 
 from .synthetic import draw_predictions, draw_sample, sampled
 

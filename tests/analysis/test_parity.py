@@ -6,10 +6,8 @@ import pytest
 from scipy import stats
 
 from columns import SCORES
-from cxrbench.analysis.components import patient_sampling_variance
+from cxrbench.analysis.components import SPREAD_COLUMNS, patient_sampling_variance, spread
 from cxrbench.analysis.parity import COLUMNS, EVERY, Cause, family, holm, parity
-from cxrbench.analysis.spread import COLUMNS as SPREAD_COLUMNS
-from cxrbench.analysis.spread import spread
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.config import Margins
 

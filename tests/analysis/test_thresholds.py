@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from columns import LABELS
-from cxrbench.analysis.sample import sample_of
-from cxrbench.analysis.thresholds import (
+from cxrbench.analysis.sample import (
     REFITS,
     best_f1_thresholds,
     choose_thresholds,
     refitted,
+    sample_of,
     specificity_thresholds,
 )
 

@@ -38,11 +38,11 @@ def test_hours_times_price_by_phase(cost, make_record):
     [
         ("neuron", {"neuron": "trn1.2xlarge"}, (1, 2)),
         ("cpu", {"cpu": "c7a.large"}, (1, 2)),
-        ("cuda", {"cuda": "c7a.large"}, (math.nan, 2)),
+        ("xla_tpu", {"xla_tpu": "c7a.large"}, (math.nan, 2)),
     ],
 )
 def test_cores_used_of_cores_paid(cost, make_record, platform, instances, cores):
-    """NeuronCores on Trainium and vCPUs on a CPU; a GPU run occupies no vCPU that can be counted."""
+    """NeuronCores on Trainium and vCPUs on a CPU; a TPU run occupies no vCPU that can be counted."""
     record = make_record(CELL.format(platform, 0), devices=(1, 2), cores=(1, 16))
     row = cost(record, Pricing(instances=instances))
     assert (row["cores_used"], row["cores_paid"]) == pytest.approx(cores, nan_ok=True)
@@ -56,6 +56,24 @@ def test_measured_on_its_own_instance_else_a_proxy(cost, make_record):
         row = cost(make_record(instance=unknown))
         assert (row["kind"], row["instance"]) == ("proxy", "g5.xlarge")
         assert row["note"] == "run on NVIDIA A10G, priced as g5.xlarge"
+
+
+@pytest.mark.parametrize(
+    ("device", "used", "instance"),
+    [
+        ("NVIDIA H100 80GB HBM3", 1, "p5.4xlarge"),  # and not an eighth of a p5.48xlarge
+        ("NVIDIA H100 80GB HBM3", 8, "p5.48xlarge"),
+        ("NVIDIA L4", 1, "g6.xlarge"),
+        ("NVIDIA GeForce RTX 3090", 1, "g5.xlarge"),  # no instance has one: the study's
+    ],
+)
+def test_a_gpu_elsewhere_is_priced_as_the_cheapest_instance_with_such_a_gpu(
+    cost, make_record, device, used, instance
+):
+    record = make_record(devices=(used, used))
+    row = cost(record.model_copy(update={"host": record.host.model_copy(update={"device": device})}))
+    assert (row["kind"], row["instance"]) == ("proxy", instance)
+    assert row["note"] == f"run on {device}, priced as {instance}"
 
 
 def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_from_theirs(cost, make_record):

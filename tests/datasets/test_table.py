@@ -239,7 +239,8 @@ def test_a_damaged_table_is_one_message(data: bytes, message: str, tmp_path: Pat
     with pytest.raises(UserError, match=message):
         read_table(a_source(tmp_path))
     (tmp_path / "labels.parquet").write_bytes(data)
-    with pytest.raises(UserError, match="not a readable Parquet"):
+    why = "it has another format; give a CSV file a name in .csv" if data else "it is empty"
+    with pytest.raises(UserError, match=rf"not a readable Parquet file \({why}\); save it as Parquet"):
         read_table(a_source(tmp_path, table=tmp_path / "labels.parquet"))
 
 

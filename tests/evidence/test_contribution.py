@@ -1,8 +1,10 @@
 """An archive of records: it tells nothing of its maker's machine, and is received whole or not at all."""
 
 import gzip
+import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -14,8 +16,10 @@ import pytest
 
 from columns import SCORES
 from conftest import ROOT, change_record, must_fail, must_work
-from cxrbench.evidence.contribution import write_archive
+from cxrbench.evidence.contribution import summary, write_archive
+from cxrbench.evidence.machine import machine_of
 from cxrbench.evidence.private import clean_record, of_this_machine, without_places
+from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
@@ -38,7 +42,8 @@ def place(tmp_path: Path) -> Path:
 
 def archived(place: Path, clean: Callable[[str], str] = lambda text: text) -> Path:
     (work := place / "work").mkdir()
-    return write_archive([NEW], place / "results/runs", place / "results/bench", place, clean, work)
+    results = place / "results"
+    return write_archive([NEW], results / "runs", results / "bench", place, clean, work, results / "graphs")
 
 
 def files_in(archive: Path) -> Files:
@@ -96,6 +101,22 @@ def test_what_was_trained_elsewhere_is_kept_as_recorded_evidence(place: Path) ->
     assert "2 recorded cells are intact" in must_work("verify", cwd=place).stdout
     assert "is identical to the recorded run" in must_work(*received(archive), cwd=place).stderr
     assert not list((place / "results").glob(".contribution-*"))
+
+
+def test_graphs_that_a_device_sent_are_kept_by_their_hashes(place: Path) -> None:
+    graph = hashlib.sha256(b"a graph").hexdigest()
+    for network, content in (("resnet18", b"a graph"), ("resnet50", b"of no cell")):
+        (folder := place / "results/graphs/phantom-32px" / network).mkdir(parents=True)
+        (folder / f"{graph}.pb").write_bytes(content)
+    archive = archived(place)
+    kept = f"graphs/phantom-32px/resnet18/{graph}.pb"
+    assert [name for name in files_in(archive) if name.startswith("graphs/")] == [kept]
+    done = must_work(*received(archive), cwd=place)
+    assert "1 graphs of a Neuron device: `cxrbench compile --from data/recorded/graphs`" in done.stderr
+    assert (place / "data/recorded" / kept).read_bytes() == b"a graph"
+    must_work("verify", cwd=place)
+    other = write(place / "contribution-other.tar.gz", files_in(archive) | {kept: b"another"})
+    assert "does not have the hash that it is named by" in must_fail(*received(other), cwd=place)
 
 
 def test_nothing_of_the_makers_machine_is_in_the_bytes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +260,17 @@ def forged(place: Path, change: Callable[[Any], Any], rows: Callable[[Any], Any]
 
 def better(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name.replace("score", "label")].astype("float32") for name in SCORES})
+
+
+@pytest.mark.fault("a contribution from another version of torch", "recorded, and the summary says so")
+def test_another_version_of_torch_is_recorded_and_marked(place: Path) -> None:
+    archive = forged(place, lambda record: record["versions"].update(torch="2.7.0"))
+    done = must_work(*received(archive), cwd=place)
+    pinned = re.search(r"^torch==(\S+)", (ROOT / "requirements/base.lock").read_text(), re.M)
+    assert f"- torch is 2.7.0, the lock has {pinned[1]}: the record says so\n" in done.stdout
+    kept = read_record(NEW.folder(place / "data/recorded"))
+    assert kept.versions["torch"] == "2.7.0" and "torch 2.7.0" in machine_of(kept, NEW.platform)
+    assert "Unlike the lock" not in summary({OLD: read_record(OLD.folder(place / "data/recorded"))})
 
 
 @pytest.mark.fault("a contribution was forged and every hash made to fit", "the contradiction; nothing kept")

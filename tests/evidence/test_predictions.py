@@ -87,9 +87,10 @@ SMALL = b"image,patient,label_Mass,score_Mass\na.png,1,1,0.5\nb.png,2,0,0.25\n"
     ("old", "new", "message"),
     [
         (b"1,1,0.5", b"\0,1,0.5", r"not a readable CSV file \(a NUL byte in line 2\); write it again"),
-        (b"0.5\nb.png,2,0,0.25", b"0x1\nb.png,2,0,0x0", "score_Mass is '0x1' in row 1 .*, '0x0' in row 2"),
-        (b"1,1,0.5", b"1,0X1,0.5", "label_Mass is '0X1' in row 1"),
-        (b"a.png", b'""', "image is empty in row 1"),
+        (b"0.5\nb.png,2,0,0.25", b"0x1\nb.png,2,0,0x0", "score_Mass is '0x1' in line 2 .*, '0x0' in line 3"),
+        (b"1,1,0.5", b"1,0X1,0.5", "label_Mass is '0X1' in line 2"),
+        (b"a.png", b'""', "image is empty in line 2"),
+        (b"a.png", b'\n""', "image is empty in line 3"),
         (b"_Mass", b"_\x1b[31mMass", r"no finding can have the name '\\x1b\[31mMass', which cannot be"),
         (b"1,0.5", b"0x1,0.5\n0x.png,3,1,0.5", "label_Mass is '0x1'"),
     ],
@@ -218,9 +219,14 @@ def test_absent_and_unreadable_files(tmp_path):
     path = tmp_path / "foreign.parquet"
     with pytest.raises(UserError, match="no such file"):
         load_predictions(path)
-    for content in (b"PAR1 not really", b""):
+    for content, why in {
+        b"PAR1 not really": "its end is missing: it was cut short",
+        b"PAR1 nor this PAR1": "[A-Z].*",
+        b"": "it is empty",
+        SMALL: "it has another format; give a CSV file a name in .csv",
+    }.items():
         path.write_bytes(content)
-        with pytest.raises(UserError, match="not a readable Parquet file"):
+        with pytest.raises(UserError, match=rf"not a readable Parquet file \({why}\); write it again"):
             load_predictions(path)
 
 
@@ -264,7 +270,7 @@ def test_other_findings_and_a_csv_are_read_alike(load, table, tmp_path):
         (b"image,label_A,score_A\na,1,0.5,3,4\nb\n", "not a readable CSV file|columns"),
         (b'image,label_A,score_A\n"a,1,0.5\n', "not a readable CSV file|label_A"),
         (b"\xff\xfe\x00", "not a readable CSV file"),
-        (b"image,label_A,score_A\na,yes,0.5\n", "label_A is 'yes' in row 1"),
+        (b"image,label_A,score_A\na,yes,0.5\n", "label_A is 'yes' in line 2"),
         (b"image;label_A;score_A\na;1;0.5\n", "its columns are separated by ';'; separate them by commas"),
         (b"image,label_A,score_B,label_B\na,1,0.5,1\n", "columns are missing: score_A; add them"),
     ],

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,12 @@ from conftest import ROOT, must_work, text_of
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, score
 from cxrbench.datasets.findings import FINDINGS
+from cxrbench.evidence.tolerances import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
 from cxrbench.paper.latex import as_text, macros, placed
-from cxrbench.paper.measurements import predictive_value
+from cxrbench.paper.measurements import largest_steps, numbers, predictive_value, throughput
 from cxrbench.paper.provenance import status_matrix
-from cxrbench.paper.results import Results, mean_of_seeds, with_interval
+from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
 from cxrbench.study.errors import UserError
 
 from .conftest import a_paper, made_up
@@ -190,6 +192,41 @@ def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pyte
         assert "cxrbench audit" not in (text := (ROOT / advice).read_text(encoding="utf-8"))
         assert "graph audit" not in text
     assert predictive_value(Score(flagged_failed=1)) == "", "nothing to compare with"
+
+
+def test_each_recorded_speed_is_judged_and_the_slow_ones_have_their_roofline() -> None:
+    read = SimpleNamespace(recorded=ROOT / "data/recorded")
+    rows, (shown, sides) = read_measurements(read.recorded, "train"), throughput(read)
+    assert len(sides) == len(shown.columns) and len(shown) == len(rows)
+    ahead = rows["ratio_to_timm_best"] >= AHEAD
+    assert (shown["Best by 1.10"] == ahead.map({True: "yes", False: "no"})).all()
+    kept = rows[["ratio_to_timm_kept", "ratio_to_timm_best_kept"]].min(axis=1, skipna=False)
+    assert set(shown.loc[kept.isna(), "Never behind"]) == {""} and kept.notna().any()
+    assert (
+        shown.loc[kept.notna(), "Never behind"] == (kept.dropna() >= 1).map({True: "yes", False: "no"})
+    ).all()
+    assert (shown["In matrix work"] != "").sum() == rows["matrix_share"].notna().sum() > 0
+    values = numbers(read)
+    assert values["throughput/below/rows"] == str((~ahead).sum())
+    said = values["throughput/below/said"]
+    assert said.count("at most") == (~ahead & rows["matrix_share"].notna()).sum()
+    assert said.count("not recorded") == (~ahead & rows["matrix_share"].isna()).sum()
+
+
+def test_the_largest_differences_of_steps_stand_beside_the_noise_floor() -> None:
+    read = SimpleNamespace(recorded=ROOT / "data/recorded")
+    rows, (shown, _) = read_measurements(read.recorded, "steps"), largest_steps(read)
+    of = ["architecture", "host", "platform"]
+    largest = rows[rows["precision"] == "fp32"].groupby(of, sort=False)[list(STEP_DIFFERENCES)].max()
+    for row, text in zip(
+        (key for key in largest.index if key[2] != STEP_FLOOR), shown.to_dict("records"), strict=True
+    ):
+        most, floor = (
+            largest.loc[(*row[:2], name), "gradient_norm_difference"] for name in (row[2], STEP_FLOOR)
+        )
+        assert (
+            text["Network"] == f"{row[0]} {row[2]}" and text["Gradient norm"] == f"{most:.0e} ({floor:.0e})"
+        )
 
 
 @pytest.mark.parametrize(

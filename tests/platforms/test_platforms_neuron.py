@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import psutil
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import ran
 from cxrbench import platforms
@@ -16,6 +17,7 @@ from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
 from cxrbench.platforms import base
 from cxrbench.study.config import Recipe
+from cxrbench.training.method import prepared
 from cxrbench.training.supervisor import run
 
 VANILLA = "NEURON_INTERNAL_USE_VANILLA_TORCH_XLA"
@@ -160,6 +162,36 @@ def test_the_devices_generator_goes_on_where_it_was_saved(torchneuron, monkeypat
     platform.restore_generator(state)
     assert torch.equal(torch.rand(3, generator=device), drawn)
     assert platform.report()["generator_in_checkpoints"]
+
+
+class Floats(TorchDispatchMode):
+    """The operators that are called with a Python float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(isinstance(argument, float) for argument in (*args, *(kwargs or {}).values())):
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_python_float_meets_a_tensor_outside_of_the_compiled_network(torchneuron) -> None:
+    platform, on_cpu = torchneuron(), platforms.load("cpu", torch.get_num_threads(), "fp32")
+    pixels = torch.randint(256, (2, 16, 16), dtype=torch.uint8)
+    drawn = torch.tensor([[1.1, 0.9, 0.1, 0.0]] * 2)
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    optimizer = platform.optimizer([{"params": [weight], "weight_decay": 0.1}], 1e-3, 0.1)
+    with Floats() as floats:
+        images = prepared(pixels, drawn, 0.5, 0.25, platform)
+        optimizer.param_groups[0]["lr"] = platform.number(1e-3)
+        optimizer.step()
+    assert floats.names == []
+    with Floats() as floats:
+        assert torch.equal(images, prepared(pixels, drawn, 0.5, 0.25, on_cpu))
+    assert floats.names  # elsewhere they are there, and the bits are the same
 
 
 def test_a_version_that_lacks_what_others_have_still_trains(torchneuron) -> None:

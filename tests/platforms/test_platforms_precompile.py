@@ -10,7 +10,7 @@ from conftest import must_fail, ran
 from cxrbench import platforms
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import write_text
+from cxrbench.study.files import sha256_file, write_text
 from cxrbench.training import precompile
 from cxrbench.training.child import TRIAL
 from cxrbench.training.supervisor import trainer_command
@@ -60,6 +60,21 @@ NONE_NEW = (
     "INFO ||NEURON_PARALLEL_COMPILE||: No todo hlos found in cache or hlo_tasklist, "
     "parallel_compile return before spawning workers....\n"
 )
+
+
+def test_graphs_of_a_device_are_collected_in_a_cache_of_their_own(machine, tools, make_job, tmp_path) -> None:
+    job, where = make_job(platform="neuron"), '"$NEURON_COMPILE_CACHE_URL/neuronxcc-2.26/MODULE_$n+a"'
+    keeps = f"mkdir -p {where}; echo $n > {where}/model.hlo_module.pb; echo > {where}/model.neff"
+    note = f"printf '%s\\n' \"$@\" > '{tmp_path}/words'"
+    tools("neuron_parallel_compile", "", f"{note}\nfor n in 1 2; do {keeps}; done")
+    assert precompile.collect(job, tmp_path / "graphs") == 2
+    assert (tmp_path / "words").read_text().split()[:2] == ["--command", "collect"]
+    files = list((tmp_path / "graphs").iterdir())
+    assert {file.name for file in files} == {f"{sha256_file(file)}.pb" for file in files} and len(files) == 2
+    assert not list((tmp_path / "cache").rglob("*.pb"))  # the machine's own
+    machine("")
+    with pytest.raises(UserError, match=r"kept no model\.hlo_module\.pb \(see .*precompile\.log"):
+        precompile.collect(job, tmp_path / "none")
 
 
 BATCH_48 = r"/neuron/seed0: the batch of 64 is not a multiple of micro_batch 48 .*\.log"

@@ -107,30 +107,30 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
     """
     try:
         both = check_evidence(cell.folder(recorded), cell), check_evidence(fresh, cell)
-        found = compare(cell, fresh, recorded)
+        comparison = compare(cell, fresh, recorded)
     except UserError as error:
         return [f"the recorded evidence is not readable: {error}"]
-    if found.itself:
+    if comparison.itself:
         return []
     changes = {
         "run": [f"ended {record.ended}, status {record.status}" for record in both],
         "machine": [_machine(record) for record in both],
         "load": [load_in_words(record.timing.others_share) for record in both],
     }
-    values = ((line.name, f"{line.recorded:.4g} -> {line.yours:.4g}") for line in found.lines)
+    values = ((line.name, f"{line.recorded:.4g} -> {line.yours:.4g}") for line in comparison.lines)
     return [
-        *(f"{what}: {' -> '.join(dict.fromkeys(pair))}" for what, pair in changes.items()),
+        *(f"{quantity}: {' -> '.join(dict.fromkeys(pair))}" for quantity, pair in changes.items()),
         *(f"{name}: {change}" for name, change in values if name != _STATUS),
         *_changes(both[1], both[0]),
     ]
 
 
-def readable(found: Comparison) -> str:
+def readable(comparison: Comparison) -> str:
     """Return the lines as a table for a terminal."""
     rows: list[tuple[str, ...]] = [
         ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")
     ]
-    for line in found.lines:
+    for line in comparison.lines:
         judged = "not judged" if line.inside is None else "inside" if line.inside else "OUTSIDE"
         digits = 1 if line.name == _SPEED else 4
         numbers = (line.yours, line.recorded, line.tolerance)
@@ -163,10 +163,10 @@ def _where(mine: Record, theirs: Record) -> list[str]:
     notes = []
     if _machine(mine) != _machine(theirs):
         notes.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
-    for what, record in (("yours", mine), ("the recorded run", theirs)):
+    for run, record in (("yours", mine), ("the recorded run", theirs)):
         if is_busy(record):
             load = load_in_words(record.timing.others_share)
-            notes.append(f"{what} trained beside other processes: {load}")
+            notes.append(f"{run} trained beside other processes: {load}")
     return notes
 
 
@@ -181,10 +181,10 @@ def _rounding(mine: Record, theirs: Record, recorded: Path) -> str:
     equal = (rows["max_score_difference"] == 0) & alike
     others = rows[~alike]
     moved = others["auroc_difference"].abs()
-    what = "the same instructions" if here == there else f"other instructions ({here}; recorded: {there})"
+    kind = "the same instructions" if here == there else f"other instructions ({here}; recorded: {there})"
     inside, most = (moved <= others["auroc_tolerance"]).sum(), moved.max()
     return (
-        f"{text}; the processor has {what}. Of cells that were trained again ({REPRODUCTIONS}), "
+        f"{text}; the processor has {kind}. Of cells that were trained again ({REPRODUCTIONS}), "
         f"{equal.sum()} of {alike.sum()} with the same instructions were equal to the byte; with others "
         f"macro AUROC moved by up to {most:.4f}, inside the tolerance from seeds in {inside} of {len(others)}"
     )

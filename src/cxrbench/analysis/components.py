@@ -5,17 +5,29 @@ influence. The second is the variance between seeds less the part due to the cho
 first part has already counted; a negative remainder counts as zero. Student's t with Satterthwaite's degrees
 of freedom, n - 1 per group of seeds. A seed starts every platform from the same weights and batches, so
 platforms with the same seeds are compared seed by seed.
+
+``spread`` says what varies in a mean over seeds: training seeds, test patients, each alone and both together.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from cxrbench.analysis.auroc import Estimate, effective_clusters
+from cxrbench.analysis.auroc import Estimate, effective_clusters, mean_influence, mean_value
+from cxrbench.analysis.estimates import CellEstimate, bounds, patients_part
+from cxrbench.study.cells import Cell
 
 ALPHA, POWER = 0.05, 0.8
+MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
+SPREAD_COLUMNS = [
+    *("dataset", "architecture", "platform", "label", "metric", "seeds", "n_seeds", "mean", "ci_low"),
+    *("ci_high", "too_few", "lowest", "highest", "seed_sd", "seed_sd_beyond_patients", "patient_se"),
+    *("patient_se_of_mean", "patient_se_fixed", "patient_se_of_mean_fixed", "n_images", "n_patients", "note"),
+]
 Patients = tuple[np.ndarray, np.ndarray]
 
 
@@ -109,7 +121,7 @@ def _difference(
     of_patients: Patients | None = None,
 ) -> Difference:
     """A difference (K,) with its patients' influence; its seed variance is the groups', weighted."""
-    counted = np.min([each.freedom for seeds, _ in groups for each in seeds], axis=0)
+    counted = np.min([network.freedom for seeds, _ in groups for network in seeds], axis=0)
     plain = (influence**2).sum(axis=0), np.minimum(counted, effective_clusters(influence))
     patients, freedom_of_patients = of_patients or plain
     observed = np.array([weight * seed_variance(seeds) for seeds, weight in groups])
@@ -130,22 +142,74 @@ def _difference(
     )
 
 
-def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
-    """Mean over seeds (K,)."""
-    return np.mean([each.value for each in seeds], axis=0)
-
-
-def mean_influence(seeds: Iterable[Estimate]) -> np.ndarray:
-    """Influence of each cluster on the mean over seeds (clusters, K)."""
-    return np.mean([each.influence for each in seeds], axis=0)
-
-
 def seed_variance(seeds: list[Estimate]) -> np.ndarray:
     """Observed variance between seeds (K,), n - 1 in the denominator."""
-    return np.var([each.value for each in seeds], axis=0, ddof=1)
+    return np.var([seed.value for seed in seeds], axis=0, ddof=1)
 
 
 def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
     """The part of ``seed_variance`` (K,) that the choice of patients alone would cause."""
     centre = mean_influence(seeds)
-    return sum(((each.influence - centre) ** 2).sum(axis=0) for each in seeds) / (len(seeds) - 1)
+    return sum(((seed.influence - centre) ** 2).sum(axis=0) for seed in seeds) / (len(seeds) - 1)
+
+
+def spread(cells: Mapping[Cell, CellEstimate]) -> pd.DataFrame:
+    """Return one row per dataset, architecture, platform, label and metric (columns ``SPREAD_COLUMNS``).
+
+    ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
+    there is none with fewer than ``MIN_SEEDS`` seeds, nor for a finding with ``too_few`` patients. The other
+    columns keep the two apart: ``seed_sd`` is the standard deviation over seeds on these test images, and
+    ``seed_sd_beyond_patients`` takes off what the choice of patients alone adds to it; ``patient_se`` is one
+    network's clustered standard error (root mean square over seeds), ``patient_se_of_mean`` that of the seed
+    mean, both blind to seeds; ``..._fixed``: the same with the thresholds of F1 taken as fixed. With one seed
+    the seed columns are empty.
+    """
+    rows: list[dict] = []
+    for named, group in groupby(
+        sorted(cells), key=lambda cell: (cell.dataset, cell.architecture, cell.platform)
+    ):
+        place = dict(zip(SPREAD_COLUMNS, named, strict=False))
+        rows += [place | row for row in _spread_rows({cell.seed: cells[cell] for cell in group})]
+    return pd.DataFrame(rows, columns=SPREAD_COLUMNS)
+
+
+def _spread_rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
+    first, *others = seeds.values()
+    estimates = [network.estimate for network in seeds.values()]
+    values = np.array([network.value for network in estimates])
+    paired = all(first.same_images(other) for other in others)
+    columns = {"mean": mean_value(estimates), "lowest": values.min(axis=0), "highest": values.max(axis=0)}
+    tested = first.sample.n_clusters  # rows of influence; those below are of validation patients
+    for name, rows in (("", slice(None)), ("_fixed", slice(tested))):
+        squares = [(network.influence[rows] ** 2).sum(axis=0) for network in estimates]
+        columns[f"patient_se{name}"] = np.sqrt(np.mean(squares, axis=0))
+        if paired:
+            of_mean = mean_influence(estimates)[rows]
+            columns[f"patient_se_of_mean{name}"] = np.sqrt((of_mean**2).sum(axis=0))
+    if len(seeds) >= MIN_SEEDS and paired:
+        mean = over_seeds(estimates, patients_part(list(seeds.values())))
+        columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
+    if len(seeds) > 1:
+        variance = seed_variance(estimates)
+        columns["seed_sd"] = np.sqrt(variance)
+        if paired:
+            beyond = np.maximum(variance - patient_sampling_variance(estimates), 0)
+            columns["seed_sd_beyond_patients"] = np.sqrt(beyond)
+    note = _seeds_note(len(seeds), paired)
+    for k, (label, metric) in enumerate(first.keys):
+        why = next((network.why[k] for network in seeds.values() if network.why[k]), "")
+        yield {
+            **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
+            "too_few": bool(first.too_few[k]),
+            **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
+            **{"n_images": first.sample.n_images, "n_patients": tested},
+            **{name: float(column[k]) for name, column in columns.items()},
+        }
+
+
+def _seeds_note(seeds: int, paired: bool) -> str:
+    if not paired:
+        return "the seeds scored different images: their spreads are not separated"
+    if seeds == 1:
+        return "one seed: the spread over seeds is unknown"
+    return f"{seeds} seeds: too few for an interval of their mean" if seeds < MIN_SEEDS else ""

@@ -5,7 +5,7 @@ influence is what leaving it out changes (the jackknife). Metrics with a thresho
 patients too: below the test patients' rows the influence has a row for each of ``REFITS`` draws of them, with
 what the thresholds chosen from it would change. The draws are the same for all networks, so that means over
 seeds and differences need no other formula. The interval of a single finding has another variance
-(:mod:`cxrbench.analysis.moderated`).
+(:func:`~cxrbench.analysis.auroc.variance_of`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.auroc import Estimate, auroc, average_precision, effective_clusters, interval
-from cxrbench.analysis.components import mean_influence
+from cxrbench.analysis.auroc import (
+    FEWEST,
+    Estimate,
+    Parts,
+    auroc,
+    average_precision,
+    effective_clusters,
+    mean_influence,
+    variance_of,
+)
 from cxrbench.analysis.measures import (
     IMAGE_LEVEL,
     POOLED,
@@ -30,9 +38,16 @@ from cxrbench.analysis.measures import (
     totals_of,
     tuned_parts,
 )
-from cxrbench.analysis.moderated import FEWEST, Parts, variance_of
-from cxrbench.analysis.sample import Sample, sample_of, validation_of
-from cxrbench.analysis.thresholds import REFITS, Scope, choose_thresholds, refitted, scope_of
+from cxrbench.analysis.sample import (
+    REFITS,
+    Sample,
+    Scope,
+    choose_thresholds,
+    refitted,
+    sample_of,
+    scope_of,
+    validation_of,
+)
 from cxrbench.study.config import Endpoint
 
 RANKED = ("auroc", "auroc_patient_weighted", "average_precision")
@@ -73,22 +88,23 @@ class CellEstimate:
     def _of_findings(self) -> list[tuple[list[int], str]]:
         """Return the columns of single findings of each metric that has ``parts``."""
         keys = dict(zip(self.keys, range(len(self.keys)), strict=True))
-        found = (([keys[name, m] for name in self.sample.names if (name, m) in keys], m) for m in self.parts)
-        return [(columns, metric) for columns, metric in found if columns]
+        names = self.sample.names
+        by_metric = (([keys[name, m] for name in names if (name, m) in keys], m) for m in self.parts)
+        return [(columns, metric) for columns, metric in by_metric if columns]
 
     @property
     def why(self) -> tuple[str, ...]:
         """Why a column has no value or no standard error; empty where it has both."""
-        known = np.isfinite(self.estimate.error)
-        return tuple("" if some else note for note, some in zip(self.note, known, strict=True))
+        estimable = np.isfinite(self.estimate.error)
+        return tuple("" if has_error else note for note, has_error in zip(self.note, estimable, strict=True))
 
     def only(self, *metrics: str) -> CellEstimate:
         """Return the columns of these ``metrics``."""
         kept = [k for k, (_, metric) in enumerate(self.keys) if metric in metrics]
         whole = self.estimate
-        some = Estimate(whole.value[kept], whole.influence[:, kept], whole.freedom[kept])
+        columns = Estimate(whole.value[kept], whole.influence[:, kept], whole.freedom[kept])
         keys, note = tuple(self.keys[k] for k in kept), tuple(self.note[k] for k in kept)
-        return replace(self, keys=keys, estimate=some, note=note)
+        return replace(self, keys=keys, estimate=columns, note=note)
 
     def same_images(self, other: CellEstimate) -> bool:
         """Whether both scored the same images of the same patients against the same labels."""
@@ -106,12 +122,12 @@ def patients_part(networks: Sequence[CellEstimate]) -> tuple[np.ndarray, np.ndar
     the part of their thresholds added, and NaN where they have too few patients.
     """
     first, *others = networks
-    influence = mean_influence([each.estimate for each in networks])
+    influence = mean_influence([network.estimate for network in networks])
     variance = (influence**2).sum(axis=0)
-    counted = np.min([each.estimate.freedom for each in networks], axis=0)
+    counted = np.min([network.estimate.freedom for network in networks], axis=0)
     freedom = np.minimum(counted, effective_clusters(influence))
     for columns, metric in first._of_findings():
-        parts = first.parts[metric].mean([each.parts[metric] for each in others])
+        parts = first.parts[metric].mean([network.parts[metric] for network in others])
         of_test, freedom[columns] = variance_of(first.sample, parts)
         chosen = influence[first.sample.n_clusters :, columns]
         variance[columns] = of_test + (chosen**2).sum(axis=0)
@@ -155,15 +171,15 @@ def estimate(sample: Sample, val: Sample | None, endpoint: Endpoint = DECLARED) 
     keys, parts, notes = [], [], []
     for metric in (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL):
         if metric in RANKED:
-            each = _ranked(sample, metric)
-            by_image |= {metric: each.parts} if each.parts else {}
-            each = replace(each, influence=_stacked(each.influence, None))
+            part = _ranked(sample, metric)
+            by_image |= {metric: part.parts} if part.parts else {}
+            part = replace(part, influence=_stacked(part.influence, None))
         else:
             influence = np.sqrt(1 - 1 / sample.n_clusters) * (values[metric] - without[metric])
-            each = Estimate(values[metric], _stacked(influence, refits.get(metric)), _freedom(sample, metric))
-        labels, each, note = _described(scope, metric, each)
+            part = Estimate(values[metric], _stacked(influence, refits.get(metric)), _freedom(sample, metric))
+        labels, part, note = _described(scope, metric, part)
         keys += [(label, "f1_macro" if (label, metric) == ("macro", "f1") else metric) for label in labels]
-        parts.append(each)
+        parts.append(part)
         notes += note
     joined = Estimate(
         np.concatenate([part.value for part in parts]),
@@ -244,6 +260,22 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
     why = np.where(usable, f"it rests on one {scope.unit}", f"one class has a single {scope.unit}")
     missing = [f"no interval: {reason}" if lacks else "" for lacks, reason in zip(lacking, why, strict=True)]
     return labels, estimate, ["; ".join(filter(None, pair)) for pair in zip(notes, missing, strict=True)]
+
+
+def interval(
+    value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
+    zero or unknown."""
+    from scipy.special import expit, stdtrit  # slow, and reading metrics.csv does without it
+
+    t = stdtrit(freedom, 0.5 + level / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centre = np.log(value / (1 - value))
+        reach = t * error / (value * (1 - value))
+        low, high = (expit(centre + sign * reach) for sign in (-1, 1))
+    estimable = (error > 0) & np.isfinite(reach)
+    return np.where(estimable, low, np.nan), np.where(estimable, high, np.nan)
 
 
 def bounds(

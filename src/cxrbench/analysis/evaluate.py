@@ -7,11 +7,12 @@ findings with enough positive test patients. AUROC has two rows, equal but for t
 ``influence-patient``, or ``influence-patient-refit`` where a threshold is chosen anew for other validation
 patients. Without a patient column only the ``-image`` methods exist. Intervals are 95 % for this one trained
 network. Calibration error has none (docs/statistics.md says why). ``too_few`` patients of a finding have no
-interval.
+interval. Before a cell is scored its controls are: scores whose worth is known.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -21,8 +22,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.analysis.auroc import auroc
-from cxrbench.analysis.controls import require_controls
+from cxrbench.analysis.auroc import FEWEST, auroc
 from cxrbench.analysis.estimates import (
     DECLARED,
     WITH_THRESHOLDS,
@@ -30,6 +30,7 @@ from cxrbench.analysis.estimates import (
     areas_with_ends,
     bounds,
     estimate_cell,
+    interval,
     patients_part,
 )
 from cxrbench.analysis.measures import (
@@ -39,14 +40,13 @@ from cxrbench.analysis.measures import (
     per_label_measures,
     totals_of,
 )
-from cxrbench.analysis.moderated import FEWEST
-from cxrbench.analysis.sample import Sample, weight_blocks
-from cxrbench.analysis.thresholds import MIN_PATIENTS, REFITS, Scope
+from cxrbench.analysis.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 from cxrbench.evidence.predictions import findings_of, load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Endpoint
 from cxrbench.study.cores import cores
+from cxrbench.study.errors import UserError
 from cxrbench.study.files import read_csv
 
 COLUMNS = [
@@ -56,13 +56,13 @@ COLUMNS = [
 _SHOWN = {
     "average_precision": "AP",
     "f1": "F1",
-    "sensitivity_at_specificity_90": "sens.",
-    "brier": "Brier",
     "calibration_error": "calib.",
 }  # in a terminal, beside AUROC
 MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 findings of 2,000 images
-_WIDTH, _LONGEST = 100, 18  # letters of a line and of a finding there
-_ALIGNED = ("left", "right", "right", "left", *("right",) * len(_SHOWN))
+_WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
+_ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
+EXACT = 1e-12  # of a control's macro AUROC
+SHUFFLED = 0.9999  # level of the control's interval: a hundred sound cells should not fail by chance
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
 
 
@@ -146,19 +146,19 @@ def read_metrics(path: Path) -> pd.DataFrame:
 def readable(table: pd.DataFrame) -> str:
     """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
     rows = headline(table).replace({"metric": {"f1_macro": "f1"}})
-    found = rows.set_index(["label", "metric"])
+    by_key = rows.set_index(["label", "metric"])
     names = list(dict.fromkeys(rows["label"][rows["metric"] == "auroc"]))
     columns = {name: short for name, short in _SHOWN.items() if (rows["metric"] == name).any()}
     lines: list[tuple[str, ...]] = []
     for name in names:
-        area = found.loc[(name, "auroc")]
-        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}"
+        area = by_key.loc[(name, "auroc")]
+        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}/"
         # The endpoint has AUROC alone.
-        values = found["value"].reindex([(name, metric) for metric in columns])
+        values = by_key["value"].reindex([(name, metric) for metric in columns])
         others = map(_number, values)
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-        lines.append((label, positive, f"{area['n_images']:,}", _with_interval(area), *others))
-    head = ["finding", "positive", "images", "AUROC (95 %)", *columns.values()]
+        lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
+    head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
     aligned = _ALIGNED[: len(head)]
     parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
     pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
@@ -181,9 +181,9 @@ def _with_interval(row: pd.Series) -> str:
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:
-    found, unit = cell.estimate, cell.scope.unit
+    estimate, unit = cell.estimate, cell.scope.unit
     variance, degrees = patients_part([cell])
-    low, high = bounds(cell.keys, found.value, np.sqrt(variance), degrees)
+    low, high = bounds(cell.keys, estimate.value, np.sqrt(variance), degrees)
     few = cell.too_few
     for k, (label, metric) in enumerate(cell.keys):
         tuned = metric in WITH_THRESHOLDS
@@ -193,10 +193,10 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         why = f"no interval: it is the same for every {unit}"
         if metric == "auroc":
             method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
-        note = _join(note, why) if found.error[k] == 0 else note
-        if few[k] and found.error[k] > 0:
+        note = _join(note, why) if estimate.error[k] == 0 else note
+        if few[k] and estimate.error[k] > 0:
             note = _join(note, f"no interval: fewer than {FEWEST} {unit}s")
-        yield label, metric, found.value[k], low[k], high[k], method, few[k], note
+        yield label, metric, estimate.value[k], low[k], high[k], method, few[k], note
     if cell.sample.by_patient:
         images, averaged = cell.sample.as_images(), cell.scope.averaged(cell.scope.counted)
         areas = auroc(images)
@@ -215,7 +215,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in sums}
     averaged = scope.averaged(scope.counted)
     biased = "biased upwards: compare with calibration_error_by_chance"
-    reasons = [scope.reason(k) if not known else "" for k, known in enumerate(scope.counted)]
+    reasons = [scope.reason(k) if not counted else "" for k, counted in enumerate(scope.counted)]
     reasons.append(scope.mean_note(averaged))
     for metric, value, note in (
         ("calibration_error", per_label_measures(whole)["calibration_error"], biased),
@@ -223,8 +223,8 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     ):
         value = np.where(scope.counted, value, np.nan)
         mean = value[averaged].mean() if averaged.any() else np.nan
-        for label, each, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
-            yield label, metric, each, np.nan, np.nan, "none", False, _join(why, note)
+        for label, figure, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
+            yield label, metric, figure, np.nan, np.nan, "none", False, _join(why, note)
 
 
 def _join(*notes: str) -> str:
@@ -235,10 +235,10 @@ def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
     finding = sample.abnormal[sample.complete]
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
-    known = dict(zip(sample.names, sample.counts.sum(axis=0), strict=True))
+    images = dict(zip(sample.names, sample.counts.sum(axis=0), strict=True))
     table["split"] = "test"
     whole = dict.fromkeys(("f1_samples", "f1_samples_empty_is_1", *IMAGE_LEVEL), sample.complete.sum())
-    table["n_images"] = table["label"].map(known).fillna(table["metric"].map(whole)).fillna(sample.n_images)
+    table["n_images"] = table["label"].map(images).fillna(table["metric"].map(whole)).fillna(sample.n_images)
     table["n_patients"] = sample.n_clusters if sample.by_patient else pd.NA
     table["n_positive"] = table["label"].map(positive).fillna(table["metric"].map(by_metric))
     counts = ["n_images", "n_patients", "n_positive"]
@@ -271,3 +271,65 @@ def _notes(scope: Scope) -> list[str]:
             f"a measure of whole images on the {scope.whole} that have all labels"
         )
     return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]
+
+
+class Control(NamedTuple):
+    """A control: the macro AUROC, and between which bounds it must be."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the value is within its bounds."""
+        return self.low <= self.value <= self.high
+
+
+def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]:
+    """Return macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
+
+    Shuffled labels must give 0.5 within the patient-clustered interval at ``SHUFFLED``. Labels in patient
+    order go to patients in random order (fixed by ``seed``), so that they stay clustered.
+    """
+    sample = sample_of(predictions)
+    constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)
+    shuffled, reach = _macro(_shuffled(sample, seed))
+    return [
+        Control("constant score", _macro(replace(sample, scores=constant))[0], 0.5 - EXACT, 0.5 + EXACT),
+        Control("label as score", _macro(replace(sample, scores=perfect))[0], 1 - EXACT, 1 + EXACT),
+        Control("shuffled labels", shuffled, 0.5 - reach, 0.5 + reach),
+    ]
+
+
+def require_controls(predictions: pd.DataFrame, where: str) -> None:
+    """Raise UserError, naming ``where`` the predictions come from, when a control fails."""
+    for control in check_controls(predictions):
+        if not control.ok:
+            raise UserError(
+                f"{where}: the control '{control.name}' gives a macro AUROC of {control.value:.4f}, outside "
+                f"{control.low:.4f} to {control.high:.4f}; the metrics or these labels are wrong: "
+                "restore the file with git or run the cell again, and do not publish until it passes"
+            )
+
+
+def _shuffled(sample: Sample, seed: int) -> Sample:
+    """Return the sample with labels in patient order assigned to images in random patient order."""
+    rng = np.random.default_rng(seed)
+    given = np.argsort(sample.clusters, kind="stable")
+    taken = np.argsort(rng.permutation(sample.n_clusters)[sample.clusters], kind="stable")
+    labels, unknown = np.empty_like(sample.labels), np.empty_like(sample.unknown)
+    labels[taken], unknown[taken] = sample.labels[given], sample.unknown[given]
+    return replace(sample, labels=labels, unknown=unknown)
+
+
+def _macro(sample: Sample) -> tuple[float, float]:
+    """Return the macro AUROC and half the width of its interval."""
+    estimate = auroc(sample)
+    # few patients leave an error too wide to catch anything; without errors at all the value still counts
+    estimable = np.isfinite(estimate.error)
+    choices = (estimable & (estimate.freedom >= MIN_PATIENTS - 1), estimable, np.isfinite(estimate.value))
+    macro = estimate.mean(next((labels for labels in choices if labels.any()), estimable))
+    low, high = interval(macro.value, macro.error, macro.degrees, SHUFFLED)
+    return float(macro.value[0]), float(high[0] - low[0]) / 2

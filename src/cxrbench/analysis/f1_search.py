@@ -14,6 +14,7 @@ from cxrbench.analysis.measures import (
     DEFINITIONS,
     IMAGE_LEVEL,
     both_classes,
+    calls_at,
     f1,
     f1_measures,
     multilabel_f1,
@@ -21,8 +22,7 @@ from cxrbench.analysis.measures import (
     samples_f1,
     totals_of,
 )
-from cxrbench.analysis.sample import Sample, sample_of, validation_of
-from cxrbench.analysis.thresholds import choose_thresholds, scope_of
+from cxrbench.analysis.sample import Sample, choose_thresholds, sample_of, scope_of, validation_of
 
 TARGET = 0.80
 STEPS = 200  # thresholds, and prevalences, that are tried
@@ -59,8 +59,8 @@ def f1_search(predictions: pd.DataFrame) -> pd.DataFrame:
         needed = crossing(PREVALENCES, curves[name], TARGET, observed)
         reached = any(value >= TARGET for value in values)
         about = "" if name in IMAGE_LEVEL and val is not None else note
-        found = (name, *values[:2], threshold, at_best, alike)
-        rows.append((*found, of, observed, needed, TARGET, reached, about))
+        figures = (name, *values[:2], threshold, at_best, alike)
+        rows.append((*figures, of, observed, needed, TARGET, reached, about))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -76,18 +76,18 @@ def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[
 def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> Curves:
     """Return every definition, (T,), at ``thresholds`` (T,), each the same for all labels."""
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
-    known = truth | sample.negative[:, counted]
-    hits, called = _calls_at(truth, scores, thresholds), _calls_at(known, scores, thresholds)
-    values = multilabel_f1(hits, called, np.broadcast_to(truth.sum(axis=0), hits.shape), known.sum(axis=0))
+    labelled = truth | sample.negative[:, counted]
+    hits, called = calls_at(truth, scores, thresholds), calls_at(labelled, scores, thresholds)
+    values = multilabel_f1(hits, called, np.broadcast_to(truth.sum(axis=0), hits.shape), labelled.sum(axis=0))
     whole = sample.complete
     per_image = [samples_f1(truth[whole], scores[whole] >= threshold) for threshold in thresholds]
     values["f1_samples"] = np.array([_mean(value) for value, _ in per_image])
     values["f1_samples_empty_is_1"] = np.array([_mean(value + empty) for value, empty in per_image])
     abnormal, highest = sample.abnormal[whole, None], sample.scores[whole].max(axis=1)[:, None]
-    found, flagged = (_calls_at(which, highest, thresholds)[:, 0] for which in (abnormal, abnormal | True))
+    hits, flagged = (calls_at(images, highest, thresholds)[:, 0] for images in (abnormal, abnormal | True))
     clear = len(abnormal) - abnormal.sum()
-    values["f1_any_finding"] = f1(found, flagged, abnormal.sum())
-    values["f1_no_finding"] = f1(clear - (flagged - found), len(abnormal) - flagged, clear)
+    values["f1_any_finding"] = f1(hits, flagged, abnormal.sum())
+    values["f1_no_finding"] = f1(clear - (flagged - hits), len(abnormal) - flagged, clear)
     return values
 
 
@@ -113,8 +113,8 @@ def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, fl
         return "images without a finding", 1 - abnormal
     if name in ("f1_any_finding", "f1_samples", "f1_samples_empty_is_1"):
         return "images with a finding", abnormal
-    known = sample.counts[:, counted]
-    return "each label, on average", float(sample.labels[:, counted].sum() / known.sum())
+    labelled = sample.counts[:, counted]
+    return "each label, on average", float(sample.labels[:, counted].sum() / labelled.sum())
 
 
 def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
@@ -146,9 +146,9 @@ def _parts(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
     tried = np.unique(np.quantile(scores, np.linspace(0, 1, STEPS))) if len(scores) else np.array([0.5])
     if positive.any():
         tried = np.unique(np.append(tried, np.quantile(scores[positive], np.linspace(0, 1, STEPS))))
-    found, alarms = (_calls_at(which[:, None], scores[:, None], tried) for which in (positive, ~positive))
+    caught, alarms = (calls_at(images[:, None], scores[:, None], tried) for images in (positive, ~positive))
     with np.errstate(divide="ignore", invalid="ignore"):
-        hits = found / positive.sum() * PREVALENCES
+        hits = caught / positive.sum() * PREVALENCES
         called = hits + alarms / (~positive).sum() * (1 - PREVALENCES)
     return np.array([hits, called, np.broadcast_to(PREVALENCES, hits.shape), np.ones_like(hits)])
 
@@ -209,12 +209,3 @@ def crossing(prevalences: np.ndarray, values: np.ndarray, target: float, observe
     met = odds[steps] + share * (odds[steps + 1] - odds[steps])
     start = np.log(observed / (1 - observed))
     return float(1 / (1 + np.exp(-met[np.argmin(np.abs(met - start))])))
-
-
-def _calls_at(which: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return how many of ``which`` (n, K) score at least each threshold: (T, K)."""
-    columns = []
-    for chosen, column in zip(which.T, scores.T, strict=True):
-        ordered = np.sort(column[chosen])
-        columns.append(len(ordered) - np.searchsorted(ordered, thresholds, side="left"))
-    return np.column_stack(columns)

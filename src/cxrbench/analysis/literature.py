@@ -70,9 +70,9 @@ def compare_with_literature(
 def _note(row: dict) -> str:
     """Return what else differs, in words."""
     words = []
-    for ours, (theirs, what) in COUNTS.items():
+    for ours, (theirs, unit) in COUNTS.items():
         if pd.isna(row[theirs]):
-            words.append(f"{what}: {row[ours]:,} here, published number unknown")
+            words.append(f"{unit}: {row[ours]:,} here, published number unknown")
         elif row[ours] != row[theirs]:
-            words.append(f"{what}: {row[ours]:,} here, {row[theirs]:,} published")
+            words.append(f"{unit}: {row[ours]:,} here, {row[theirs]:,} published")
     return "; ".join(words)

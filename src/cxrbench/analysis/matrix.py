@@ -117,8 +117,8 @@ def matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> list[MatrixRow]:
     rows: dict[tuple[str, str], MatrixRow] = {}
     for row in cells.itertuples():
         empty = MatrixRow(row.dataset, row.architecture, {name: {} for name in cells["platform"].unique()})
-        found = rows.setdefault((row.dataset, row.architecture), empty).platforms[row.platform]
-        found.setdefault(states[row.cell], []).append((row.seed, row.cell))
+        states_of = rows.setdefault((row.dataset, row.architecture), empty).platforms[row.platform]
+        states_of.setdefault(states[row.cell], []).append((row.seed, row.cell))
     return list(rows.values())
 
 
@@ -131,5 +131,5 @@ def tally(entries: Iterable[Mapping[State, list[tuple[int, str]]]]) -> dict[Stat
     """Return how many cells are in each state over several entries of :func:`matrix`."""
     counts: Counter[State] = Counter()
     for entry in entries:
-        counts.update({state: len(found) for state, found in entry.items()})
+        counts.update({state: len(cells) for state, cells in entry.items()})
     return dict(counts)

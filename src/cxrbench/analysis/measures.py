@@ -15,9 +15,8 @@ A label that is not known counts in no sum; image-level measures use only images
 
 import numpy as np
 
-from cxrbench.analysis.moderated import Parts
-from cxrbench.analysis.sample import Sample
-from cxrbench.analysis.thresholds import Thresholds
+from cxrbench.analysis.auroc import Parts
+from cxrbench.analysis.sample import Sample, Thresholds
 
 POOLED = (
     *("f1_micro", "f1_weighted", "f1_samples", "f1_samples_empty_is_1"),
@@ -26,6 +25,8 @@ POOLED = (
 IMAGE_LEVEL = ("f1_any_finding", "f1_no_finding")
 DEFINITIONS = ("f1_macro", *POOLED, *IMAGE_LEVEL)
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
+
+_OF_LABELS = ("f1", "specificity")  # thresholds
 
 Sums = dict[str, np.ndarray]
 
@@ -99,15 +100,15 @@ def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
 
 def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict[str, np.ndarray]:
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
-    known = sample.counts[:, counted]
-    calls = (scores >= thresholds.f1[counted]) & known
-    strict = (scores >= thresholds.specificity[counted]) & known
+    labelled = sample.counts[:, counted]
+    calls = (scores >= thresholds.f1[counted]) & labelled
+    strict = (scores >= thresholds.specificity[counted]) & labelled
     whole = sample.complete[:, None]
     per_image, empty = samples_f1(truth, calls)
     finding, highest = sample.abnormal, sample.scores.max(axis=1)
     abnormal, clear = highest >= thresholds.any_finding, highest < thresholds.no_finding
     return {
-        "decisions": known,
+        "decisions": labelled,
         "whole": whole,
         "positive": truth,
         "called": calls,
@@ -154,10 +155,47 @@ def totals_of(sums: Sums) -> Sums:
 
 def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray) -> Sums:
     """Return totals (T, k) of what needs a threshold, at each of the ``thresholds`` of the same labels."""
-    called = [_called(sample, each, counted & each.tuned) for each in thresholds]
-    once = np.ones(sample.n_images)  # a product is five times as fast as a sum over images
-    sums = {name: np.array([once @ each[name].astype(np.float64) for each in called]) for name in called[0]}
-    return sums | {"total": np.full((len(thresholds), 1), float(sample.n_images))}
+    tuned, times = counted & thresholds[0].tuned, len(thresholds)
+    cuts, strict = (np.array([getattr(cut, name)[tuned] for cut in thresholds]) for name in _OF_LABELS)
+    truth, labelled, scores = sample.labels[:, tuned], sample.counts[:, tuned], sample.scores[:, tuned]
+    whole = sample.complete
+    same = {"decisions": labelled, "positive": truth, "whole": whole[:, None], "total": whole[:, None] | True}
+    # with labels in the slower index, sums over them are sums of whole rows of memory
+    sets, ranks = np.asfortranarray(truth[whole]), np.asfortranarray(scores[whole])
+    of_images = [samples_f1(sets, ranks >= cut) for cut in cuts]
+    return {
+        **{name: np.tile(part.sum(axis=0, dtype=float), (times, 1)) for name, part in same.items()},
+        **{"called": calls_at(labelled, scores, cuts), "hits": calls_at(truth, scores, cuts)},
+        "strict_hits": calls_at(truth, scores, strict),
+        "strict_called": calls_at(labelled, scores, strict),
+        "samples": np.array([(values.sum(), empty.sum()) for values, empty in of_images]),
+        **_image_level_at(sample.abnormal[whole, None], sample.scores[whole].max(axis=1), thresholds),
+    }
+
+
+def _image_level_at(finding: np.ndarray, highest: np.ndarray, thresholds: list[Thresholds]) -> Sums:
+    """Return hits, calls and positives (T, 3) of images (n, 1) with a ``finding``, and of those without."""
+    totals = {}
+    for name in ("any_finding", "no_finding"):
+        cuts = np.array([[getattr(cut, name)] for cut in thresholds])
+        positive = finding if name == "any_finding" else ~finding
+        both = np.hstack([positive, positive | True])
+        calls = calls_at(both, np.column_stack([highest, highest]), np.hstack([cuts, cuts]))
+        if name == "no_finding":  # called below its threshold
+            calls = both.sum(axis=0) - calls
+        totals[name] = np.column_stack([calls, np.full(len(cuts), positive.sum())])
+    return totals
+
+
+def calls_at(images: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return how many of ``images`` (n, K; a mask) score at least each of the ``thresholds``, (T,) or (T, K),
+    as (T, K)."""
+    cuts = np.broadcast_to(thresholds.T, (images.shape[1], len(thresholds)))
+    calls = np.empty(cuts.shape[::-1])
+    for k, cut in enumerate(cuts):
+        ordered = np.sort(scores[images[:, k], k])
+        calls[:, k] = len(ordered) - np.searchsorted(ordered, cut, side="left")
+    return calls
 
 
 def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Seeds against platforms: how far two trained networks lie apart that differ in one setting.
+"""How far networks lie apart that differ in the seed, the platform or a setting.
 
 ``pairs`` has a row per pair of recorded networks and score. What is ``changed`` is the seed (same recipe,
 data and platform) or, with the same seed, the platform, the precision, the number of threads or the processor
@@ -10,6 +10,14 @@ settings not have in common? With D the difference of a seed's two networks and 
 both and 1 if they are as different as two seeds (above 1 if r is negative). Where both have one variance and
 are normal, D and S are independent, so the interval follows from F (Pitman 1939, Morgan 1939). Scores are of
 one test part: the share is of the variance on these patients, whose luck it includes.
+
+``contrasts`` says what image size, precision or initial weights are worth: a row per pair of datasets of the
+same images that differ in pixels and recipe alone, where both have ``MIN_SEEDS`` seeds. ``difference`` of the
+means over seeds (a - b) has its 95 % interval over patients and seeds (:mod:`cxrbench.analysis.components`).
+``differs`` lists all that differs; more than one thing, and the difference is that of all of them together.
+Precision alone has the ``verdict`` of two platforms (:mod:`cxrbench.analysis.parity`), within their margin
+and by the 90 % interval ``ci90_*``; for the rest no margin was declared. ``processors_*``: where each side
+was trained.
 """
 
 from __future__ import annotations
@@ -22,11 +30,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtri
 
-from cxrbench.analysis.contrasts import settings_differ
+from cxrbench.analysis.auroc import mean_value
+from cxrbench.analysis.components import ALPHA, MIN_SEEDS, between_platforms
 from cxrbench.analysis.estimates import ENDPOINT, CellEstimate
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL
+from cxrbench.analysis.parity import Seeds, compared_seeds, margin_of, verdict_on
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import Study
+from cxrbench.study.config import Margins, Study
 
 SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
 BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed
@@ -48,6 +58,14 @@ OF_METRIC = {"auroc": ENDPOINT, "f1_macro": "macro"}  # labels of what is sized;
 ALL = "all"  # in place of what is changed, or of a network: pooled over them
 LEAST = 3  # pairs behind a share
 LEVEL = 0.95
+CONTRASTED = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"))
+SOURCE = "source"  # other images: nothing to contrast
+JUDGED = "precision"  # the setting that is judged as platforms are
+CONTRAST_COLUMNS = [
+    *("architecture", "platform", "dataset_a", "dataset_b", "differs", "label", "metric"),
+    *("seeds_a", "seeds_b", "mean_a", "mean_b", "difference", "ci_low", "ci_high", "ci90_low", "ci90_high"),
+    *("margin", "p_equivalent", "smallest_margin", "verdict", "reason", "n_images", "n_patients"),
+]
 
 
 def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -91,7 +109,7 @@ def _rows(
     a, b = both
     values = [dict(zip(estimates[cell].keys, estimates[cell].estimate.value, strict=True)) for cell in both]
     for label, metric in METRICS:
-        first, second = (found.get((label, metric), np.nan) for found in values)
+        first, second = (scores.get((label, metric), np.nan) for scores in values)
         yield {
             **{"changed": changed, "dataset": a.dataset, "architecture": a.architecture},
             **{"platform": a.platform, "dataset_b": b.dataset, "platform_b": b.platform},
@@ -113,15 +131,15 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
     single = [
         dict(zip(by, named, strict=True)) | parts
-        for named, some in paired.groupby(by, sort=False)
-        if (parts := _parts(some))["pairs"] >= LEAST
+        for named, seeds in paired.groupby(by, sort=False)
+        if (parts := _parts(seeds))["pairs"] >= LEAST
     ]
     rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
     frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
     for kept in (["architecture"], ["changed"], []):
         names = [*kept, "label", "metric"]
-        for named, some in frame.groupby(names, sort=False):
-            sums = _disjoint(some)[["pairs", "freedom", "between", "common"]].sum()
+        for named, settings in frame.groupby(names, sort=False):
+            sums = _disjoint(settings)[["pairs", "freedom", "between", "common"]].sum()
             place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
             rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
     return pd.DataFrame(rows, columns=SHARE_COLUMNS)
@@ -150,12 +168,12 @@ def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
     return settings.loc[sorted(rows)]
 
 
-def _parts(some: pd.DataFrame) -> dict[str, float]:
+def _parts(seeds: pd.DataFrame) -> dict[str, float]:
     """Return how many pairs, and the sums of squares of their differences and of their sums."""
-    difference, total = some["difference"], some["value"] + some["value_b"]
+    difference, total = seeds["difference"], seeds["value"] + seeds["value_b"]
     squares = (float(((part - part.mean()) ** 2).sum()) for part in (difference, total))
     between, common = squares
-    return {"pairs": len(some), "freedom": len(some) - 1, "between": between, "common": common}
+    return {"pairs": len(seeds), "freedom": len(seeds) - 1, "between": between, "common": common}
 
 
 def _share(between: float, common: float, freedom: float) -> dict[str, float]:
@@ -165,7 +183,7 @@ def _share(between: float, common: float, freedom: float) -> dict[str, float]:
     ratio = between / common if common else np.inf
     ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}
     return {
-        **{name: 2 / (1 + 1 / each) if each else 0.0 for name, each in ends.items()},
+        **{name: 2 / (1 + 1 / end) if end else 0.0 for name, end in ends.items()},
         "sd_of_difference": float(np.sqrt(between / freedom)),
         "sd_of_seeds": float(np.sqrt((between + common) / 4 / freedom)),
     }
@@ -179,6 +197,61 @@ def measured_share(table: pd.DataFrame, architecture: str, metric: str) -> dict[
     label = OF_METRIC.get(metric, ALL)
     rows = table[(table["metric"] == metric) & (table["label"] == label) & (table["changed"] == ALL)]
     for name in (architecture, ALL):
-        if len(found := rows[rows["architecture"] == name]):
-            return found.iloc[0].to_dict()
+        if len(of_network := rows[rows["architecture"] == name]):
+            return of_network.iloc[0].to_dict()
     return None
+
+
+def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
+    """Return the table described above (columns ``CONTRAST_COLUMNS``), datasets in the study's order."""
+    groups: dict[tuple[str, str], dict[str, dict[int, CellEstimate]]] = {}
+    for cell in dict.fromkeys([*study.all_cells(), *cells]):
+        if cell in cells:
+            group = groups.setdefault((cell.architecture, cell.platform), {})
+            group.setdefault(cell.dataset, {})[cell.seed] = cells[cell].only("auroc", "f1_macro")
+    rows = [
+        dict(zip(CONTRAST_COLUMNS, (*named, a, b, differs), strict=False)) | row
+        for named, datasets in groups.items()
+        for a, b in combinations(datasets, 2)
+        if (differs := ", ".join(settings_differ(study, a, b)).replace("_", " ")) not in ("", SOURCE)
+        for row in _contrast(datasets[a], datasets[b], study.margins if differs == JUDGED else None)
+    ]
+    return pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
+
+
+def settings_differ(study: Study, a: str, b: str) -> list[str]:
+    """Return the settings that two datasets of the same images differ in: pixels and parts of the recipe.
+
+    Of other images it is their source.
+    """
+    sources = [study.dataset(name).model_dump(exclude={"pixels", "recipe"}) for name in (a, b)]
+    if sources[0] != sources[1]:
+        return [SOURCE]
+    first, second = (
+        {"pixels": study.dataset(name).pixels} | study.recipe(name).model_dump() for name in (a, b)
+    )
+    return [name for name in first if first[name] != second[name]]
+
+
+def _contrast(a: Seeds, b: Seeds, margins: Margins | None) -> Iterator[dict]:
+    a, b = compared_seeds(a, b)
+    first, *others = (*a.values(), *b.values())
+    if min(len(a), len(b)) < MIN_SEEDS or not all(first.same_images(other) for other in others):
+        return
+    sides = [{seed: cell.estimate for seed, cell in side.items()} for side in (a, b)]
+    difference = between_platforms(*sides)
+    low, high = difference.interval(0.95)
+    low90, high90 = difference.interval(1 - 2 * ALPHA)
+    margin = np.array([margin_of(key, margins) if margins else np.nan for key in first.keys])
+    means = [mean_value(side.values()) for side in sides]
+    for label, metric in CONTRASTED:
+        k = first.keys.index((label, metric))
+        yield {
+            **{"label": label, "metric": metric},
+            **{"seeds_a": ",".join(map(str, a)), "seeds_b": ",".join(map(str, b))},
+            **{"mean_a": means[0][k], "mean_b": means[1][k], "difference": difference.value[k]},
+            **{"ci_low": low[k], "ci_high": high[k], "ci90_low": low90[k], "ci90_high": high90[k]},
+            "margin": margin[k],
+            **(verdict_on(difference, margin, k) if margins else {"verdict": "", "reason": ""}),
+            **{"n_images": first.sample.n_images, "n_patients": first.sample.n_clusters},
+        }

@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.analysis.auroc import Estimate
+from cxrbench.analysis.auroc import Estimate, mean_influence, mean_value
 from cxrbench.analysis.components import (
     ALPHA,
+    MIN_SEEDS,
     Difference,
     between_platforms,
-    mean_influence,
-    mean_value,
     within_platform,
 )
 from cxrbench.analysis.estimates import COMPARED, ENDPOINT, CellEstimate
@@ -45,7 +44,6 @@ COLUMNS = [
     *("verdict", "cause", "reason"),
 ]
 EVERY = "every"
-MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
 # Verdicts of a pair in a table.
 SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
 
@@ -134,7 +132,7 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
     for k, (label, metric) in enumerate(cell.keys):
         row = {**named, "label": label, "metric": metric, "margin": margin[k]}
         row |= {name: float(values[k]) for name, values in columns.items()}
-        undefined = next((each.why[k] for each in (*pair.a.values(), *pair.b.values()) if each.why[k]), "")
+        undefined = next((cell.why[k] for cell in (*pair.a.values(), *pair.b.values()) if cell.why[k]), "")
         here = (cause, why) if cause or not undefined else (Cause.UNDEFINED, undefined)
         rows.append(row | _verdict(row, *here))
     yield from rows
@@ -184,7 +182,7 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
     """Return every numeric column, each (K,); ``bare``: without those that need the spread over seeds."""
     if not pair.a:
         return {}
-    a, b = ({seed: each.estimate for seed, each in side.items()} for side in (pair.a, pair.b))
+    a, b = ({seed: network.estimate for seed, network in side.items()} for side in (pair.a, pair.b))
     first, second = list(a.values()), list(b.values())
     means = {"mean_a": mean_value(first), "mean_b": mean_value(second)}
     if bare:
@@ -223,7 +221,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.ndarray) -> np.ndarray:
     """Return p values (K,) of two one-sided t tests on the seeds' values, as if patients were fixed."""
     nobody, many = np.zeros((1, len(margin))), np.full(len(margin), np.inf)
-    fixed = [{seed: Estimate(each.value, nobody, many) for seed, each in side.items()} for side in (a, b)]
+    fixed = [{seed: Estimate(cell.value, nobody, many) for seed, cell in side.items()} for side in (a, b)]
     return between_platforms(*fixed).p_equivalent(margin)
 
 

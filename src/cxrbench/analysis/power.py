@@ -133,7 +133,7 @@ def answers(
     def seen(other: Design) -> float:
         return power_different(spread, other, difference or 0)
 
-    known = difference is not None
+    asked = difference is not None
     return {
         **{"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd},
         "seed_freedom": spread.freedom,
@@ -142,21 +142,21 @@ def answers(
         "seeds_needed": fewest("seeds", shown, design),
         "patients_needed": fewest("patients", shown, design),
         "difference": difference,
-        "seeds_to_see": fewest("seeds", seen, design) if known else None,
-        "patients_to_see": patients_to_see(spread, design, difference or 0) if known else None,
+        "seeds_to_see": fewest("seeds", seen, design) if asked else None,
+        "patients_to_see": patients_to_see(spread, design, difference or 0) if asked else None,
     }
 
 
-def fewest(what: str, chance: Callable[[Design], float], design: Design) -> int | None:
+def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> int | None:
     """Return the fewest ``what`` (seeds or patients) with which ``chance`` reaches 80 %.
 
     To one in ten thousand; None where it is out of reach.
     """
 
     def reached(count: int) -> bool:
-        return chance(replace(design, **{what: count})) >= POWER
+        return chance(replace(design, **{quantity: count})) >= POWER
 
-    low = high = FEWEST_SEEDS if what == "seeds" else 2
+    low = high = FEWEST_SEEDS if quantity == "seeds" else 2
     while not reached(high):
         if high >= MOST:
             return None
@@ -225,13 +225,13 @@ def power_table(spread: pd.DataFrame, margins: Margins, measured: pd.DataFrame |
     ``share_from`` names.
     """
     rows = []
-    for named, known, seeds in recorded_spreads(spread):
+    for named, recipe, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
         for share, origin in shares_for(measured, named["architecture"], named["metric"]):
-            design = Design(known.patients, max(seeds, FEWEST_SEEDS), share)
+            design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
             first = named | {"measured_seeds": seeds, "share_from": origin}
-            rows.append(first | answers(known, design, *asked))
+            rows.append(first | answers(recipe, design, *asked))
     return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
 
 
@@ -249,12 +249,11 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
     definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
-    share = SHARES[0]
-    found = [
-        named | {"patients": patients_to_see(known, Design(known.patients, FEWEST_SEEDS, share), DIFFERENCE)}
-        for named, known, _ in recorded_spreads(spread, definitions, fixed)
-    ]
-    return pd.DataFrame(found, columns=[*GROUP, "patients"])
+    rows = []
+    for named, recipe, _ in recorded_spreads(spread, definitions, fixed):
+        design = Design(recipe.patients, FEWEST_SEEDS, SHARES[0])
+        rows.append(named | {"patients": patients_to_see(recipe, design, DIFFERENCE)})
+    return pd.DataFrame(rows, columns=[*GROUP, "patients"])
 
 
 def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:

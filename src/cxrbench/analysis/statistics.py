@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.analysis import f1_search, literature, subgroups
-from cxrbench.analysis.contrasts import contrasts
+from cxrbench.analysis.components import spread
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
-from cxrbench.analysis.pairs import pairs, shares
+from cxrbench.analysis.pairs import contrasts, pairs, shares
 from cxrbench.analysis.parity import parity
 from cxrbench.analysis.power import power_table
-from cxrbench.analysis.spread import spread
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.predictions import read_predictions
@@ -71,8 +70,8 @@ def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
     nih = read_nih_table()
     estimates = _on_all_cores(partial(subgroups.subgroup_estimates, nih=nih), list(predictions.values()))
     groups = dict(zip(predictions, estimates, strict=True))
-    for label in dict.fromkeys(label for some in groups.values() for label in some):
-        yield spread({cell: some[label] for cell, some in groups.items() if label in some})
+    for label in dict.fromkeys(label for group in groups.values() for label in group):
+        yield spread({cell: group[label] for cell, group in groups.items() if label in group})
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -80,7 +79,7 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
     processors of each side: where these differ, a difference is not due to the platform alone; and whether
     the seeds of a side were trained with updates that round differently (``mixed_updates``)."""
     alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
-    groups = [[Cell.parse(cell) for cell in some["cell"]] for _, some in cells.groupby(alike, sort=False)]
+    groups = [[Cell.parse(cell) for cell in rows["cell"]] for _, rows in cells.groupby(alike, sort=False)]
     parts = [parity({cell: estimates[cell] for cell in group}, study.margins) for group in groups]
     rows = pd.concat(parts, ignore_index=True) if parts else parity({}, study.margins)
     ran_on, update = (dict(zip(cells["cell"], cells[name], strict=True)) for name in ("processor", "update"))
@@ -88,8 +87,9 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
     for side in ("a", "b"):
         columns = rows[["dataset", "architecture", f"platform_{side}", f"seeds_{side}"]]
         seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
-        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
-        rows["mixed_updates"] |= np.array([len({update[cell] for cell in some}) > 1 for some in seeds], bool)
+        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in group) for group in seeds]
+        mixed = [len({update[cell] for cell in group}) > 1 for group in seeds]
+        rows["mixed_updates"] |= np.array(mixed, bool)
     return rows
 
 
@@ -100,7 +100,7 @@ def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: 
     for side in ("a", "b"):
         columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
         seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
-        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in some) for some in seeds]
+        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in group) for group in seeds]
     return rows
 
 

@@ -8,8 +8,7 @@ import pandas as pd
 
 from cxrbench.analysis.auroc import Estimate, auroc
 from cxrbench.analysis.estimates import CellEstimate, areas_with_ends
-from cxrbench.analysis.sample import Sample, sample_of
-from cxrbench.analysis.thresholds import scope_of
+from cxrbench.analysis.sample import Sample, sample_of, scope_of
 from cxrbench.study.errors import UserError
 
 WIDEST = 0.2  # an interval wider than this supports no claim

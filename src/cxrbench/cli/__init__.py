@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from cxrbench.cli import audit, compile, contribute, cost, evidence, get, report, sagemaker, scores, train
-from cxrbench.cli.words import complain, say
+from cxrbench.cli.words import STUDY, complain, say
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
 
@@ -41,6 +41,9 @@ Messages go to standard error.
 Exit codes: 0 done; 1 wrong input, or a result outside its tolerance; 2 wrong
 command line; 3 the cell cannot be trained here; 75 training was interrupted,
 and the same command resumes it."""
+
+
+_IN_A_CLONE = ("config/", "data/")  # where files lie that commands read by default
 
 
 def schema(
@@ -109,7 +112,7 @@ def _print_version(wanted: bool) -> None:
         from cxrbench.training.host import commit
 
         head, dirty = commit()
-        number = next((f" {found.version}" for found in metadata.distributions(name="cxrbench")), "")
+        number = next((f" {package.version}" for package in metadata.distributions(name="cxrbench")), "")
         print(f"cxrbench{number}, commit {head[:12]}{' with changes' if dirty else ''}")
         raise typer.Exit
 
@@ -133,7 +136,7 @@ for panel, steps in STEPS.items():
 
 def _must_be_the_code_of(folder: Path) -> None:
     """Raise UserError in a checkout whose code this is not, unless PYTHONPATH names this code."""
-    here = next((some for some in (folder, *folder.parents) if (some / "src/cxrbench/cli").is_dir()), None)
+    here = next((path for path in (folder, *folder.parents) if (path / "src/cxrbench/cli").is_dir()), None)
     source = Path(__file__).parents[2]
     chosen = (Path(path).resolve() for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if here is None or source.samefile(here / "src") or source in chosen:
@@ -157,5 +160,8 @@ def main() -> None:
     except (UserError, OSError) as error:
         if (message := explained(error) if isinstance(error, OSError) else error) is None:
             raise
-        complain(str(message))
+        text = str(message)
+        if text.startswith(_IN_A_CLONE) and not STUDY.exists():
+            text += "; run it in a clone of the repository, which has this file"
+        complain(text)
         sys.exit(1)

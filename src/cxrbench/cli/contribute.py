@@ -59,6 +59,9 @@ def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bo
         record([*map(str, cells)], runs, recorded, replace)
         if (work / contribution.BENCH).is_dir():
             ours("bench", "record", "--source", work / contribution.BENCH, "--recorded", recorded)
+        if count := contribution.keep_graphs(work, recorded):
+            where = recorded / contribution.GRAPHS
+            say(f"{count} graphs of a Neuron device: `cxrbench compile --from {where}` compiles them")
     if build:
         _print_changes(before, _tables())
     say(f"staged in {recorded}: look at `git status`, then commit; `git restore` and `git clean` undo it")
@@ -122,7 +125,7 @@ def contribute(
 
     named = list(dict.fromkeys(map(Cell.parse, cells or ())))
     machine = Contributor(study, recorded, packed, registry, platform or named[0].platform, named, hours)
-    machine.check_and_say(fetch)
+    machine.check_and_say(fetch or dry_run)
     if dry_run:
         return
     try:

@@ -13,14 +13,15 @@ from typing import Any
 import psutil
 
 from cxrbench.cli.get import data_get, lacking_of, must_be_asked_for
-from cxrbench.cli.train import train
+from cxrbench.cli.train import job_of, train
 from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
 from cxrbench.evidence import contribution
-from cxrbench.evidence.measured import STEPS, read_rows
+from cxrbench.evidence.measured import KEYS, STEPS, Rows, read_rows
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore, check_evidence
 from cxrbench.evidence.tolerances import outside
+from cxrbench.platforms import installed
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import TableSource, read_study
 from cxrbench.study.errors import UserError, and_more
@@ -29,10 +30,11 @@ from cxrbench.training import host
 from cxrbench.training.plan import JobNeeds, must_be_architectures
 from cxrbench.training.queue import fitting, in_order, minutes_of
 
-RUNS, BENCH = RESULTS / "runs", RESULTS / "bench"
+RUNS, BENCH, GRAPHS = RESULTS / "runs", RESULTS / "bench", RESULTS / "graphs"
 _SPARE = 2 << 30  # bytes of disk for checkpoints, logs and the archive
 _MEASURED = ("cpu", "cuda", "xla_cpu")  # platforms of `cxrbench bench train`
 _SHOWN = 4  # cells in a message
+_DECISIVE = ("torch", "torchvision", "timm", "numpy")  # packages whose versions are told first
 
 
 def _described(platform: str) -> dict[str, Any]:
@@ -46,8 +48,8 @@ def _check_commit() -> None:
     commit, dirty = host.commit()
     if dirty:
         in_git = commit != "unknown"
-        what = f"this code differs from commit {commit[:12]}" if in_git else "this is no git checkout"
-        raise UserError(f"{what}: a record must name the code that ran; see `git status`, or clone it anew")
+        reason = f"this code differs from commit {commit[:12]}" if in_git else "this is no git checkout"
+        raise UserError(f"{reason}: a record must name the code that ran; see `git status`, or clone it anew")
 
 
 class Contributor:
@@ -66,8 +68,11 @@ class Contributor:
         self.file, self.recorded, self.packed, self.registry = study, recorded, packed, registry
         self.study, self.store = read_study(study), EvidenceStore(recorded)
         self.platform, self.named, self.until = platform, named, time.monotonic() + 3600 * hours
-        known = {c: run for c, run in self.store.records().items() if c.dataset in self.study.datasets}
-        self.records = {c: run for c, run in known.items() if self.store.serves(c, self.study)}
+        self.records = {
+            cell: run
+            for cell, run in self.store.records().items()
+            if cell.dataset in self.study.datasets and self.store.serves(cell, self.study)
+        }
         planned = {cell for cell in self.study.all_cells() if cell.platform == platform} - self.records.keys()
         self.done = {cell: run for cell in named or sorted(planned) if (run := self._finished(cell))}
 
@@ -84,8 +89,8 @@ class Contributor:
         if self.named:
             return [cell for cell in self.named if cell not in self.done]
         left = max(0.0, self.until - time.monotonic()) / 3600
-        known = self.records | self.done
-        return fitting(in_order(self.study, known, self.platform), left, self.study, known)
+        records = self.records | self.done
+        return fitting(in_order(self.study, records, self.platform), left, self.study, records)
 
     @cached_property
     def device(self) -> dict[str, Any]:
@@ -109,6 +114,7 @@ class Contributor:
         earlier = f" ({len(self.done)} more are trained already)" if self.done else ""
         for line in (
             f"machine: {self._machine()}",
+            *contribution.unlike_lock({name: installed(name) for name in _DECISIVE}),
             f"to train: {names or 'nothing'}{earlier}",
             f"time: {self._time(cells)}",
             f"download: {'; '.join(downloads) or 'nothing'}",
@@ -156,12 +162,12 @@ class Contributor:
         needs, there = JobNeeds(self.study, self.store), psutil.virtual_memory().total / 2**30
         for cell in cells:
             if (needed := int(needs.of(cell)["memory_mib"]) / 1024) > there:
-                what = f"about {needed:.1f} GiB of memory, this machine has {there:.1f}"
-                raise UserError(f"{cell} needs {what}: name another cell")
+                memory = f"about {needed:.1f} GiB of memory, this machine has {there:.1f}"
+                raise UserError(f"{cell} needs {memory}: name another cell")
         free = shutil.disk_usage(Path.cwd()).free
         if (needed := download + _SPARE) > free:
-            what = f"about {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-            raise UserError(f"{Path.cwd()}: {what}; free some space, or use a checkout on another disk")
+            room = f"about {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
+            raise UserError(f"{Path.cwd()}: {room}; free some space, or use a checkout on another disk")
 
     def work(self, fetch: bool, bench_minutes: float) -> None:
         """Check the steps, fetch and pack, train, measure speed."""
@@ -171,38 +177,53 @@ class Contributor:
             data_get([cell.dataset], self.file, fetch, False, None, self.registry, self.packed, self.recorded)
             train(str(cell), self.file, self.packed / cell.dataset / "manifest.json")
             self.done[cell] = read_record(cell.folder(RUNS))
+            self._collect_graphs(cell)
         end = time.monotonic() + 60 * bench_minutes
         settings = dict.fromkeys((cell.architecture, cell.dataset) for cell in self.done)
         for architecture, dataset in settings if self.platform in _MEASURED else ():
             if time.monotonic() < end:
                 recipe, pixels = self.study.recipe(dataset), self.study.dataset(dataset).pixels
-                what = ("--pixels", pixels, "--batch", recipe.batch, "--precision", recipe.precision)
+                setting = ("--pixels", pixels, "--batch", recipe.batch, "--precision", recipe.precision)
                 brief = () if self.platform in ACCELERATED else ("--blocks", 3, "--steps", 1)
-                ours("bench", "train", architecture, "--platform", self.platform, *what, *brief)
+                ours("bench", "train", architecture, "--platform", self.platform, *setting, *brief)
 
     def _compare_steps(self, cell: Cell) -> None:
         """Compare a network's first steps with the CPU's, once; UserError where they drift."""
-        precision, kind = self.study.recipe(cell.dataset).precision, (self.platform, cell.architecture)
         if self.platform == "cpu":
             return  # the reference itself
-        rows = [
-            r
-            for r in read_rows(STEPS)
-            if (r["platform"], r["architecture"], r["precision"]) == (*kind, precision)
-        ]
-        if rows and not outside(rows):
+        precision = self.study.recipe(cell.dataset).precision
+        if (rows := self._steps(cell, precision)) and not outside(rows):
             return
         words = ("bench", "steps", cell.architecture, "--platforms", self.platform, "--precision", precision)
         if ours(*words):
-            raise UserError(
-                f"{cell} is not trained: its first steps differ from the CPU's, as the lines above say"
-            )
+            drifts = [row["drift"] for row in self._steps(cell, precision) if "drift" in row]
+            reason = drifts[0] if drifts else "the lines above say why"
+            raise UserError(f"{cell} is not trained, its first steps differ from the CPU's: {reason}")
+
+    def _steps(self, cell: Cell, precision: str) -> Rows:
+        """Return the compared steps of the cell's network on this platform."""
+        kind = (self.platform, cell.architecture, precision)
+        return [row for row in read_rows(STEPS) if tuple(row[name] for name in KEYS["steps"]) == kind]
+
+    def _collect_graphs(self, cell: Cell) -> None:
+        """Keep what a Neuron device sends to its compiler, so that anybody can compile it; once a network."""
+        folder = GRAPHS / cell.dataset / cell.architecture
+        if self.platform != "neuron" or folder.exists():
+            return
+        from cxrbench.training.precompile import collect
+
+        manifest = self.packed / cell.dataset / "manifest.json"
+        try:
+            count = collect(job_of(cell, self.file, manifest, RESULTS / "checkpoints"), folder)
+            say(f"{cell}: {count} graphs are kept for `cxrbench compile --from`")
+        except UserError as error:
+            say(f"{error}; the contribution has no graphs of it")
 
     def send(self, out: Path) -> None:
         """Verify and pack what was trained, and print how to send it."""
         with work_folder() as work, work_folder() as aside:
             cells = list(self.done)
-            archive = contribution.write_archive(cells, RUNS, BENCH, out, of_this_machine(), work)
+            archive = contribution.write_archive(cells, RUNS, BENCH, out, of_this_machine(), work, GRAPHS)
             runs = work / contribution.RECORDS
             if problems := contribution.problems_with(cells, runs, self.recorded, self.study, aside):
                 archive.unlink()

@@ -149,15 +149,15 @@ def cost_break_even(
         missing = next(name for name, number in given.items() if number is None)
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
-        costs, known, pricing = _priced(records, study, prices)
-        table = break_even_table(costs, known, pricing).dropna(subset="saving")
+        costs, listed, pricing = _priced(records, study, prices)
+        table = break_even_table(costs, listed, pricing).dropna(subset="saving")
         if not every:
             usual = (table["region"] == pricing.region) & (table["basis"] == pricing.basis)
             table = table[usual].drop_duplicates("case", keep="last")  # dates go up
         names = ["case", "here", "there", "usd_here", "usd_there", "runs", "region", "basis", "as_of"]
         shown = table[names].assign(runs=table["runs"].map(runs_in_words))
         shown["basis"] = shown["basis"].str.replace("_", " ")
-        notes = [*supported(table["there"], known), f"A port is {PORTING_USD:,.0f} USD."]
+        notes = [*supported(table["there"], listed), f"A port is {PORTING_USD:,.0f} USD."]
         more = "" if every else "--every prints these at every price, region and date."
         text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more])]
         _print(table, as_json, "\n".join(text))
@@ -187,7 +187,7 @@ def cost_mine(
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
     from cxrbench.compile.rules import Setting
-    from cxrbench.cost.costs import EXCLUDED
+    from cxrbench.cost.costs import EXCLUDED, OF_ITS_BATCH
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
@@ -202,14 +202,14 @@ def cost_mine(
     training = Training(
         Network(network, pixels, precision), work, images * epochs, instance, gpu_images_per_second
     )
-    known = read_prices(prices)
-    table = mine_table(training, of, known, recorded)
+    listed = read_prices(prices)
+    table = mine_table(training, of, listed, recorded)
     notes = [
         *when_it_pays(table, training),
         f"{network}, {pixels} px, {precision}: {images:,} images x {epochs} epochs, without evaluation and "
-        f"compilation. Not charged: {EXCLUDED}.",
+        f"compilation. Not charged: {EXCLUDED}. {OF_ITS_BATCH}",
     ]
-    first = [*map(wrapped, supported(table["instance"], known)), ""]
+    first = [*map(wrapped, supported(table["instance"], listed)), ""]
     _print(table, as_json, "\n".join([*first, mine_columns(table), "", *map(wrapped, notes)]))
 
 
@@ -243,8 +243,8 @@ def cost_refresh(
         say("no price was found; nothing written")
 
 
-def _asked(what: str) -> Any:
-    return typer.Option(prompt=what, help=f"{what}.")
+def _asked(question: str) -> Any:
+    return typer.Option(prompt=question, help=f"{question}.")
 
 
 @app.command("decide")

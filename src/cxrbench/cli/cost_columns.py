@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cxrbench.cli.words import in_columns, span, wrapped
+from cxrbench.study.platform_names import ACCELERATED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,13 +41,13 @@ def cost_columns(table: pd.DataFrame, *apart: str) -> str:
 
 def assumed(assumptions: Iterable[str]) -> list[str]:
     """Return one sentence with each assumption once; nothing where there are none."""
-    each = "; ".join(dict.fromkeys(assumptions))
-    return [f"Assumed: {each}."] if each else []
+    texts = "; ".join(dict.fromkeys(assumptions))
+    return [f"Assumed: {texts}."] if texts else []
 
 
 def costs_and_notes(table: pd.DataFrame) -> str:
     """Return cost rows, what a usable model costs over seeds, and what the dollars leave out."""
-    from cxrbench.cost.costs import EXCLUDED
+    from cxrbench.cost.costs import EXCLUDED, OF_ITS_BATCH
     from cxrbench.paper.cost_tables import machine_names
 
     if table.empty:
@@ -57,6 +58,8 @@ def costs_and_notes(table: pd.DataFrame) -> str:
         cells = cells.drop(columns="usd_used_cores")
     seeds = shown.assign(run=shown["cell"].str.rpartition("/")[0]).filter(_OVER_SEEDS).drop_duplicates()
     note = f"Not charged: {EXCLUDED}."
+    if shown["platform"].isin(ACCELERATED).any():
+        note += f" {OF_ITS_BATCH}"
     if unknown := int(table["others_share"].isna().sum()):
         note += f" The load of the machine was not recorded for {unknown} of {len(table)} runs."
     return f"{cost_columns(cells)}\n\n{cost_columns(seeds)}\n{wrapped(note)}"

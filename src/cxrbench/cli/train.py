@@ -77,7 +77,7 @@ def train(
     named = Cell.parse(cell)
     out = out or named.folder(RESULTS / "runs") / "record.json"
     if out.name != "record.json":
-        raise UserError(f"--out {out}: a cell's evidence is record.json and what lies beside it; name that")
+        raise UserError(f"--out {out}: a record is called record.json; write --out {out / 'record.json'}")
     must_run_here(named.platform)
     results = _results_of(out, named)
     job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
@@ -210,9 +210,9 @@ def plan(
         ("No USD", to_run["no_price"]),
         ("Not trained on this machine", to_run["not_here"]),
     ):
-        for reason, some in names.groupby(reasons, sort=False):
-            more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
-            print(wrapped(f"{head}: {', '.join(some[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
+        for reason, cells in names.groupby(reasons, sort=False):
+            more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
+            print(wrapped(f"{head}: {', '.join(cells[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
     print(*map(wrapped, (*_priced_as(to_run), *downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
 
 
@@ -320,11 +320,11 @@ def compare_with_recorded(
     if refused := store.refused(named):
         raise UserError(f"the recorded evidence of {named} is refused: {refused}")
     record = read_record(folder)
-    found = compare(named, folder, recorded)
-    for note in found.notes:
+    compared = compare(named, folder, recorded)
+    for note in compared.notes:
         say(f"note: {note}")
-    if found.lines:
-        print(readable(found))
+    if compared.lines:
+        print(readable(compared))
     try:
         (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
     except UserError as error:
@@ -336,6 +336,6 @@ def compare_with_recorded(
             f"{cost.region} ({cost.basis}, {cost.as_of}): {cost.usd_total:.3f} USD ({marks})"
         )
         print(wrapped(spent))
-    print(f"{named}: {found.verdict}")
-    if not found.inside:
+    print(f"{named}: {compared.verdict}")
+    if not compared.inside:
         raise typer.Exit(1)

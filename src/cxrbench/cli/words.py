@@ -75,7 +75,7 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     row is a list. There is a table for each value of the columns ``apart``.
     """
     if apart:
-        return "\n\n".join(in_columns(some, heads) for _, some in table.groupby([*apart], sort=False))
+        return "\n\n".join(in_columns(rows, heads) for _, rows in table.groupby([*apart], sort=False))
     if table.empty:
         return "no rows"
     table = table.rename(columns=heads).dropna(axis="columns", how="all")
@@ -146,19 +146,24 @@ def _widths(texts_of: list[list[str]], room: int) -> list[int]:
 
 
 def say(text: str) -> None:
-    """Print a message, apart from output that is data."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a message, apart from output that is data; on a terminal wrapped at words."""
+    print(_fitting(text), file=sys.stderr, flush=True)
+
+
+def _fitting(text: str) -> str:
+    """Return a message with its long lines wrapped where standard error is a terminal."""
+    if not sys.stderr.isatty():
+        return text
+    return "\n".join(wrapped(line) if len(line) > columns() else line for line in text.split("\n"))
 
 
 def complain(text: str) -> None:
     """Print what went wrong after our name: on a terminal wrapped at words, the name red where the terminal
     shows colours and its user wants them (no-color.org)."""
-    text = f"cxrbench: {text}"
-    if sys.stderr.isatty():
-        text = "\n".join(map(wrapped, text.splitlines()))
-        if os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR"):
-            text = text.replace("cxrbench:", "\x1b[1;31mcxrbench:\x1b[0m", 1)
-    say(text)
+    text = _fitting(f"cxrbench: {text}")
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR"):
+        text = text.replace("cxrbench:", "\x1b[1;31mcxrbench:\x1b[0m", 1)
+    print(text, file=sys.stderr, flush=True)
 
 
 def must_run_here(name: str, remedy: str = "") -> None:

@@ -195,7 +195,7 @@ def build(architecture: str, pixels: int) -> nn.Module:
 
 
 @contextmanager
-def _named(what: str, setting: Setting) -> Iterator[None]:
+def _named(deed: str, setting: Setting) -> Iterator[None]:
     """Turn whatever a network raises into NotCaptured: what failed at which size, and the error's text."""
     try:
         with warnings.catch_warnings():
@@ -205,7 +205,7 @@ def _named(what: str, setting: Setting) -> Iterator[None]:
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise NotCaptured(f"cannot be {what} at {setting.pixels} px: {text[:200]}") from error
+        raise NotCaptured(f"cannot be {deed} at {setting.pixels} px: {text[:200]}") from error
 
 
 def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.optim.Optimizer, Averaged]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, KEY, REGIONS, price, read_prices, regions
+from cxrbench.cost.devices import device_of_host
+from cxrbench.cost.prices import BASES, KEY, REGIONS, newest, price, read_prices, regions
 from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import EvidenceStore
@@ -18,6 +19,7 @@ from cxrbench.study.platform_names import ACCELERATED, GPU, TRAINIUM
 
 # Not part of an hourly price and in no record; printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
+OF_ITS_BATCH = "A cost is of its batch: a small one leaves an accelerator mostly idle."
 PHASES = ("setup", "compile", "train", "evaluate")
 COST_COLUMNS = (
     "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",
@@ -147,12 +149,21 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
     """Return the instance of each row: the one it ran on where that has a price, else a proxy: the EC2
-    instance of a SageMaker one (ml.*), the study's for its platform, or NaN."""
-    there = (prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)
-    priced, ran_on = prices.loc[there, "instance"], hours["host_instance"]
-    on_ec2 = ran_on.str.removeprefix("ml.")
-    proxy = on_ec2.where(on_ec2.isin(priced), hours["platform"].map(dict(pricing.instances)))
+    instance of a SageMaker one (ml.*), the cheapest with its GPU, the study's for its platform, or NaN."""
+    there = prices[(prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)]
+    priced, ran_on = there["instance"], hours["host_instance"]
+    on_ec2, of_platform = ran_on.str.removeprefix("ml."), hours["platform"].map(dict(pricing.instances))
+    rates = newest(there, pricing.as_of)
+    with_its_gpu = [_with_gpu(rates, run) for run in hours.itertuples()]
+    proxy = on_ec2.where(on_ec2.isin(priced), pd.Series(with_its_gpu, hours.index).fillna(of_platform))
     return ran_on.where(ran_on.isin(priced), proxy)
+
+
+def _with_gpu(rates: pd.DataFrame, run: Any) -> str | None:
+    """Return the cheapest instance with enough of the GPUs that a run was on; None for no such price."""
+    gpu = device_of_host(run.host_device) if run.platform == GPU else None
+    fits = rates[(rates["accelerator"] == (gpu.name if gpu else "")) & (rates["cores"] >= run.used)]
+    return fits.loc[fits["usd_per_hour"].idxmin(), "instance"] if gpu and len(fits) else None
 
 
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,9 @@
 """A contribution: the records and measurements of one machine in one archive, written, and read as hostile.
 
-``records/<cell>/`` has a cell's evidence, ``bench/`` rows of `cxrbench bench`, ``versions.json`` the
-software, ``SUMMARY.md`` the same in words; SHA256SUMS lists all files. Names of machine and user, paths and
-addresses are left out (:mod:`cxrbench.evidence.private`): a log that had some gets another hash.
+``records/<cell>/`` has a cell's evidence, ``bench/`` rows of `cxrbench bench`, ``graphs/`` what a Neuron
+device sent to its compiler, ``versions.json`` the software, ``SUMMARY.md`` the same in words; SHA256SUMS
+lists all files. Names of machine and user, paths and addresses are left out
+(:mod:`cxrbench.evidence.private`): a log that had some gets another hash.
 """
 
 import gzip
@@ -19,7 +20,7 @@ from cxrbench.evidence.measured import KEYS, Rows, read_rows
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, read_record
 from cxrbench.evidence.store import FILES, EvidenceStore, check_evidence, copy_evidence
-from cxrbench.evidence.sums import SUMS, read_sums, sums_of, write_sums
+from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums, write_sums
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.cells import PART, Cell, find_cells
 from cxrbench.study.config import Study
@@ -29,30 +30,43 @@ from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 FORMAT = 1
 RECORDS, BENCH, SUMMARY, VERSIONS = "records", "bench", "SUMMARY.md", "versions.json"
+GRAPHS = "graphs"  # that Neuron's compiler was sent, by dataset and network, named by their hashes
 MEASURED = ("train", "steps")  # kinds of measurements
 CONTENT = Content("training records", "ask its sender for it again")
 LEFT_OUT = "names of users and machines, paths, addresses and serial numbers"
 _NAME = re.compile(
     rf"{re.escape(SUMMARY)}|{re.escape(VERSIONS)}|{SUMS}|{BENCH}/({'|'.join(MEASURED)})\.json"
+    rf"|{GRAPHS}/{PART}/{PART}/[0-9a-f]{{64}}\.pb"
     rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, FILES))})"
 )
 _MACHINE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # becomes a folder's name
+_LOCK = Path(__file__).parents[3] / "requirements/base.lock"
 _MOST_FILES, _MOST_BYTES = 5000, 512 << 20
 
 
 def write_archive(
-    cells: list[Cell], runs: Path, bench: Path, out: Path, clean: Callable[[str], str], work: Path
+    cells: list[Cell],
+    runs: Path,
+    bench: Path,
+    out: Path,
+    clean: Callable[[str], str],
+    work: Path,
+    graphs: Path | None = None,
 ) -> Path:
     """Write the evidence of ``cells`` below ``runs`` to ``out``/contribution-MACHINE-DATE.tar.gz; return it.
 
-    ``clean`` takes out of texts what must not travel; ``work`` is an empty folder to put the files together.
+    ``clean`` takes out of texts what must not travel; ``work`` is an empty folder to put the files together;
+    ``graphs``: a folder that may have graphs of the cells' networks.
     """
     records = {cell: _add_cell(cell.folder(runs), cell.folder(work / RECORDS), clean) for cell in cells}
     platforms = {cell.platform for cell in cells}
     for kind in MEASURED:
         rows = read_rows(bench / f"{kind}.json")
-        if some := [row for row in rows if str(row.get("platform")).split(",")[0] in platforms | {"cpu"}]:
-            write_json(work / BENCH / f"{kind}.json", cleaned(some, clean))
+        if ours := [row for row in rows if str(row.get("platform")).split(",")[0] in platforms | {"cpu"}]:
+            write_json(work / BENCH / f"{kind}.json", cleaned(ours, clean))
+    for network in {Path(cell.dataset, cell.architecture) for cell in cells if graphs}:
+        if graphs and (graphs / network).is_dir():
+            shutil.copytree(graphs / network, work / GRAPHS / network)
     first = next(iter(records.values()))
     write_json(work / VERSIONS, {"format": FORMAT, "commit": first.commit, "versions": first.versions})
     write_text(work / SUMMARY, summary(records))
@@ -115,12 +129,24 @@ def summary(records: dict[Cell, Record]) -> str:
         ("Machine", [*named, *{record.host.os for record in records.values()}]),
         ("Trained beside other processes", busy),
         ("Software", [f"{name} {of}" for name, of in next(iter(named.values())).versions.items() if of]),
+        ("Unlike the lock", sorted({text for rec in records.values() for text in unlike_lock(rec.versions)})),
         ("Code", sorted({f"commit {rec.commit}{' with changes' * rec.dirty}" for rec in records.values()})),
         ("Left out", [f"{LEFT_OUT} of your machine"]),
     ):
         if texts:
             lines += ["", f"## {head}", "", *(f"- {text}" for text in texts)]
     return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def unlike_lock(versions: dict[str, str | None]) -> list[str]:
+    """Return in words each package of another version than this checkout's lock has."""
+    lock = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", _LOCK.read_text(encoding="utf-8"), re.M))
+    pairs = {name: (version, lock.get(name.replace("_", "-"))) for name, version in versions.items()}
+    return [
+        f"{name} is {version}, the lock has {pinned}: the record says so"
+        for name, (version, pinned) in pairs.items()
+        if version and pinned and version != pinned
+    ]
 
 
 def unpack(archive: Path, folder: Path) -> list[Cell]:
@@ -149,6 +175,12 @@ def unpack(archive: Path, folder: Path) -> list[Cell]:
         listed = read_sums(folder)
         wrong = min(name for name in {*listed, *present} if listed.get(name) != present.get(name))
         raise UserError(f"{archive}: {printable(wrong)} is not as {SUMS} lists it; {CONTENT.again}")
+    if renamed := [
+        name for name, sha in present.items() if name.startswith(f"{GRAPHS}/") and sha not in name
+    ]:
+        raise UserError(
+            f"{archive}: {renamed[0]} does not have the hash that it is named by; {CONTENT.again}"
+        )
     _check_version(archive, folder)
     if not (cells := find_cells(folder / RECORDS)):
         raise UserError(f"{archive}: it has no record; {CONTENT.again}")
@@ -170,12 +202,12 @@ def _of(name: str, cells: list[Cell]) -> bool:
 
 def _check_version(archive: Path, folder: Path) -> None:
     try:
-        found = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))["format"]
+        version = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{archive}: {VERSIONS} is missing or damaged; {CONTENT.again}") from None
-    if found != FORMAT:
-        what = f"its format is {printable(found)[:20]}, this cxrbench reads {FORMAT}"
-        raise UserError(f"{archive}: {what}; update both checkouts with git pull and send it again")
+    if version != FORMAT:
+        other = f"its format is {printable(version)[:20]}, this cxrbench reads {FORMAT}"
+        raise UserError(f"{archive}: {other}; update both checkouts with git pull and send it again")
 
 
 def _check_rows(path: Path, kind: str) -> None:
@@ -183,8 +215,8 @@ def _check_rows(path: Path, kind: str) -> None:
     for number, row in enumerate(_finite(path)):
         texts = [name for name in ("machine", "measured", "commit", *KEYS[kind]) if name not in row]
         if texts or not _MACHINE.fullmatch(str(row["machine"])):
-            what = f"lacks {texts[0]}" if texts else f"names the machine '{printable(row['machine'])[:60]}'"
-            raise UserError(f"{path}: row {number} {what}; {CONTENT.again}")
+            fault = f"lacks {texts[0]}" if texts else f"names the machine '{printable(row['machine'])[:60]}'"
+            raise UserError(f"{path}: row {number} {fault}; {CONTENT.again}")
         if cleaned(row, without_places) != row:
             raise UserError(f"{path}: row {number} has a path or an address; {CONTENT.again}")
 
@@ -196,6 +228,14 @@ def _finite(path: Path) -> Rows:
     except (ValueError, RecursionError):
         raise UserError(f"{path}: a number is infinite or none; {CONTENT.again}") from None
     return rows
+
+
+def keep_graphs(folder: Path, recorded: Path) -> int:
+    """Copy the graphs of an unpacked contribution to what is recorded; return how many there are."""
+    if (folder / GRAPHS).is_dir():
+        with updated_sums(recorded):
+            shutil.copytree(folder / GRAPHS, recorded / GRAPHS, dirs_exist_ok=True)
+    return len(list((folder / GRAPHS).rglob("*.pb")))
 
 
 def problems_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, work: Path) -> list[str]:

@@ -90,7 +90,7 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
             kinds.append("floating")  # as pandas has integers with gaps
         if (found := pd.api.types.infer_dtype(table[name], skipna=False)) not in kinds:
             raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {found}; {todo}")
-    return table
+    return table.reset_index(drop=True)
 
 
 def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
@@ -119,6 +119,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
         notes.append("no split column: all rows count as test")
     for complaint in _complaints(table):
         raise UserError(f"{path}: {complaint}")
+    table = table.reset_index(drop=True)
     types = {name: "float32" for name in table.columns if name.startswith(LABEL)}
     types |= {name: "float64" for name in table.columns if name.startswith(SCORE)}
     for name, kind in types.items():  # numbers may have come as text
@@ -138,7 +139,10 @@ def _begins(path: Path, mark: bytes) -> bool:
 
 
 def _read(path: Path, todo: str) -> pd.DataFrame:
-    """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot."""
+    """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot.
+
+    The index has the lines of a CSV file, the head being the first, and the rows of another.
+    """
     is_csv = path.suffix.lower() == ".csv"
 
     def ours(names: list[str]) -> dict[str, str | None]:
@@ -149,7 +153,8 @@ def _read(path: Path, todo: str) -> pd.DataFrame:
             raise UserError(f"{path}: {count:,} findings, more than {MOST_FINDINGS:,}; leave some out")
         return {name: "str" if is_csv and name in IDENTITY else None for name in wanted}
 
-    table = read_columns(path, is_csv, ours, todo).reset_index(drop=True)
+    table = read_columns(path, is_csv, ours, todo)
+    table.index = (table.index + (2 if is_csv else 1)).set_names("line" if is_csv else "row")
     if is_csv and "patient" in table and table["patient"].str.fullmatch(r"0|[1-9]\d{0,17}", na=False).all():
         table["patient"] = table["patient"].astype(int)  # as Parquet has them; 007 and 7 stay two
     return table
@@ -214,10 +219,10 @@ def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _rows(table: pd.DataFrame, bad: pd.Series | np.ndarray, column: str | None = None) -> str:
-    """Return the first bad rows, counted from 1 below the head, with image and value in ``column``."""
+    """Return the first bad rows by line or number, with image and value in ``column``."""
     numbers = np.flatnonzero(bad)
     named = []
     for k in numbers[:SHOWN]:
         value = f"'{table[column].iloc[k]}' in " if column else ""
-        named.append(f"{value}row {k + 1} (image {table['image'].iloc[k]})")
+        named.append(f"{value}{table.index.name} {table.index[k]} (image {table['image'].iloc[k]})")
     return ", ".join(named) + and_more(max(0, len(numbers) - SHOWN))

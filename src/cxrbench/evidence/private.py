@@ -76,9 +76,9 @@ def _places() -> dict[str, str]:
     """Return this machine's folders with what stands for them, longest first; names below ours may stay."""
     ours = {_ROOT: ".", Path(sys.prefix): "environment", Path(sys.base_prefix): "python"}
     others = (Path.cwd(), Path.home(), Path(tempfile.gettempdir()))
-    found = {str(folder): PATH for other in others for folder in (other, other.resolve())}
-    found |= {str(folder): word for some, word in ours.items() for folder in (some, some.resolve())}
-    return {place: found[place] for place in sorted(found, key=len, reverse=True) if len(place) > 1}
+    places = {str(folder): PATH for other in others for folder in (other, other.resolve())}
+    places |= {str(folder): word for own, word in ours.items() for folder in (own, own.resolve())}
+    return {place: places[place] for place in sorted(places, key=len, reverse=True) if len(place) > 1}
 
 
 def _names() -> re.Pattern[str] | None:

@@ -1,7 +1,7 @@
-"""The generated parts of ARTIFACT.md: major claims, and the experiments that show them.
+"""The generated parts of ARTIFACT.md: three main claims, the experiments that show claims, the other claims.
 
 Claims and experiments are in data/claims.yaml.
-Scores, tolerances, hours and money come from recorded evidence, so that a fresh cell changes none of them; a
+Scores, tolerances and hours come from recorded evidence, so that a fresh cell changes none of them. A
 person's minutes, which no evidence has, are an estimate.
 """
 
@@ -14,7 +14,6 @@ from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
-from cxrbench.cost.costs import cost_table
 from cxrbench.datasets.registry import published
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper import fmt
@@ -25,12 +24,13 @@ from cxrbench.paper.results import Results
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
 
-PRICES, REBUILD = Path("data/prices.csv"), "make paper-from-evidence"
+REBUILD = "make paper-from-evidence"
 REGISTRY = Path("data/registry.csv")
+_SHORT = 120  # seconds, and then minutes, that are printed as such
 
 
 def claims(read: Results) -> pd.DataFrame:
-    """Return our claims by their ids: what we say and where, expectation, verdict, experiment."""
+    """Return our claims but the main ones: what we say and where, expectation, verdict, experiment."""
     ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
     if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
         raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
@@ -42,26 +42,26 @@ def claims(read: Results) -> pd.DataFrame:
         "Verdict": lambda claim: ledger.loc[claim.id, "verdict"],
         "Experiment": lambda claim: claim.experiment or "-",
     }
-    return pd.DataFrame([fmt.row(claim, columns) for claim in ours])
+    return pd.DataFrame([fmt.row(claim, columns) for claim in ours if not claim.main])
 
 
 def main_claims(read: Results) -> pd.DataFrame:
-    """Return the claims that the paper stands on: expected and found, the commands and their time."""
+    """Return the claims that the paper stands on: what is expected, what this build has, commands, time."""
     file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
     rebuild = next((one for one in file.experiments.values() if one.command == REBUILD), None)
-    took = f"{rebuild.measured.seconds:.0f} s" if rebuild and rebuild.measured else "not measured"
+    took = _duration(rebuild.measured.seconds) if rebuild and rebuild.measured else "not measured"
     columns: Columns = {
         "": lambda claim: claim.id,
         "Claim": lambda claim: claim.says,
         "Command": lambda claim: f"`{REBUILD}`, then `{file.experiments[claim.experiment].command}`",
         "Expected": lambda claim: _expected(ledger.loc[claim.id]),
-        "This build": lambda claim: _found(ledger.loc[claim.id]),
+        "This build": lambda claim: _computed(ledger.loc[claim.id]),
         "Time": lambda _: took,
     }
     return pd.DataFrame([fmt.row(claim, columns) for claim in file.ours if claim.main])
 
 
-def _found(row: pd.Series) -> str:
+def _computed(row: pd.Series) -> str:
     """Return what was computed for a claim, and its verdict."""
     verdict = str(row["verdict"])
     return verdict if verdict == Verdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
@@ -76,45 +76,51 @@ def _expected(row: pd.Series) -> str:
 
 
 def experiments(read: Results) -> pd.DataFrame:
-    """Return E1 to En: command, what it shows, result with tolerance, and what it costs a reviewer."""
+    """Return E1 to En: command, what it shows, result with tolerance, time and disk."""
     file, rows = read_claims(CLAIMS), []
     for name, experiment in file.experiments.items():
         runs = groupby(file.ours, key=lambda claim: claim.experiment)
         ids = [[claim.id for claim in run] for shown_by, run in runs if shown_by == name]
-        result, compute, money, disk = _cost(experiment, read)
+        result, compute, disk = _outcome(experiment, read)
         row = {
             "": name,
             "Experiment": experiment.title,
             "Command": experiment.command,
             "Shows": ", ".join(ends(*dict.fromkeys((run[0], run[-1]))) for run in ids) or "-",
             "Expected": f"{experiment.expect} {result}".strip(),
-            "Human (estimate)": f"{experiment.human_minutes:g} min",
-            "Compute": compute,
-            "Money": money,
+            "Your time": f"{experiment.human_minutes:g} min",
+            "Machine's time": compute,
             "Disk": disk,
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _cost(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
-    """Return result with tolerance, compute, money, disk."""
+def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
+    """Return result with tolerance, the machine's time, and disk."""
     cell, measured = experiment.cell, experiment.measured
     if measured:
         disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
-        return "", f"{measured.seconds:g} s on {measured.where}", "own machine", disk
+        return "", f"{_duration(measured.seconds)} on {measured.where}", disk
     if cell is None:
-        return "", "not measured", "own machine", "not measured"
+        return "", "not measured", "not measured"
     record, packed = EvidenceStore(read.recorded).record(cell), _packed(cell, read)
     if record is None:
-        return "Recorded: not run, so there is no result yet.", NOT_RUN, NOT_RUN, packed
-    (cost,) = cost_table([cell.folder(read.recorded)], PRICES, read.study.prices).itertuples()
-    host, scores = record.host, tolerances(cell, read.recorded)
+        return "Recorded: not run, so there is no result yet.", NOT_RUN, packed
+    host, timing, scores = record.host, record.timing, tolerances(cell, read.recorded)
     texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
     result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
     machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
-    money = f"{cost.usd_total:.3f} USD ({cost.kind}, {cost.instance} {cost.basis}, {cost.as_of})"
-    return f"Recorded: {result}.", f"{cost.hours_total:.2f} h on {machine}", money, packed
+    took = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
+    return f"Recorded: {result}.", f"{_duration(took)} on {machine}", packed
+
+
+def _duration(seconds: float) -> str:
+    """Return seconds in the unit that a person would take."""
+    if seconds < _SHORT:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < _SHORT else f"{minutes / 60:.1f} h"
 
 
 def _packed(cell: Cell, read: Results) -> str:

@@ -90,9 +90,9 @@ def power_of_seeds(read: Results) -> Figure:
         curve = power_by_seeds(row, read.study.margins.auroc_macro, enough + 4)
         axes.plot(*zip(*curve, strict=True), f"{marker}-", color=colour, ms=3, lw=1, label=f"{row.share:g}")
     axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
-    for seeds, what in {FEWEST_SEEDS: "most cells", enough: "enough"}.items():
+    for seeds, meaning in {FEWEST_SEEDS: "most cells", enough: "enough"}.items():
         axes.axvline(seeds, color="0.6", lw=0.6, ls="--")
-        axes.text(seeds + 0.05, 0.02, f"{seeds}: {what}", fontsize=8, color="0.3")
+        axes.text(seeds + 0.05, 0.02, f"{seeds}: {meaning}", fontsize=8, color="0.3")
     axes.set(xlabel="seeds on each platform", ylabel="power", ylim=(0, 1.02))
     axes.locator_params(axis="x", integer=True)
     axes.legend(title="share", loc="lower right")
@@ -103,27 +103,32 @@ _LEAST_DRAWN = 1e-5  # smaller differences are drawn there
 
 
 def step_parity(read: Results) -> Figure:
-    """Draw relative differences from the CPU per optimizer step, a line per network, machine and update."""
+    """Draw relative differences from the CPU per optimizer step, a line per network, machine and update.
+
+    Networks that timm has for tests alone are left to the table.
+    """
     rows = steps_in_fp32(read)
     if rows.empty:
         return no_evidence("No steps have been compared.")
-    rows = rows.assign(run=rows["host"] + rows["update"])
+    rows = rows[~rows["architecture"].str.startswith("test_")].assign(run=rows["host"] + rows["update"])
+    widths = {update: 1.8 - 0.9 * n for n, update in enumerate(rows["update"].unique())}
     lowest = 1e-9  # equal bits are drawn at the lower edge
     figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 2.0), sharex=True, sharey=True)
     for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
         shown = rows.assign(part=rows[f"{part}_difference"].clip(lower=lowest))
-        curves(axes, with_network(read, shown), x="step", y="part", units="run")
+        curves(axes, with_network(read, shown), x="step", y="part", units="run", size="update", sizes=widths)
         axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
         axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
         axes.get_legend().remove()
     axes.set_ylim(bottom=lowest)  # shared: after all are drawn
     figure.supylabel("relative difference from cpu")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    lines = [line for line in zip(*axes.get_legend_handles_labels(), strict=True) if line[1] not in ("network", "update")]
+    figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=3)
     return figure
 
 
 def throughput(read: Results) -> Figure:
-    """Draw the share of the device's limit that our loop and timm reach: median and quartiles of blocks."""
+    """Draw the speed of our loop and timm over our step without its input: median and quartiles of blocks."""
     rows = read_measurements(read.recorded, "train")
     if rows.empty:
         return no_evidence("No speed has been recorded.")
@@ -135,16 +140,16 @@ def throughput(read: Results) -> Figure:
     ]
     colours = list(rows["architecture"].map(colours_of(read, rows["architecture"])))
     quartiles = [
-        (label, y, marker, colours[y], *np.percentile(np.divide(each[name], each["limit"]), [25, 50, 75]))
+        (label, y, marker, colours[y], *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]))
         for (name, label), marker in zip(contenders.items(), MARKERS, strict=False)
-        for y, each in enumerate(rows["blocks_of_each"])
+        for y, blocks in enumerate(rows["blocks_of_each"])
     ]
     columns = ["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"]
     shares = pd.DataFrame(quartiles, columns=columns)
     figure, axes = lines_named(names, 0.36)
     points(axes, shares, "contender", shares["y"], apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
-    axes.set_xlabel("share of the device's limit")
+    axes.set_xlabel("share of the speed of our step without its input")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
@@ -159,10 +164,10 @@ def prices_by_instance(read: Results) -> Figure:
         newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
         label = basis.replace("_", " ") if len(newest) else None
         axes.plot(newest["usd_per_hour"], newest["y"], marker, color=colour, ms=4, label=label, zorder=3)
-    for _, some in prices[prices["basis"] == "on_demand"].groupby("instance"):
-        if some["usd_per_hour"].nunique() > 1:
+    for _, dated in prices[prices["basis"] == "on_demand"].groupby("instance"):
+        if dated["usd_per_hour"].nunique() > 1:
             axes.plot(
-                some["usd_per_hour"], some["y"], "-o", color="0.5", lw=0.9, ms=4, mfc="w", markevery=[0]
+                dated["usd_per_hour"], dated["y"], "-o", color="0.5", lw=0.9, ms=4, mfc="w", markevery=[0]
             )
     region = ", ".join(prices["region"].unique())
     axes.set(xscale="log", xlabel=f"USD per hour of the instance, {region}")

@@ -13,7 +13,15 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import Score, read_reported, score
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
 from cxrbench.evidence.machine import host_in_words
-from cxrbench.evidence.tolerances import KEPT_ABOVE, STEP_DIFFERENCES, STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.tolerances import (
+    AHEAD,
+    KEPT_ABOVE,
+    NEVER_BEHIND,
+    STEP_DIFFERENCES,
+    STEP_FLOOR,
+    STEP_TOLERANCE,
+    TESTED_STEPS,
+)
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Values, listed
 from cxrbench.paper.latex import escape
@@ -36,7 +44,8 @@ _COUNTS = (
     *("instructions", "convolutions", "depthwise_convolutions", "dots", "permutes", "layernorms"),
     "linears_on_maps",
 )
-_NEWER = ("ratio_to_timm_kept", "ratio_to_timm_best_kept", "matrix_share")  # of bench train
+_KEPT = ["ratio_to_timm_kept", "ratio_to_timm_best_kept"]  # timm with the memory settings of our loop
+_NEWER = [*_KEPT, "matrix_share", "ratio_to_null"]  # of bench train: older rows lack them
 _PARTS = ("Loss", "Gradient norm", "Weights")  # of STEP_DIFFERENCES
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
@@ -49,7 +58,7 @@ def numbers(read: Results) -> Values:
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("lllllrrrrrrrrrr")
+@fmt.table("lllllrrrrrrrrrrrll")
 def throughput(read: Results) -> Iterable[Row]:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
@@ -65,12 +74,24 @@ def throughput(read: Results) -> Iterable[Row]:
         "Ours/timm": "{ratio_to_timm:.2f}",
         "Ours/best": "{ratio_to_timm_best:.2f}",
         "With our memory": _with_our_memory,
+        "Ours/ours": lambda row: fmt.number(row.ratio_to_null, ".2f", ""),
         "Share of limit": lambda row: f"{row.share_of_limit:.2f} ± {row.spread / 2:.2f}",
         "In matrix work": lambda row: fmt.number(row.matrix_share, ".2f", ""),
         "Of peak": "{share_of_matmul_peak:.2f}",
+        f"Best by {AHEAD:.2f}": lambda row: _yes_or_no(row.ratio_to_timm_best, AHEAD),
+        "Never behind": lambda row: _yes_or_no(min(getattr(row, name) for name in _KEPT), NEVER_BEHIND),
     }
+    return fmt.rows(_speeds(read), columns)
+
+
+def _speeds(read: Results) -> pd.DataFrame:
+    """Return the recorded speeds; what older rows lack is missing."""
     rows = read_measurements(read.recorded, "train")
-    return fmt.rows(rows.reindex(columns=rows.columns.union(_NEWER, sort=False)), columns)
+    return rows.reindex(columns=rows.columns.union(_NEWER, sort=False))
+
+
+def _yes_or_no(ratio: float, least: float) -> str:
+    return "" if pd.isna(ratio) else "yes" if ratio >= least else "no"
 
 
 def _with_our_memory(row: Any) -> str:
@@ -86,16 +107,40 @@ def step_in_words(pixels: int, batch: int, precision: str, fastest: bool) -> str
 
 def _throughput_values(read: Results) -> Values:
     """Return the rows of a platform and their smallest and largest ratios: ``throughput/cpu/...``."""
-    rows, peers = read_measurements(read.recorded, "train"), ["ratio_to_timm", "ratio_to_timm_best"]
-    rows = rows.reindex(columns=["platform", *peers, "share_of_limit"])
+    rows, peers = _speeds(read), ["ratio_to_timm", "ratio_to_timm_best"]
+    values, missing = _below_goal(rows), r"\emph{not measured}"
+    rows = rows.reindex(columns=["platform", *peers, *_KEPT, "share_of_limit"])
     rows["ratio_to_faster"] = rows[peers].min(axis=1)
-    values, missing = {}, r"\emph{not measured}"
+    rows["ratio_to_faster_kept"] = rows[_KEPT].min(axis=1, skipna=False)
     for platform in ("cpu", "cuda"):
-        some = rows[rows["platform"] == platform].drop(columns="platform")
-        values[f"throughput/{platform}/rows"] = str(len(some))
-        for name in some:
-            values[f"throughput/{platform}/{name}"] = fmt.range_of(some[name], "{:.2f}", missing)
+        of_platform = rows[rows["platform"] == platform].drop(columns="platform")
+        values[f"throughput/{platform}/rows"] = str(len(of_platform))
+        for name in of_platform:
+            values[f"throughput/{platform}/{name}"] = fmt.range_of(of_platform[name], "{:.2f}", missing)
     return values
+
+
+def _below_goal(rows: pd.DataFrame) -> Values:
+    """Return which rows are less than :data:`AHEAD` times timm's best, each with its roofline.
+
+    That is the ratio over the share of matrix work: what our step would reach if nothing else took time.
+    """
+    below = rows[rows["ratio_to_timm_best"] < AHEAD] if len(rows) else rows
+    said = []
+    for row in below.itertuples():
+        text = (
+            f"{row.architecture} in {row.precision} on {host_in_words(row.host)} {row.ratio_to_timm_best:.2f}"
+        )
+        if pd.isna(row.matrix_share):
+            said.append(f"{text} (matrix work not recorded)")
+        else:
+            roofline = row.ratio_to_timm_best / row.matrix_share
+            said.append(f"{text} (matrix work is {row.matrix_share:.2f} of the step: at most {roofline:.2f})")
+    return {
+        "throughput/goal": f"{AHEAD:.2f}",
+        "throughput/below/rows": str(len(below)),
+        "throughput/below/said": escape("; ".join(said), 4000),
+    }
 
 
 @fmt.table("llllllrl")
@@ -103,16 +148,16 @@ def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
     by = ["host", "platform", "pixels", "batch", "precision", "fastest", "way"]
-    for (host, platform, *step, way), some in rows.groupby(by, sort=False) if len(rows) else ():
-        median, null = some["gain"].median(), some.get("null", pd.Series(dtype=float)).max()
+    for (host, platform, *step, way), networks in rows.groupby(by, sort=False) if len(rows) else ():
+        median, null = networks["gain"].median(), networks.get("null", pd.Series(dtype=float)).max()
         limit = KEPT_ABOVE if pd.isna(null) else null  # the largest difference of two equal contenders
         yield {
             "Machine": host_in_words(host),
             "Platform": platform,
             "Step": step_in_words(*step),
             "Way": way,
-            "Added to": listed(some["added_to"]),
-            "Gain by network": listed(some["architecture"] + some["gain"].map(" {:+.1%}".format)),
+            "Added to": listed(networks["added_to"]),
+            "Gain by network": listed(networks["architecture"] + networks["gain"].map(" {:+.1%}".format)),
             "Median": f"{median:+.1%}",
             "Kept": "yes" if median > limit else "no",
         }
@@ -154,17 +199,21 @@ def steps_in_fp32(read: Results) -> pd.DataFrame:
 
 @fmt.table("lllrrr")
 def largest_steps(read: Results) -> Iterator[Row]:
-    """The largest differences from the CPU over all compared steps, by network, machine and update."""
-    rows = steps_in_fp32(read)
-    by = ["architecture", "platform", "host", "update"]
-    for (network, platform, host, update), some in rows.groupby(by, sort=False) if len(rows) else ():
-        largest = some[list(STEP_DIFFERENCES)].max()
-        yield {
-            "Network": f"{network} {platform}",
-            "Machine": host_in_words(host),
-            "Update": update,
-            **{name: f"{largest[key]:.0e}" for name, key in zip(_PARTS, STEP_DIFFERENCES, strict=True)},
-        }
+    """The largest differences from the CPU over all compared steps, by network, machine and update.
+
+    In brackets those of the noise floor, the CPU with one thread, in the same measurement.
+    """
+    rows, parts = steps_in_fp32(read), dict(zip(_PARTS, STEP_DIFFERENCES, strict=True))
+    for (network, host), steps in rows.groupby(["architecture", "host"], sort=False) if len(rows) else ():
+        largest = steps.groupby("platform", sort=False)[[*parts.values()]].max()
+        updates = steps.drop_duplicates("platform").set_index("platform")["update"]
+        for platform, most in largest.drop(index=STEP_FLOOR).iterrows():
+            yield {
+                "Network": f"{network} {platform}",
+                "Machine": host_in_words(host),
+                "Update": updates[platform],
+                **{name: f"{most[key]:.0e} ({largest[key][STEP_FLOOR]:.0e})" for name, key in parts.items()},
+            }
 
 
 def _step_values(read: Results) -> Values:

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pandas as pd
 
+from cxrbench.analysis.auroc import FEWEST
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.f1_search import TARGET
 from cxrbench.analysis.matrix import NOT_RUN, REFUSED
-from cxrbench.analysis.moderated import FEWEST
 from cxrbench.analysis.parity import checks_software
 from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS

@@ -54,7 +54,7 @@ def _tables(conclusion: Conclusion) -> str:
 
 def _commands(read: Results) -> pd.DataFrame:
     """Return the two commands that build the paper: what they need, and time once set up."""
-    measured = {each.command: each.measured for each in read_claims(CLAIMS).experiments.values()}
+    measured = {run.command: run.measured for run in read_claims(CLAIMS).experiments.values()}
     rebuilt, whole = measured[FROM_EVIDENCE], measured["make paper"]
     took = f"{rebuilt.seconds:g} s on {rebuilt.where}" if rebuilt else "not measured"
     in_all = f"; {whole.seconds / 60:.0f} min from an empty folder on {whole.where}" if whole else ""

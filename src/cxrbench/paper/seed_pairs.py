@@ -6,10 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.contrasts import JUDGED
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.measures import DEFINITIONS
-from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, BETWEEN, OF_METRIC, PLATFORM, PROCESSOR, SEED
+from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, BETWEEN, JUDGED, OF_METRIC, PLATFORM, PROCESSOR, SEED
 from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Row, Values

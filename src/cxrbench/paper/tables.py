@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.contrasts import JUDGED
 from cxrbench.analysis.estimates import ENDPOINT
+from cxrbench.analysis.pairs import JUDGED
 from cxrbench.analysis.parity import Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.datasets.findings import SPLITS

@@ -83,6 +83,10 @@ class Platform:
         """A number of the update that changes from step to step, in the form that this device needs."""
         return value
 
+    def constant(self, value: float) -> float | torch.Tensor:
+        """A number of a step that never changes, in the form that this device needs."""
+        return value
+
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of forward and loss: bf16 autocast, or nothing for fp32."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")

@@ -25,9 +25,8 @@ class CpuPlatform(Platform):
         super().__init__(threads, precision)
         self._keeps_memory = keep_memory()
 
-    # In fp32 channels_last gains on one processor what it loses on the next (docs/decisions.md): not used. In
-    # bf16, at 128 px and batch 64, a step is 1.2 times as fast with it (tf_efficientnet_lite0: 34 instead of
-    # 28 images/s; resnet18: 105 instead of 88; two cores, AMD EPYC).
+    # In fp32 channels_last gains on one processor what it loses on the next, and is not used; in bf16 no
+    # network lost by it (docs/decisions.md, with what data/recorded/bench has).
     @property
     def _channels_last(self) -> bool:
         return self.precision == "bf16"

@@ -85,13 +85,13 @@ def _may_hold_locks(cache: str) -> str:
     """Return the processes of other families that compile or train with a cache, in words; empty: none."""
     ours = psutil.Process()
     family = {process.pid for process in (ours, *ours.parents(), *ours.children(recursive=True))}
-    found = []
+    holders = []
     for process in psutil.process_iter(["pid", "cmdline", "environ"]):
         words, given = " ".join(process.info["cmdline"] or ()), process.info["environ"]
         same = given is None or given.get("NEURON_COMPILE_CACHE_URL", DEFAULT_CACHE) == cache
         if process.info["pid"] not in family and same and any(name in words for name in _HOLDERS):
-            found.append(f"process {process.info['pid']}")
-    return ", ".join(found)
+            holders.append(f"process {process.info['pid']}")
+    return ", ".join(holders)
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
@@ -130,11 +130,11 @@ def compiler_flags(precision: str, compiler: Compiler, given: str) -> list[str]:
         )
     named = {"--model-type": compiler.model_type, "--optlevel": str(compiler.optlevel)}
     for flag, value in named.items():
-        if (found := added.pop(flag, value)) != value:
+        if (stated := added.pop(flag, value)) != value:
             key = flag.removeprefix("--").replace("-", "_")
             raise UserError(
-                f"NEURON_CC_FLAGS: {flag}={found} is not what the recipe names ({value}); remove it and set "
-                f"`compiler: {{{key}: {found}}}` in a recipe of its own"
+                f"NEURON_CC_FLAGS: {flag}={stated} is not what the recipe names ({value}); remove it and set "
+                f"`compiler: {{{key}: {stated}}}` in a recipe of its own"
             )
     added.pop(_RETRY, None)
     flags = {"--auto-cast": _AUTO_CAST} | named | added | {_RETRY: ""}
@@ -149,18 +149,18 @@ def graph_flags(precision: str, options: CompileOptions) -> list[str]:
 
 def _flags(given: str) -> dict[str, str]:
     """Read ``--a=b --c -O1`` as {"--a": "b", "--c": "", "--optlevel": "1"}."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     flag = ""
     for word in shlex.split(given):
         if word.startswith("-O"):
-            flag, found["--optlevel"] = "", word[2:] or "2"
+            flag, values["--optlevel"] = "", word[2:] or "2"
         elif word.startswith("-"):
-            flag, _, found[flag] = word.partition("=")
-        elif flag and not found[flag]:
-            found[flag] = word
+            flag, _, values[flag] = word.partition("=")
+        elif flag and not values[flag]:
+            values[flag] = word
         else:
             raise UserError(f"NEURON_CC_FLAGS: '{word}' belongs to no flag; write --flag=value")
-    return found
+    return values
 
 
 def check_cache(location: str) -> None:

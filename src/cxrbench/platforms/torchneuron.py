@@ -33,6 +33,7 @@ class TorchNeuronPlatform(Monitored, Platform):
         self._library = importlib.import_module("torch_neuronx")  # registers the device and the backend
         self.device = torch.device(self.device_type)
         self._neff_seconds = self._waited_for_neffs = 0.0
+        self._constants: dict[float, torch.Tensor] = {}
         self._synchronised = self.clock()
         super().__init__(threads, precision)
 
@@ -54,12 +55,15 @@ class TorchNeuronPlatform(Monitored, Platform):
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
     ) -> torch.optim.Optimizer:
-        # Every number is a tensor: as a scalar a new rate may compile the update again, and a Python float is
-        # the reported cause of f64 in its graph (NCC_ESPP004).
-        return AdamW(groups, learning_rate, weight_decay, changing=self.number, constant=self.number)
+        # Every number is a tensor: as a scalar a new rate may compile the update again.
+        return AdamW(groups, learning_rate, weight_decay, changing=self.number, constant=self.constant)
 
     def number(self, value: float) -> torch.Tensor:
         return self.to_device(torch.tensor(value))
+
+    def constant(self, value: float) -> torch.Tensor:
+        # A Python float that meets a tensor is the reported cause of f64 in a graph (NCC_ESPP004).
+        return self._constants.setdefault(value, self.number(value))
 
     def generator_state(self) -> dict[str, Any]:
         read = getattr(torch.get_device_module(self.device), "get_rng_state", None)
@@ -73,9 +77,9 @@ class TorchNeuronPlatform(Monitored, Platform):
     def synchronise(self) -> None:
         torch.accelerator.synchronize()
         # NEFFs compile in parallel, after Dynamo's part: count no more of their seconds than have passed.
-        known = sum(graph["neff_seconds"] for graph in self._graphs())
-        self._waited_for_neffs += min(known - self._neff_seconds, self.clock() - self._synchronised)
-        self._neff_seconds, self._synchronised = known, self.clock()
+        to_neffs = sum(graph["neff_seconds"] for graph in self._graphs())
+        self._waited_for_neffs += min(to_neffs - self._neff_seconds, self.clock() - self._synchronised)
+        self._neff_seconds, self._synchronised = to_neffs, self.clock()
 
     def compiles(self) -> tuple[int, float]:
         seconds = dynamo.compilation_time_metrics.get("_compile.compile_inner", [])

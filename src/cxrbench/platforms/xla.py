@@ -36,20 +36,20 @@ class XlaPlatform(Platform):
     processes: tuple[int, ...] = (1,)  # that work together: gloo takes no XLA tensors
 
     def __init__(self, threads: int, precision: str) -> None:
-        count, known = int(os.environ.get("WORLD_SIZE", "1")), ", ".join(map(str, self.processes))
+        count = int(os.environ.get("WORLD_SIZE", "1"))
         if count not in self.processes:
             raise UserError(
-                f"platform {self.name} cannot run in {count} processes, only in {known}; "
-                "change limits.processes"
+                f"platform {self.name} cannot run in {count} processes, only in "
+                f"{', '.join(map(str, self.processes))}; change limits.processes"
             )
         super().__init__(threads, precision)
         # (1) The device: tensors that live on it are lazy, and it has a random generator of its own.
         self.device = torch_xla.device()
 
-        found = xm.xla_device_hw(self.device)
-        if found != self.hardware:
+        hardware = xm.xla_device_hw(self.device)
+        if hardware != self.hardware:
             raise UserError(
-                f"platform {self.name} cannot run here: torch_xla found {found}, not {self.hardware} "
+                f"platform {self.name} cannot run here: torch_xla found {hardware}, not {self.hardware} "
                 f"(PJRT_DEVICE is {os.environ['PJRT_DEVICE']})"
             )
 

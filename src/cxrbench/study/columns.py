@@ -1,6 +1,7 @@
 """Columns of a table from anywhere, CSV or Parquet; what cannot be read is one message with the reason."""
 
 import csv
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _MISSING = (*arrow_csv.ConvertOptions().null_values, "None", "<NA>")
 MOST_VALUES, MOST_BYTES = 100_000_000, 2 << 30  # of a Parquet file, rows times columns; of a CSV file
 _LESS = "keep the rows and columns that are needed"
 _BLOCK = 1 << 24  # bytes read at a time
+_MARK = b"PAR1"  # at both ends of a Parquet file
 
 
 def read_columns(
@@ -39,7 +41,8 @@ def read_columns(
         rows = pa.table(columns).to_pandas(categories=few)
     except (pa.ArrowException, OSError, ValueError, csv.Error) as error:
         kind = "CSV" if is_csv else "Parquet"
-        reason = shortened(next(iter(str(error).splitlines()), "no reason is known"))
+        said = shortened(next(iter(str(error).splitlines()), "no reason is known"))
+        reason = said if is_csv or isinstance(error, OSError) else _no_parquet(path) or said
         raise UserError(f"{path}: not a readable {kind} file ({reason}); {remedy}") from None
     return rows.dropna(how="all") if is_csv else rows
 
@@ -88,6 +91,17 @@ def _parquet(path: Path, choose: Choose) -> tuple[pa.Table, dict[str, str | None
             raise UserError(f"{path}: {what}; {_LESS}")
         chosen = choose(file.schema_arrow.names)
         return file.read(use_threads=False), chosen
+
+
+def _no_parquet(path: Path) -> str:
+    """Return why a file is none, by the mark at both its ends; nothing where it has them."""
+    with open(path, "rb") as file:
+        begin = file.read(len(_MARK))
+        file.seek(-len(begin), os.SEEK_END)
+        end = file.read()
+    if begin != _MARK:
+        return "it has another format; give a CSV file a name in .csv" if begin else "it is empty"
+    return "" if end == _MARK else "its end is missing: it was cut short"
 
 
 def _plain(path: Path, table: pa.Table, name: str, wanted: str | None) -> pa.ChunkedArray:

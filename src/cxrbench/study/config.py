@@ -100,7 +100,8 @@ class Pricing(Strict):
     as_of: str | None = Field(None, description="ISO date: the newest price up to then; none: the newest")
     instances: dict[PlatformName, str] = Field(
         default_factory=lambda: _of_platforms("priced_as"),
-        description="instance type a platform is priced as when the cell ran on another host (proxy)",
+        description="instance type a platform is priced as when the cell ran on another host (proxy); "
+        "of a GPU: if no instance has it",
     )
 
 

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Collection, Iterable
 
+_LISTED = 12  # names that a message lists
+
 
 def printable(text: object) -> str:
     """Return ``text`` with control characters escaped: names must not steer a terminal."""
@@ -28,5 +30,7 @@ def and_more(count: int) -> str:
 
 
 def suggestion(word: str, known: Collection[str], count: int = 3) -> str:
-    """The nearest of ``known``, or all of them when none is near."""
-    return nearest(word, known, count) or f"; known: {', '.join(map(str, known))}"
+    """The nearest of ``known``, or the first of them when none is near."""
+    listed = list(map(str, known))
+    names = ", ".join(listed[:_LISTED]) + and_more(max(0, len(listed) - _LISTED))
+    return nearest(word, known, count) or f"; known: {names}"

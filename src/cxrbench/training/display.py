@@ -36,8 +36,9 @@ class Display(Progress):
     def show_progress(
         self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
     ) -> None:
-        """Show that optimizer step ``step`` of ``steps`` is done."""
-        self.update(self._task, completed=step, total=steps)
+        """Show that optimizer step ``step`` of ``steps`` is done; the time left once the speed is steady."""
+        if images_per_second:  # the first steps are slow, and so would the end seem far
+            self.update(self._task, completed=step, total=steps)
         left = self.tasks[0].time_remaining
         numbers = [
             f"epoch {epoch}/{epochs}",

@@ -5,7 +5,7 @@ is asked of platforms/base.py; clock, votes, checkpoints and reports are in trai
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -165,21 +165,22 @@ def draw_parameters(config: Augmentation, images: int, seed: int, epoch: int) ->
     return np.column_stack([flip * scale, scale, shift]).astype(np.float32)
 
 
-def augmented(images: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+def augmented(
+    images: torch.Tensor, parameters: torch.Tensor, constant: Callable[[float], Number] = float
+) -> torch.Tensor:
     """Flip, shift and scale B x P x P float images with B x 4 parameters; edges are repeated.
 
     As two batched matrix products, rows, then columns: torch_xla sends ``grid_sample`` back to the CPU.
     """
     height, width = images.shape[-2:]
-    across = _interpolation(width, parameters[:, 0], parameters[:, 2])
-    down = _interpolation(height, parameters[:, 1], parameters[:, 3])
+    across = _interpolation(width, parameters[:, 0], parameters[:, 2], constant((width - 1) / 2))
+    down = _interpolation(height, parameters[:, 1], parameters[:, 3], constant((height - 1) / 2))
     return torch.bmm(torch.bmm(down, images), across.transpose(1, 2))
 
 
-def _interpolation(side: int, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+def _interpolation(side: int, scale: torch.Tensor, shift: torch.Tensor, centre: Number) -> torch.Tensor:
     """B x side x side matrices whose row i holds the linear weights of the source of pixel i."""
     grid = torch.arange(side, device=scale.device, dtype=torch.float32)
-    centre = (side - 1) / 2
     source = (grid - centre) * scale[:, None] + centre + shift[:, None] * side
     distance = source.clamp(0, side - 1)[:, :, None] - grid
     return (1 - distance.abs()).clamp(min=0)
@@ -194,8 +195,9 @@ def prepared(
     """
     images = pixels.float()
     if parameters is not None:
-        images = augmented(images, parameters)
-    return platform.layout(((images / 255 - mean) / std).unsqueeze(1))
+        images = augmented(images, parameters, platform.constant)
+    mean_of_pixels, deviation = platform.constant(mean), platform.constant(std)
+    return platform.layout(((images / 255 - mean_of_pixels) / deviation).unsqueeze(1))
 
 
 # -- one step --------------------------------------------------------------------------------------

@@ -11,19 +11,22 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from cxrbench import platforms
 from cxrbench.platforms import neuron_settings
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import write_json
+from cxrbench.study.files import sha256_file, write_json
 from cxrbench.training import failures
 from cxrbench.training.child import TRIAL
 from cxrbench.training.job import PRECOMPILED, Ending, Job, parse_events
 from cxrbench.training.supervisor import trainer_command, trainer_environment
 
 TOOL = "neuron_parallel_compile"
+_GRAPH, _LOG = "model.hlo_module.pb", "precompile.log"  # as the cache names a graph; of the tool
 _TOTALS = {"graphs": "graphs", "succeeded": "successful compilations", "failed": "failed compilations"}
 
 
@@ -34,29 +37,11 @@ def precompile(job: Job) -> dict[str, Any]:
     new graphs, else None). UserError when platform, tool or trial is missing or wrong, or no graph was tried;
     a graph that does not compile is no error: training fails at it again and records why.
     """
-    if job.platform != "neuron":
-        raise UserError(
-            f"{job.cell}: only platform neuron can compile ahead; on {job.platform} there is nothing to do "
-            "before `cxrbench train`"
-        )
-    if reason := platforms.unavailable(job.platform):
-        raise UserError(f"platform neuron cannot run here: {reason}")
-    # The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory.
-    settings = neuron_settings.environment(job.recipe.precision, job.recipe.compiler, os.environ)
-    retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
-    environment = retries | os.environ | settings | trainer_environment(job)
-    if shutil.which(TOOL, path=environment["PATH"]) is None:
-        raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
-    log, kept = job.work / "precompile.log", job.work / PRECOMPILED
-    trial = job.model_copy(update={"work": job.work / "trial"})
+    kept, environment = job.work / PRECOMPILED, _environment(job, {})
     with job.locked():
         started = time.monotonic()
         platforms.recover(job.platform)  # an earlier try that was killed has left locks
-        shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
-        command = [TOOL, *trainer_command(trial, TRIAL)]
-        with log.open("w", encoding="utf-8") as file:
-            done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
-        output = log.read_text(encoding="utf-8", errors="replace")
+        returncode, output = _tried(job, [], environment)
         before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
         totals = {name: re.findall(rf"Total {words}: (\d+)", output) for name, words in _TOTALS.items()}
         printed = {name: int(found[-1]) if found else None for name, found in totals.items()}
@@ -65,10 +50,56 @@ def precompile(job: Job) -> dict[str, Any]:
             **{name: before.get(name) if count is None else count for name, count in printed.items()},
         }
         write_json(kept, result)
-        shutil.rmtree(trial.work)
-    if reason := _reason(done.returncode, output, printed["graphs"]):
-        raise UserError(f"{job.cell}: {reason} (see {log})")
+    if reason := _reason(returncode, output, printed["graphs"]):
+        raise UserError(f"{job.cell}: {reason} (see {job.work / _LOG})")
     return result
+
+
+def collect(job: Job, folder: Path) -> int:
+    """Keep in ``folder`` what a cell's trainer sends to Neuron's compiler, named by hash; return how many.
+
+    The tool has a cache of its own meanwhile, and compiles nothing. UserError where there is no graph.
+    """
+    with tempfile.TemporaryDirectory(prefix="cxrbench-graphs-") as cache, job.locked():
+        environment = _environment(job, {"NEURON_COMPILE_CACHE_URL": cache})
+        returncode, output = _tried(job, ["--command", "collect"], environment)
+        graphs = sorted(Path(cache).rglob(_GRAPH))
+        folder.mkdir(parents=True, exist_ok=True)
+        for graph in graphs:
+            shutil.copyfile(graph, folder / f"{sha256_file(graph)}.pb")
+    if not graphs:
+        reason = _reason(returncode, output, None) or f"{TOOL} kept no {_GRAPH}"
+        raise UserError(f"{job.cell}: {reason} (see {job.work / _LOG})")
+    return len(graphs)
+
+
+def _environment(job: Job, given: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a trial, ``given`` included; UserError where there can be none."""
+    if job.platform != "neuron":
+        raise UserError(
+            f"{job.cell}: only platform neuron can compile ahead; on {job.platform} there is nothing to do "
+            "before `cxrbench train`"
+        )
+    if reason := platforms.unavailable(job.platform):
+        raise UserError(f"platform neuron cannot run here: {reason}")
+    # The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory.
+    settings = neuron_settings.environment(job.recipe.precision, job.recipe.compiler, os.environ | given)
+    retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
+    environment = retries | os.environ | settings | given | trainer_environment(job)
+    if shutil.which(TOOL, path=environment["PATH"]) is None:
+        raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
+    return environment
+
+
+def _tried(job: Job, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Let the tool start a trial of the cell; return its exit code and output, which is kept in a log."""
+    trial = job.model_copy(update={"work": job.work / "trial"})
+    shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
+    with (job.work / _LOG).open("w", encoding="utf-8") as file:
+        command = [TOOL, *words, *trainer_command(trial, TRIAL)]
+        done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    shutil.rmtree(trial.work)
+    return done.returncode, (job.work / _LOG).read_text(encoding="utf-8", errors="replace")
 
 
 def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
