@@ -32,8 +32,7 @@ from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.power import coverage_tables
-from cxrbench.study.cores import cores
-from cxrbench.study.files import write_csv
+from cxrbench.study.files import cores, write_csv
 
 PATIENTS = 510  # of nih128's test part
 PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient

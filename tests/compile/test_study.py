@@ -29,9 +29,8 @@ from cxrbench.evidence.compiled import (
 )
 from cxrbench.evidence.record import Failure
 from cxrbench.paper import compilation
-from cxrbench.study.config import Compilation, read_study
+from cxrbench.study.config import Compilation, CompileOptions, read_study
 from cxrbench.study.files import sha256_file
-from cxrbench.study.toolchains import CompileOptions
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 

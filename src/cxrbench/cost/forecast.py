@@ -81,19 +81,18 @@ class _Outlook:
 
     def row(self, cells: list[Cell]) -> dict[str, Any]:
         """Return the row of the seeds of one network on one platform."""
-        cell, store = cells[0], self.plan.store
-        recorded = [other for other in cells if store.serves(other, self.study)]
+        cell, source_of = cells[0], self.plan.store.source_of
+        records = [record for other in cells if (record := source_of(other, self.study).record)]
         row = {
             **vars(cell),
             "cells": len(cells),
-            "recorded": len(recorded),
-            "to_run": len(cells) - len(recorded),
+            "recorded": len(records),
+            "to_run": len(cells) - len(records),
             "instance": self.study.prices.instances.get(cell.platform),
             "packed_gib": self._packed_gib(cell.dataset),
             "device_gib": self._device_gib(cell),
             "not_here": self.plan.missing(cell) or (None if self.study.may_run(cell) else _NOT_NAMED),
         }
-        records = [record for other in recorded if (record := store.record(other))]
         try:
             each = self._measured(records) if records else self._estimated(cell)
         except (NotKnown, NoPrice) as reason:

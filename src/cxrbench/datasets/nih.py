@@ -10,11 +10,12 @@ from PIL import Image
 from cxrbench.datasets.archives import Found, complete_in, found_in, read_images
 from cxrbench.datasets.check_values import check_value, checks_file, read_checks
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode, in_steps, reduced
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
 from cxrbench.study.errors import UserError, and_more, printable
+from cxrbench.study.recipe import SPLITS
 
 PUBLISHED = 1024  # pixels a side of NIH's own images
 

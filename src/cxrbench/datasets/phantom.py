@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.sources import Chunks, Source
 from cxrbench.study.config import PhantomSource
-from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import cores
+from cxrbench.study.recipe import SPLITS
 
 _FEWEST = 30  # patients of each finding in each split; NIH has 134 with a hernia
 _RARE_SHARE = 0.035  # of a split's images: patients given to each finding, where NIH has them

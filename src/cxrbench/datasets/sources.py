@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.study.cores import cores
+from cxrbench.study.files import cores
 
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 

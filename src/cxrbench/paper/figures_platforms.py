@@ -9,7 +9,7 @@ from cxrbench.analysis.components import POWER
 from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import host_in_words
-from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import power, seed_pairs
 from cxrbench.paper.figures import (
     MARKERS,
@@ -122,7 +122,11 @@ def step_parity(read: Results) -> Figure:
         axes.get_legend().remove()
     axes.set_ylim(bottom=lowest)  # shared: after all are drawn
     figure.supylabel("relative difference from cpu")
-    lines = [line for line in zip(*axes.get_legend_handles_labels(), strict=True) if line[1] not in ("network", "update")]
+    lines = [
+        line
+        for line in zip(*axes.get_legend_handles_labels(), strict=True)
+        if line[1] not in ("network", "update")
+    ]
     figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=3)
     return figure
 

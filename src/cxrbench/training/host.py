@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from cxrbench.platforms import installed
-from cxrbench.study.cores import cores
-from cxrbench.study.files import git
+from cxrbench.study.files import cores, git
 from cxrbench.study.platform_names import ACCELERATED
 
 if TYPE_CHECKING:
