@@ -103,7 +103,7 @@ def test_simulating_means_again_gives_the_recorded_studies():
 def test_simulating_again_gives_the_recorded_table():
     """At one skill of four, and one share of three: the others take some minutes of a core."""
     rows = simulated.COVERAGE.read(RECORDED)
-    again = simulate_intervals(RECORDED, aurocs=AUROCS[:1])
+    again = simulate_intervals(RECORDED, skills=AUROCS[:1])
     assert again.to_csv(index=False) == rows[rows["auroc"] == str(AUROCS[0])].to_csv(index=False)
     rows = simulated.VERDICTS.read(RECORDED)
     again = simulate_verdicts(shares=SHARES[:1])
