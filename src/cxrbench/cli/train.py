@@ -71,8 +71,8 @@ def train(
     A failed training is a result too: exit code 0 without --strict. After an
     interruption (exit code 75), the same command resumes it.
     """
-    from cxrbench.training.job import Ending
-    from cxrbench.training.supervisor import Interrupted, run
+    from cxrbench.training.job import Ending, Interrupted
+    from cxrbench.training.supervisor import run
 
     named = Cell.parse(cell)
     out = out or named.folder(RESULTS / "runs") / "record.json"

@@ -4,18 +4,23 @@ The findings are those that the table's columns ``label_<finding>`` and ``score_
 label is one that is not known.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.study.columns import read_columns
 from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.files import remedy, written_aside
 from cxrbench.study.recipe import SPLITS
+
+if TYPE_CHECKING:
+    from cxrbench.datasets.packed import Packed
 
 LABEL, SCORE = "label_", "score_"
 IDENTITY = ("image", "patient", "split")

@@ -23,7 +23,7 @@ STARTED = time.monotonic()  # before the slow imports: they are part of the set-
 from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
-from cxrbench.training.job import PDEATHSIG, WEIGHTS, Ending, Job, event, prctl  # noqa: E402
+from cxrbench.training.job import PDEATHSIG, WEIGHTS, Ending, Interrupted, Job, event, prctl  # noqa: E402
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
@@ -77,7 +77,7 @@ def _torchrun(processes: int, *words: str) -> int:
 def report_failures(work: Callable[[], None]) -> int:
     """Run ``work``, report its failure as an event, return the exit code."""
     try:
-        from cxrbench.training.run import Diverged, Interrupted  # slow: imports torch
+        from cxrbench.training.run import Diverged  # slow: imports torch
     except ImportError as error:
         event(Ending.REFUSED, message=f"the environment cannot train: {error}; run `make setup`")
         return Ending.REFUSED.exit_code

@@ -45,6 +45,10 @@ class Ending(StrEnum):
         return {Ending.OK: 0, Ending.INTERRUPTED: 75, Ending.REFUSED: 78}.get(self, 1)
 
 
+class Interrupted(Exception):
+    """The trainer was asked to stop and has saved its state: exit with 75 and call again to go on."""
+
+
 class Job(BaseModel):
     """One cell to train, and how."""
 

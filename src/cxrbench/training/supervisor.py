@@ -23,14 +23,10 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
 from cxrbench.study.platform_names import ACCELERATED
 from cxrbench.training import host
-from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Job
+from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Interrupted, Job
 from cxrbench.training.watch import OWN_SIGNALS, Diagnosis, Start, classify, normalise, start_trainer, unknown
 
 _SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
-
-
-class Interrupted(Exception):
-    """The trainer was asked to stop and has saved its state: exit with 75 and call again to go on."""
 
 
 @dataclass
