@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
-from cxrbench.evidence.measured import KEYS, STEPS, Rows, merged, read_rows
-from cxrbench.evidence.tolerances import outside
+from cxrbench.evidence.store import KEYS, STEPS, Rows, merged, outside, read_rows
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
 from cxrbench.study.platform_names import ACCELERATED, ENTRIES

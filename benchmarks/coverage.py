@@ -3,7 +3,8 @@
 ``python -m benchmarks.coverage data/recorded docs/statistics.md`` (`make coverage`) records the tables and
 renews the document. Patients are drawn with replacement from NIH's label table, with their images and
 findings. Scores are drawn: normal, alike within a patient, higher by the network's skill where a finding is;
-or they are a recorded network's, drawn with its patients, whose scores as a whole are then the truth. The
+or they are a recorded network's, drawn with its patients, whose scores as a whole are then the truth: of
+each network in turn. The
 networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are fixed.
 """
 
@@ -32,15 +33,16 @@ from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.power import coverage_tables
-from cxrbench.study.cores import cores
-from cxrbench.study.files import write_csv
+from cxrbench.study.files import cores, write_csv
 
 PATIENTS = 510  # of nih128's test part
 PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
 BANDS = ((FEWEST, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
 AUROCS = (0.65, 0.75, 0.9)  # the skill of all findings
-SCORED = (
-    "nih128-128px/tf_efficientnet_lite0/cpu/seed0"  # whose recorded scores are drawn: validation and test
+SCORED = (  # whose recorded scores are drawn, validation and test
+    *("nih128-128px/tf_efficientnet_lite0", "nih128-128px-scratch/tf_efficientnet_lite0"),
+    *("nih128-128px-scratch/resnet18", "nih128-64px/resnet18", "nih128-64px/resnet50"),
+    *("nih128-64px/convnext_pico", "nih128-32px/resnet18", "nih128-32px/convnext_pico"),
 )
 TRUTH, MARGIN = 0.8, 0.1  # mean AUROC of each finding; what the first finding lacks on the third platform
 SKILL_SD, OWN = 0.15, 0.1  # over seeds; a network's own share of the variance of its scores
@@ -59,7 +61,11 @@ class Archive:
 
     def draw(self, rng: np.random.Generator, patients: int) -> Sample:
         """Return a study of so many ``patients``, without scores unless the archive has them."""
-        drawn = rng.integers(0, len(self.starts), patients)
+        return self.of(rng.integers(0, len(self.starts), patients))
+
+    def of(self, drawn: np.ndarray) -> Sample:
+        """Return a study of the patients of these numbers."""
+        patients = len(drawn)
         sizes = self.sizes[drawn]
         clusters = np.repeat(np.arange(patients), sizes).astype(np.int32)
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -70,9 +76,7 @@ class Archive:
 
     def whole(self) -> Sample:
         """Return the archive itself as a sample."""
-        clusters = np.repeat(np.arange(len(self.sizes)), self.sizes).astype(np.int32)
-        parts = np.arange(len(self.labels)), self.labels, self.scores, clusters
-        return Sample(*parts, len(self.sizes), True, FINDINGS, np.zeros_like(self.labels))
+        return self.of(np.arange(len(self.starts)))
 
 
 @cache
@@ -84,10 +88,9 @@ def archive() -> Archive:
 
 
 @cache
-def scored_archive(recorded: Path) -> Archive:
-    """Return the patients that a recorded network scored (``SCORED`` below ``recorded``), with their
-    scores."""
-    table = read_predictions(recorded / SCORED / PREDICTIONS).sort_values(["patient", "image"])
+def scored_archive(network: Path) -> Archive:
+    """Return the patients that a recorded network scored (the folder of its seeds), with their scores."""
+    table = read_predictions(network / "cpu/seed0" / PREDICTIONS).sort_values(["patient", "image"])
     _, starts, sizes = np.unique(table["patient"], return_index=True, return_counts=True)
     labels, scores = (table[[f"{kind}_{name}" for name in FINDINGS]] for kind in ("label", "score"))
     return Archive(labels.to_numpy(dtype=bool), starts, sizes, scores.to_numpy(dtype=float))
@@ -136,25 +139,26 @@ def widths_of(low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
 
 
 def simulate_intervals(
-    recorded: Path, studies: int = 700, aurocs: Sequence[float | str] = (*AUROCS, simulated.REAL)
+    recorded: Path, studies: int = 700, skills: Sequence[float | str] = (*AUROCS, simulated.REAL)
 ) -> pd.DataFrame:
-    """Return one row per kind of interval, skill and band of positive patients."""
+    """Return one row per kind of interval, skill and band of positive patients; twice the ``studies`` of real
+    scores."""
     archive()  # once, for all processes
     rows: list[tuple] = []
-    for skill in aurocs:
-        number = (*AUROCS, simulated.REAL).index(skill)
-        draw = partial(_intervals, recorded, skill, number)
+    for skill in skills:
+        draw = partial(_drawn, skill) if isinstance(skill, float) else partial(_scored, recorded)
+        count = studies if isinstance(skill, float) else 2 * studies
         with ProcessPoolExecutor(cores()) as pool:
-            drawn = list(pool.map(draw, range(studies), chunksize=10))
+            drawn = list(pool.map(draw, range(count), chunksize=10))
         positive = np.concatenate([patients for patients, _ in drawn])
-        for kind in (simulated.FINDING, simulated.FINDING_OWN, simulated.FINDING_BY_IMAGE):
+        for kind in drawn[0][1]:
             low, high, truth = np.hstack([ends[kind] for _, ends in drawn])
+            if kind == simulated.MACRO:
+                rows.append((kind, skill, "", *_judged(low, high, truth)))
+                continue
             for _, band, inside in bands(positive):
                 inside = inside & np.isfinite(truth)
                 rows.append((kind, skill, band, *_judged(low[inside], high[inside], truth[inside])))
-        rows.append(
-            (simulated.MACRO, skill, "", *_judged(*np.hstack([e[simulated.MACRO] for _, e in drawn])))
-        )
     return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
 
 
@@ -163,24 +167,45 @@ def _judged(low: np.ndarray, high: np.ndarray, truth: np.ndarray) -> tuple[float
     return *rate_of((low <= truth) & (truth <= high)), *widths_of(low, high)
 
 
-def _intervals(
-    recorded: Path, skill: float | str, number: int, study: int
-) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-    """Return the positive patients (L,) of a study and, by kind, the ends of intervals and their truth."""
-    rng = np.random.default_rng([number, study])
-    if isinstance(skill, str):
-        sample = scored_archive(recorded).draw(rng, PATIENTS)
-        truth = _true_areas(recorded)
-    else:
-        drawn = archive().draw(rng, PATIENTS)
-        sample = scored(drawn, skill_of(skill), noise(rng, drawn))
-        truth = np.full(sample.labels.shape[1], skill)
-    areas, images = auroc(sample), sample.as_images()
+Intervals = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def _drawn(skill: float, number: int) -> tuple[np.ndarray, Intervals]:
+    """Return the positive patients (L,) of a study with drawn scores and, by kind, ends and truth."""
+    rng = np.random.default_rng([AUROCS.index(skill), number])
+    study = archive().draw(rng, PATIENTS)
+    sample = scored(study, skill_of(skill), noise(rng, study))
+    return sample.positive_clusters(sample.labels), _intervals(sample, np.full(len(FINDINGS), skill))
+
+
+def _scored(recorded: Path, number: int) -> tuple[np.ndarray, Intervals]:
+    """Return the same with real scores, also by whether a finding's heaviest patient is in the study."""
+    network = recorded / SCORED[number % len(SCORED)]
+    patients = scored_archive(network)
+    drawn = np.random.default_rng([len(AUROCS), number]).integers(0, len(patients.starts), PATIENTS)
+    sample, (truth, heaviest) = patients.of(drawn), _truth_of(network)
+    ends, held = _intervals(sample, truth), np.isin(heaviest, drawn)
+    low, high, _ = ends[simulated.FINDING]
+    ends[simulated.FINDING_WITH] = low, high, np.where(held, truth, np.nan)
+    ends[simulated.FINDING_WITHOUT] = low, high, np.where(held, np.nan, truth)
+    return sample.positive_clusters(sample.labels), ends
+
+
+@cache
+def _truth_of(network: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the AUROC of all patients of a network, and which of them has most of its variance, each
+    (L,)."""
+    areas = auroc(scored_archive(network).whole())
+    return areas.value, np.argmax(areas.influence**2, axis=0)
+
+
+def _intervals(sample: Sample, truth: np.ndarray) -> Intervals:
+    """Return by kind the ends of intervals and what is true (L,)."""
+    areas = auroc(sample)
     estimable = np.isfinite(areas.error)
-    macro = areas.mean(estimable)
+    macro, by_image = areas.mean(estimable), auroc(sample.as_images())
     moderated = areas_with_ends(sample, areas)
-    by_image = auroc(images)
-    return sample.positive_clusters(sample.labels), {
+    return {
         simulated.FINDING: (*moderated[["ci_low", "ci_high"]].to_numpy().T, truth),
         simulated.FINDING_OWN: (*interval(areas.value, areas.error, areas.degrees), truth),
         simulated.FINDING_BY_IMAGE: (*interval(by_image.value, by_image.error, by_image.degrees), truth),
@@ -189,11 +214,6 @@ def _intervals(
             truth[estimable].mean(keepdims=True),
         ),
     }
-
-
-@cache
-def _true_areas(recorded: Path) -> np.ndarray:
-    return auroc(scored_archive(recorded).whole()).value
 
 
 def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> pd.DataFrame:

@@ -17,10 +17,10 @@ from torch import nn
 
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
-from cxrbench.evidence.tolerances import STEP_TOLERANCE
-from cxrbench.platforms.adamw import update_of
+from cxrbench.evidence.store import STEP_TOLERANCE
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
+from cxrbench.training.run import update_of
 from cxrbench.training.steps import Steps
 
 AUGMENTATION, LOSS = "the augmentation of images", "binary_cross_entropy_with_logits"

@@ -33,7 +33,7 @@ from benchmarks.coverage import (
 from cxrbench.analysis.components import over_seeds
 from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate, patients_part
 from cxrbench.analysis.simulated import FIXED, MEAN, MEANS, METRICS, ONE
-from cxrbench.study.cores import cores
+from cxrbench.study.files import cores
 
 SEEDS = 3
 VALIDATION = 260  # patients, about nih128's

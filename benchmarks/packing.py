@@ -29,13 +29,13 @@ from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks.train import Report, paired_blocks, paired_ratios
 from cxrbench.datasets.archives import Encoded
-from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 from cxrbench.datasets.phantom import draw
 from cxrbench.datasets.table import Images
 from cxrbench.study.config import Dataset, NihSource, TableSource
-from cxrbench.study.cores import cores
+from cxrbench.study.files import cores
+from cxrbench.study.recipe import SPLITS
 from cxrbench.training.host import measured_now
 
 SOURCE = 1024  # pixels a side, as NIH publishes them

@@ -18,10 +18,10 @@ from benchmarks.drift import drift
 from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
-from cxrbench.evidence.tolerances import STEP_FLOOR, STEP_TOLERANCE, TESTED_STEPS, outside
-from cxrbench.platforms.adamw import update_of
+from cxrbench.evidence.store import STEP_FLOOR, STEP_TOLERANCE, TESTED_STEPS, outside
 from cxrbench.study.config import Recipe
 from cxrbench.training import host
+from cxrbench.training.run import update_of
 from cxrbench.training.steps import Steps
 
 Trace = tuple[float, float, np.ndarray]  # loss, gradient norm, all parameters concatenated (float64)

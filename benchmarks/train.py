@@ -37,8 +37,8 @@ from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import keep_memory
 from cxrbench.study.config import PhantomSource, Recipe
-from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
+from cxrbench.study.files import cores
 from cxrbench.training import host
 from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps

@@ -1,6 +1,9 @@
 """Variances of single findings against the formulas that they come from, written out as dense matrices."""
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +68,46 @@ def test_degrees_of_freedom_of_a_mean_are_those_of_the_dense_formula(sizes, corr
     share = (sizes / sizes.sum())[:, None]
     own = (1 - correlation) * share**2 / sizes[:, None] + correlation * share**2
     assert satterthwaite_of_shares(share, own)[0] == pytest.approx(expected, abs=1e-8)
+
+
+def chicks() -> pd.DataFrame:
+    """R's ChickWeight (Crowder & Hand 1990), the data of clubSandwich's example: weights of 50 chicks."""
+    return pd.read_csv(Path(__file__).with_name("chick_weight.csv"))
+
+
+def test_the_dense_formula_gives_what_clubsandwich_gives():
+    """Its documented example: weight ~ Time + Diet:Time, type = "CR2", by version 0.5.8 of the R package."""
+    table = chicks()
+    of_diet = [(table["diet"] == diet) * table["time"] for diet in (2, 3, 4)]
+    x = np.column_stack([np.ones(len(table)), table["time"], *of_diet]).astype(float)
+    answers = [
+        (3.93178398766573434, 48.7480691384044),
+        (0.4360726244116440, 31.3541402648275),
+        (1.3680862191070586, 19.0332837302799),
+        (1.11956319435774243, 19.0332837302798),
+        (0.5416587289657919, 18.3732298017976),
+    ]
+    for c, answer in zip(np.eye(5), answers, strict=True):
+        ours = dense_cr2(x, table["weight"].to_numpy(float), table["chick"], c, np.eye(len(x)))
+        assert ours == pytest.approx(answer, rel=1e-8)
+
+
+def test_a_mean_of_each_class_has_clubsandwichs_variance_and_degrees():
+    """weight ~ 0 + Diet, by the same version; each diet is a finding."""
+    table = chicks()
+    members = np.column_stack([table["diet"] == diet for diet in (1, 2, 3, 4)])
+    weight, share = table["weight"].to_numpy(float)[:, None], members / members.sum(axis=0)
+    mean = (share * weight).sum(axis=0)
+    parts = Parts(mean, share * (weight - mean), share, members, np.array([20, 10, 10, 10]))
+    numbers = np.unique(table["chick"], return_inverse=True)[1].astype(np.int32)
+    images = np.arange(len(table))
+    sample = Sample(images, members, share, numbers, 50, True, tuple("1234"), np.zeros_like(members))
+    of_class = _class(sample, parts, members)
+    variance = (adjusted(of_class) ** 2).sum(axis=0)
+    expected = [36.7529892401706, 98.8393827160491, 74.5041975308640, 23.0989414232519]
+    assert variance == pytest.approx(expected, rel=1e-8)
+    degrees = satterthwaite_of_shares(of_class.share, of_class.working(0))
+    assert degrees == pytest.approx([18.04057072334862, 9, 9, 8.97444089456869], rel=1e-8)
 
 
 def test_equal_patients_have_one_degree_of_freedom_less_than_they_are():

@@ -204,7 +204,7 @@ def test_a_cell_that_was_not_run_is_told_from_one_that_the_study_does_not_have(f
     known = replace(context, cells=pd.DataFrame(cells))
     for there, changes, why in (
         (context, {"platform": "neuron"}, "nih/resnet18/neuron/seed*: not run yet, no row in metrics.csv"),
-        (known, {"platform": "neuron"}, "nih/resnet18/neuron/seed*: not run yet"),
+        (known, {"platform": "neuron"}, "nih/resnet18/neuron/seed0: not run yet"),
         (Context(prices), {}, "nih/resnet18/cpu/seed*: metrics.csv has not been made yet"),
         (known, {"architecture": "resnet81"}, "the study has no such cell; did you mean 'resnet18'?"),
         (known, {"architecture": "convnext_tiny"}, "nih/convnext_tiny/cpu/seed*: the study has no such cell"),
@@ -410,6 +410,12 @@ def test_the_margin_that_claims_of_equality_state_is_the_studys():
     for name, (metric, margin) in of.items():
         assert shipped[name].inputs["difference"].parity["metric"] == [metric]
         assert shipped[name].check.stated.shown == f"below {margin:g}"
+
+
+def test_our_claims_name_sections_that_the_paper_has():
+    texts = [path.read_text() for path in (ROOT / "paper/sections").glob("*.tex")]
+    sections = {title for text in texts for title in re.findall(r"\\section\{(.*?)\}", text)}
+    assert {claim.where for claim in read_claims(CLAIMS).ours} <= sections
 
 
 def test_an_undated_source_is_held_against_todays_prices_not_against_a_date_of_ours():

@@ -29,9 +29,8 @@ from cxrbench.evidence.compiled import (
 )
 from cxrbench.evidence.record import Failure
 from cxrbench.paper import compilation
-from cxrbench.study.config import Compilation, read_study
+from cxrbench.study.config import Compilation, CompileOptions, read_study
 from cxrbench.study.files import sha256_file
-from cxrbench.study.toolchains import CompileOptions
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 
@@ -39,7 +38,8 @@ from . import dying_trace
 from .conftest import NETWORKS
 
 VERSION = neuronx_cc.VERSION.partition("+")[0]
-PLANNED = read_study(ROOT / "config/config.yaml").compilation
+STUDY = read_study(ROOT / "config/config.yaml")
+PLANNED = STUDY.compilation
 SMALL = Compilation.model_validate(
     {
         "compiler": VERSION,
@@ -69,9 +69,13 @@ def test_the_study_asks_the_preprints_claim_first_and_names_what_can_be_built():
     steps = PLANNED.steps()
     assert len(steps) == len(set(steps)) == 23 * 2 * 4 * 2
     assert [step[0] for step in steps[:2]] == ["convnext_pico", "convnext_tiny"]
-    assert {step[0] for step in steps[:16]} == {"convnext_pico", "convnext_tiny"}
+    images, recipe = STUDY.dataset("nih002-224px"), STUDY.recipe("nih002-224px")
+    cells = [cell for cell in STUDY.all_cells() if cell.dataset == "nih002-224px"]
+    trained = [(cell.architecture, images.pixels, recipe.batch, recipe.precision) for cell in cells]
+    assert steps[:4] == list(dict.fromkeys(trained)) and len(cells) == 24
+    assert {step[0] for step in steps[4:18]} == {"convnext_pico", "convnext_tiny"}
     assert [step[1] for step in steps] == sorted((step[1] for step in steps), reverse=True)
-    assert all(step[2] == 1 for step in steps[:4] + steps[16:58])
+    assert all(step[2] == 1 for step in steps[4:8] + steps[18:60])
     names = {step[0] for step in steps}
     must_be_architectures(names)
     sizes = {

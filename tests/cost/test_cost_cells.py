@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.cost.costs import COST_COLUMNS, cost_table
+from cxrbench.cli.cost_columns import costs_and_notes
+from cxrbench.cost.costs import COST_COLUMNS, OF_ITS_BATCH, cost_table
 from cxrbench.evidence.machine import is_busy
 from cxrbench.evidence.record import RECORD, Timing
 from cxrbench.paper.cost_tables import mark
@@ -74,6 +75,10 @@ def test_a_gpu_elsewhere_is_priced_as_the_cheapest_instance_with_such_a_gpu(
     row = cost(record.model_copy(update={"host": record.host.model_copy(update={"device": device})}))
     assert (row["kind"], row["instance"]) == ("proxy", instance)
     assert row["note"] == f"run on {device}, priced as {instance}"
+
+
+def test_the_cost_of_an_accelerator_is_said_to_be_of_its_batch(priced, make_record):
+    assert OF_ITS_BATCH in " ".join(costs_and_notes(priced([make_record()], NEURON)).split())
 
 
 def test_a_cell_on_an_instance_without_such_a_price_does_not_keep_the_others_from_theirs(cost, make_record):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench, must_work
+from cxrbench.cost.costs import OF_ITS_BATCH
 from cxrbench.cost.porting import CASES
 
 PRICES = ROOT / "data/prices.csv"
@@ -43,6 +44,7 @@ def test_a_table_of_costs_has_its_target_its_price_and_what_is_not_charged() -> 
     assert "USD to AUROC" in shown and "2026-07-20" in shown
     assert "Not charged: storage, data transfer, packing the images, boot time and tax." in shown
     assert "The load of the machine was not recorded for 1 of 1 runs." in shown
+    assert OF_ITS_BATCH not in shown  # a CPU's cell
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,7 @@ def test_a_price_for_any_network_is_one_screen() -> None:
     pays = "Trainium pays only above 1.34 times the images/s of g5.xlarge (134 images/s), on trn1.2xlarge;"
     assert f"{pays} a port of 20,000 USD is 3,579 such runs." in shown
     assert "unknown; rent a day" in shown and "took 5 to 44 minutes" in shown and "5.6 h" in shown
+    assert OF_ITS_BATCH in shown
     table = json.loads(must_work(*mine, "--json").stdout)
     assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 5
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -122,10 +123,15 @@ def test_the_plan_is_printed_before_anything_starts():
     done = must_work("plan")
     assert "nan" not in done.stdout and "unknown; rent a day" in done.stdout
     shown = " ".join(done.stdout.split())
+    for platform in ("cuda", "neuron"):
+        assert re.search(rf"nih002-224px +{platform} +12 of 12", done.stdout)
+    archive = "images_002.tar.gz (4.0 GB from nihcc.box.com) into data/raw/nih002"
+    assert f"Download for nih002-224px: {archive}; `cxrbench data get nih002-224px`." in shown
     assert "Not trained on this machine" in shown and "Unknown time" in shown
     assert "neuron as trn1.2xlarge (us-east-1, on demand, 2026-07-20)" in shown
     assert "an image is taken to last a third as long in scoring as in training" in shown
     done = must_work("plan", "--study", "config/full.yaml")
-    twelve = "images_001.tar.gz and 11 more (45.1 GB from nihcc.box.com); `cxrbench data get nih-224px`."
+    twelve = "images_001.tar.gz and 11 more (45.1 GB from nihcc.box.com) into data/raw/nih; "
+    twelve += "`cxrbench data get nih-224px`."
     assert f"Download for nih-224px: {twelve}" in " ".join(done.stdout.split())
     assert {row["platform"] for row in json.loads(must_work("plan", "--json").stdout)} >= {"cpu", "neuron"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bad_server import BadServer, cut, server, write_registry
+from bad_server import BadServer, cut, server, status, write_registry
 from tarballs import member, tar, write_tar
 
 from conftest import TINY, clone_of_the_tree, keep_recorded, must_work, ran
@@ -19,6 +19,25 @@ ARCHIVE = "images_002.tar.gz"
 CELL = f"originals-64px/{TINY}/cpu/seed0"
 # By patient, as a split has to be.
 PARTS = {"00001385": "val", "00001458": "test", "00001485": "test", "00001543": "test", "00001549": "val"}
+
+
+@pytest.mark.fault(
+    "a contribution's download ends at 60 %, and the server is gone", "a message; later it goes on from there"
+)
+def test_a_contribution_goes_on_where_the_connection_was_lost(clone: Path, server: BadServer) -> None:
+    size = len(server.files[ARCHIVE])
+    server.faults[ARCHIVE] = [cut(size * 6 // 10), *[status(503)] * 50]
+    words = (sys.executable, "-m", "cxrbench", "contribute", CELL, "--fetch", "--bench-minutes", "0")
+    how = {"cwd": clone, "env": os.environ | {"PYTHONPATH": f"{clone}/src", "CXRBENCH_COMMIT": "0" * 40}}
+    lost = ran(*words, **how)
+    assert lost.returncode == 1 and "Traceback" not in lost.stderr, lost.stderr
+    assert f"{ARCHIVE}: no source had the file" in lost.stderr
+    assert not (clone / "results/runs").exists() and not list(clone.glob("results/contribution-*"))
+    server.faults.clear()
+    done = ran(*words, **how)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert server.requests[-1] == (ARCHIVE, size * 6 // 10) and server.sent == size
+    assert len(list(clone.glob("results/contribution-*.tar.gz"))) == 1
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, change_record, cxrbench, must_fail, must_work
-from cxrbench.evidence.store import SETTINGS, EvidenceStore
+from cxrbench.evidence.store import SETTINGS, EvidenceStore, Source
 from cxrbench.evidence.sums import refused_measurement, write_sums
 from cxrbench.study.cells import Cell
-from cxrbench.study.config import read_study
+from cxrbench.study.config import Study, read_study
 
 CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
+STUDY = read_study(ROOT / "config/config.yaml")
 
 
 @pytest.fixture
@@ -45,7 +46,31 @@ def test_what_is_as_recorded_is_used_and_what_is_not_there_is_not_refused(root: 
     assert refused(root) is None and EvidenceStore(root).record(CELL)
     for nothing in (EvidenceStore(root / "nowhere"), EvidenceStore(root.parent)):
         assert nothing.refused(CELL) is None and nothing.record(CELL) is None
-        assert nothing.records() == {} and nothing.origin(CELL, None) == "nowhere"
+        assert nothing.records() == {} and nothing.source_of(CELL, STUDY) == Source("nowhere")
+
+
+def test_one_answer_says_whose_run_stands_for_a_cell(root: Path, runs: Path) -> None:
+    def source(adopted: Path | None = None, study: Study = STUDY) -> Source:
+        return EvidenceStore(root).source_of(CELL, study, adopted)
+
+    assert source().origin == "recorded" and source().record == EvidenceStore(root).record(CELL)
+    shutil.copytree(runs, root.parent / "cells")
+    adopted, trained = (CELL.folder(root.parent / name) / "record.json" for name in ("cells", "runs"))
+    assert source(adopted).origin == "recorded"
+    for path in (adopted, trained):
+        add_a_line(path)
+    assert source(adopted).origin == "fresh"
+    other = STUDY.recipe(CELL.dataset).model_copy(update={"epochs": 99})
+    changed = STUDY.model_copy(
+        update={"recipes": STUDY.recipes | {STUDY.dataset(CELL.dataset).recipe: other}}
+    )
+    for answer in (source(study=changed), source(adopted, changed)):
+        assert (answer.origin, answer.record) == ("nowhere", None) and "another recipe" in str(answer.reason)
+    add_a_line(CELL.folder(root) / "train.log")
+    assert (source().origin, source().record) == ("refused", None) and "is refused: " in str(source().reason)
+    assert source(adopted).origin == "fresh"
+    trained.unlink()
+    assert source(adopted).origin == "refused"
 
 
 @pytest.mark.parametrize("name", ["record.json", "predictions.parquet", "train.log"])
@@ -175,12 +200,11 @@ def test_damage_to_another_file_gets_no_sum_of_its_own(root: Path, runs: Path) -
     ],
 )
 def test_evidence_of_a_dataset_with_other_settings_or_parts_is_left_out(root, key, value, other) -> None:
-    study = read_study(ROOT / "config/config.yaml")
     shutil.copy(ROOT / "data/recorded" / SETTINGS, root / SETTINGS)
-    assert EvidenceStore(root).left_out(CELL, study) is None
-    changed = study.dataset(CELL.dataset).model_copy(update={key: value})
-    changed = study.model_copy(update={"datasets": study.datasets | {CELL.dataset: changed}})
-    reason = EvidenceStore(root).left_out(CELL, changed) or ""
+    assert EvidenceStore(root).source_of(CELL, STUDY).origin == "recorded"
+    changed = STUDY.dataset(CELL.dataset).model_copy(update={key: value})
+    changed = STUDY.model_copy(update={"datasets": STUDY.datasets | {CELL.dataset: changed}})
+    reason = EvidenceStore(root).source_of(CELL, changed).reason or ""
     assert f"was made {other} than the study's and is left out" in reason
 
 

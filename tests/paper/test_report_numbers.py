@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.analysis.matrix import cells_table
 from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items, readme
 from cxrbench.paper.conclusions import conclusions
@@ -69,6 +70,24 @@ def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> 
     one_waits = done.copy()
     one_waits.loc[one_waits.index[one_waits["status"] == "ok"][-1], "status"] = "not run"
     assert numbers(replace(read, cells=one_waits))["cells/waiting"] == "1"
+
+
+def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results) -> None:
+    """The study plans one seed of one network; the others of its dataset are recorded here all the same."""
+    values = numbers(read)
+    assert f"{values['cells/total']} planned trainings are done" in conclusions(values)[0].text
+    dataset = "nih128-64px"
+    block = {"dataset": dataset, "architectures": ["resnet18"], "platforms": ["cpu"], "seeds": [0]}
+    study = read.study.model_validate(
+        read.study.model_dump(mode="json", exclude_none=True) | {"cells": [block], "run": []}
+    )
+    cells = cells_table(study, sorted(Path("results/cells").glob("*/*/*/*/record.json")), read.recorded)
+    assert set(cells["dataset"]) == {dataset} and set(cells["status"]) == {"ok"} and len(cells) > 3
+    values = numbers(replace(read, study=study, cells=cells))
+    text = conclusions(values)[0].text
+    assert f"{len(cells)} of {len(cells)} planned or recorded trainings are done" in text
+    pages = [*(ROOT / "paper").rglob("*.tex"), *(ROOT / "src/cxrbench/paper").rglob("*.t*")]
+    assert [path for path in pages if re.search(r"cells/total\} (?!\\val|trainings)", path.read_text())] == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from conftest import ROOT, must_work, text_of
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, score
 from cxrbench.datasets.findings import FINDINGS
-from cxrbench.evidence.tolerances import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
+from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
 from cxrbench.paper.latex import as_text, macros, placed
 from cxrbench.paper.measurements import largest_steps, numbers, predictive_value, throughput

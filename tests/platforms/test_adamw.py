@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import TINY, ran
-from cxrbench.platforms.adamw import AdamW, update_of
+from cxrbench.platforms.adamw import AdamW
+from cxrbench.training.run import update_of
 
 RATES = st.lists(st.floats(1e-5, 1e-2), min_size=1, max_size=40)
 

@@ -13,7 +13,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, write_text
 from cxrbench.training import precompile
 from cxrbench.training.child import TRIAL
-from cxrbench.training.supervisor import trainer_command
+from cxrbench.training.watch import trainer_command
 from training.trainers import custom_network
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from conftest import TINY, must_fail, must_work
 from cxrbench.cli import app
-from cxrbench.evidence.tolerances import STEP_DIFFERENCES
+from cxrbench.evidence.store import STEP_DIFFERENCES
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.paper.results import read_measurements
 

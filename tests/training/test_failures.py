@@ -12,9 +12,9 @@ from conftest import serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training.failures import classify, normalise, unknown
 from cxrbench.training.job import Ending
 from cxrbench.training.supervisor import Interrupted, run
+from cxrbench.training.watch import classify, normalise, unknown
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds
 

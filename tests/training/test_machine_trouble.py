@@ -12,9 +12,9 @@ from cxrbench.evidence.record import LOG
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
 from cxrbench.training import supervisor
-from cxrbench.training.attempts import Start
 from cxrbench.training.job import Ending, checkpoints
 from cxrbench.training.supervisor import Interrupted, run
+from cxrbench.training.watch import Start
 
 from .trainers import start, stub_timm
 

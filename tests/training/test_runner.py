@@ -137,9 +137,7 @@ def test_strict_makes_a_failed_training_an_error_and_keeps_its_record(make_job, 
 
 
 def test_too_long_is_timed_out_and_kills_no_later_trainer(make_job, recipe, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "cxrbench.training.processes._PAUSE", 3
-    )  # between two looks for processes left to kill
+    monkeypatch.setattr("cxrbench.training.watch._PAUSE", 3)  # between two looks for processes left to kill
     long = make_job("late", recipe=recipe.model_copy(update={"epochs": 99}), limits=Limits(hours=1 / 3600))
     record = run(long, tmp_path / "late out")
     assert record.status == "timed_out" and record.failure.kind == "stopped after 0.000277778 h"

@@ -38,8 +38,9 @@ from cxrbench.training.package_weights import (
     has_tensors,
     published,
     tensors_sha256,
+    weights_missing,
 )
-from cxrbench.training.plan import Plan, weights_missing
+from cxrbench.training.plan import Plan
 from cxrbench.training.predict import predict
 from cxrbench.training.weights import used_weights
 

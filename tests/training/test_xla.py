@@ -9,8 +9,7 @@ import pytest
 from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms
 from cxrbench import platforms
 from cxrbench.evidence.predictions import read_predictions, scores_of
-from cxrbench.evidence.store import EvidenceStore, check_evidence
-from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS, EvidenceStore, check_evidence
 from cxrbench.paper.measurements import xla_listing
 from cxrbench.paper.results import read_measurements
 from cxrbench.study.config import Limits, Recipe

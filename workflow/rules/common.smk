@@ -47,7 +47,7 @@ except UserError as error:
 # A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
 EVIDENCE = "<results>/evidence.txt"
-LEFT_OUT = [reason for cell in STUDY.all_cells() if (reason := STORE.left_out(cell, STUDY))]
+LEFT_OUT = [reason for cell in STUDY.all_cells() if (reason := STORE.source_of(cell, STUDY).reason)]
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)
 
@@ -77,7 +77,7 @@ onstart:
 
 PACKAGE = Path(os.path.relpath(SOURCE), "cxrbench")  # a checkout that was moved is not built anew
 SCORING, REPORTING = (
-    content_of(*build.code_files(PACKAGE, some)) for some in (build.SCORING, build.REPORTING)
+    content_of(*build.code_files(PACKAGE, patterns)) for patterns in (build.SCORING, build.REPORTING)
 )
 
 
@@ -100,8 +100,8 @@ def table_file(wildcards):
     dataset = STUDY.dataset(wildcards.dataset)
     if dataset.source == "table":
         return [dataset.table]
-    found = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
-    return [found] if found else []
+    split = file_of(dataset.split, dataset.folder) if dataset.source == "nih" else None
+    return [split] if split else []
 
 
 def check_values(wildcards):
@@ -144,9 +144,9 @@ def cell_of(wildcards):
     return Cell(wildcards.dataset, wildcards.architecture, wildcards.platform, int(wildcards.seed))
 
 
-def needs(what):
+def needs(resource):
     """Return a function that gives one resource of a cell's job; only a cluster uses it."""
-    return lambda wildcards, attempt: NEEDS.of(cell_of(wildcards), attempt)[what]
+    return lambda wildcards, attempt: NEEDS.of(cell_of(wildcards), attempt)[resource]
 
 
 def evidence_of(wildcards):

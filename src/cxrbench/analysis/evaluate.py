@@ -45,9 +45,8 @@ from cxrbench.evidence.predictions import findings_of, load_predictions, read_pr
 from cxrbench.evidence.record import PREDICTIONS, read_record
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Endpoint
-from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import read_csv
+from cxrbench.study.files import cores, read_csv
 
 COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few"),

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cxrbench.evidence.expected import NOT_RUN, REFUSED, expected_status
 from cxrbench.evidence.machine import is_busy, machine_of, processor_of
-from cxrbench.evidence.record import Record, read_record
+from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
@@ -31,22 +31,18 @@ def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.Dat
     """Return a row per cell of :meth:`EvidenceStore.cells`; ``records``: adopted record.json of those run."""
     evidence = EvidenceStore(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
-    recipes = {name: study.recipe(name).hash() for name in study.datasets}
-    rows = [_row(cell, recipes[cell.dataset], adopted.get(cell), evidence) for cell in evidence.cells(study)]
+    rows = [_row(cell, study, adopted.get(cell), evidence) for cell in evidence.cells(study)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(cell: Cell, recipe: str, path: Path | None, evidence: EvidenceStore) -> dict[str, Any]:
+def _row(cell: Cell, study: Study, path: Path | None, evidence: EvidenceStore) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
-    origin = evidence.origin(cell, path)
-    if origin == REFUSED:
+    source = evidence.source_of(cell, study, path)
+    if source.origin == REFUSED:
         return row | {"origin": REFUSED, "failure": evidence.refused(cell)}
-    if path is None:
+    if path is None or source.record is None:  # not adopted, or before the study changed
         return row
-    record = read_record(path)
-    if record.recipe_hash != recipe:  # adopted before the study's recipe changed
-        return row
-    return row | _of_record(record, cell) | {"origin": origin}
+    return row | _of_record(source.record, cell) | {"origin": source.origin}
 
 
 def _of_record(record: Record, cell: Cell) -> dict[str, Any]:

@@ -33,7 +33,9 @@ MEANS = Table("simulated/means.csv", ["what", "metric", "positive_patients", *_R
 # labels in the column ``what``: of COVERAGE
 FINDING, FINDING_BY_IMAGE, MACRO = "finding", "finding, images as patients", "macro"
 FINDING_OWN = "finding, variance not moderated"  # as of means and differences: CR3, effective patients
-REAL = "real scores"  # in the column ``auroc``: drawn with their patients from a recorded network's
+# of real scores: with, and without, the patient who has most of the finding's variance among all of them
+FINDING_WITH, FINDING_WITHOUT = "finding, heaviest patient drawn", "finding, heaviest patient not drawn"
+REAL = "real scores"  # in the column ``auroc``: drawn with their patients from recorded networks'
 # of VERDICTS: false statements, and an interval
 DIFFERENT, SOME_DIFFERENT = "macro different, none is", "some finding different, none is"
 EQUIVALENT = "finding equivalent, at the margin"

@@ -21,8 +21,7 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
-from cxrbench.study.cores import cores
-from cxrbench.study.files import read_csv, write_csv
+from cxrbench.study.files import cores, read_csv, write_csv
 
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Predictions = dict[Cell, pd.DataFrame]

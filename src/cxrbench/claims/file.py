@@ -125,9 +125,9 @@ class Claim(Strict):
         """How the claim is tested; None exactly when ``missing`` says why."""
         return self._check
 
-    def wrong(self, what: str, *keys: str, offset: int = 0) -> UserError:
-        """Return the complaint ``what`` with the place of the value below ``keys`` of the claim."""
-        return self._wrong(keys, f"claim {self.id}: {what}", offset)
+    def wrong(self, fault: str, *keys: str, offset: int = 0) -> UserError:
+        """Return the complaint ``fault`` with the place of the value below ``keys`` of the claim."""
+        return self._wrong(keys, f"claim {self.id}: {fault}", offset)
 
 
 class Claims(Strict):
@@ -168,10 +168,10 @@ def read_claims(path: Path | str) -> Claims:
 def _wrong(document: Document, error: Any) -> UserError:
     """Return what pydantic found, at its place, with the name of the claim or experiment that it is in."""
     keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
-    known: list[str] = []
+    fields: list[str] = []
     if error["type"] == "extra_forbidden":
         part = _PARTS[str(keys[0])] if len(keys) > 1 else Claims
-        known = list((Measured if len(keys) > 3 else part).model_fields)
+        fields = list((Measured if len(keys) > 3 else part).model_fields)
     name = str(keys[1]) if len(keys) > 1 else ""
     if keys[0] == "claims" and name:
         raw, name = document.value["claims"][int(name)], str(int(name) + 1)
@@ -179,21 +179,21 @@ def _wrong(document: Document, error: Any) -> UserError:
     where = f"{str(keys[0]).removesuffix('s')} {name}: " if name else ""
     inner = f"input '{keys[3]}': " if keys[2:3] == ("inputs",) and len(keys) > 3 else ""
     key = "" if inner or error["type"] == "extra_forbidden" or len(keys) == 2 else f"{keys[-1]}: "
-    return document.wrong(keys, f"{where}{inner}{key}{complaint(error, known)}")
+    return document.wrong(keys, f"{where}{inner}{key}{complaint(error, fields)}")
 
 
 def _complete(claim: Claim, number: int, document: Document, file: Claims) -> None:
     """Check what ``claim`` names, and give it its check and the places of its values."""
-    claim._wrong = lambda keys, what, offset: document.wrong(("claims", number, *keys), what, offset)
-    for key, known in (("source", file.sources), ("experiment", file.experiments), ("rests_on", file.facts)):
-        if (name := getattr(claim, key)) and name not in known:
-            raise claim.wrong(f"unknown {key} '{name}'{suggestion(name, known)}", key)
+    claim._wrong = lambda keys, fault, offset: document.wrong(("claims", number, *keys), fault, offset)
+    for key, given in (("source", file.sources), ("experiment", file.experiments), ("rests_on", file.facts)):
+        if (name := getattr(claim, key)) and name not in given:
+            raise claim.wrong(f"unknown {key} '{name}'{suggestion(name, given)}", key)
     if bool(claim.missing) == (claim.computation is not None):
         raise claim.wrong("give either a 'computation' or what is 'missing'")
     for name, given in claim.inputs.items():
         if claim.source == OURS and isinstance(given, PriceOf) and not given.as_of:
-            what = f"input '{name}': a price of a claim of ours needs its date, 'as_of'"
-            raise claim.wrong(what, "inputs", name)
+            fault = f"input '{name}': a price of a claim of ours needs its date, 'as_of'"
+            raise claim.wrong(fault, "inputs", name)
     if claim.computation is not None:
         claim._check = _check(claim, claim.computation)
 

@@ -39,11 +39,11 @@ class FormulaError(ValueError):
 
 
 class Formula:
-    """A checked formula over the names ``known``. FormulaError when it is anything else."""
+    """A checked formula over ``names``. FormulaError when it is anything else."""
 
-    def __init__(self, text: str, known: Iterable[str]) -> None:
+    def __init__(self, text: str, names: Iterable[str]) -> None:
         self.text = text
-        self._known = set(known)
+        self._names = set(names)
         if len(text) > LONGEST:
             raise FormulaError(f"longer than {LONGEST} characters: split the claim")
         try:
@@ -81,9 +81,9 @@ class Formula:
         return lambda inputs: function(*(part(inputs) for part in parts))
 
     def _input(self, name: str, offset: int) -> Callable[[Inputs], float]:
-        if name not in self._known:
-            declared = f"; declared inputs: {', '.join(sorted(self._known)) or 'none'}"
-            raise FormulaError(f"unknown name '{name}'{nearest(name, self._known) or declared}", offset)
+        if name not in self._names:
+            declared = f"; declared inputs: {', '.join(sorted(self._names)) or 'none'}"
+            raise FormulaError(f"unknown name '{name}'{nearest(name, self._names) or declared}", offset)
         return lambda inputs: float(inputs[name])
 
     def value(self, inputs: Mapping[str, Range]) -> Range:

@@ -59,15 +59,15 @@ class Context:
 
 def read_context(prices: Path | str, tables: Path | str) -> Context:
     """Return the prices, and the result tables below the folder ``tables`` that have been made."""
-    found = {}
+    made = {}
     for name in ("metrics", "cost", "cells", "parity"):
         path = Path(tables) / f"{name}.csv"
         try:
             if path.exists():
-                found[name] = _read_metrics(path) if name == "metrics" else read_csv(path)
+                made[name] = _read_metrics(path) if name == "metrics" else read_csv(path)
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
-    return Context(read_prices(prices), **found)
+    return Context(read_prices(prices), **made)
 
 
 def _read_metrics(path: Path) -> pd.DataFrame:
@@ -115,8 +115,8 @@ def _keys(*required: str, optional: Collection[str] = ()) -> AfterValidator:
 
     def check(given: dict[str, Any]) -> dict[str, list[Any]]:
         for key in given:
-            if key not in (known := [*required, *optional]):
-                raise ValueError(f"unknown key '{key}'{suggestion(key, known)}")
+            if key not in (keys := [*required, *optional]):
+                raise ValueError(f"unknown key '{key}'{suggestion(key, keys)}")
         if missing := [key for key in required if key not in given]:
             raise ValueError(f"key '{missing[0]}' is missing")
         return {key: _listed(value) for key, value in given.items()}
@@ -136,6 +136,7 @@ Plain = Annotated[  # YAML reads some texts as numbers and dates
 _Day = Annotated[Plain, AfterValidator(lambda text: text if text == UNDATED else iso_date(text))]
 _Answer = Annotated[Any, AfterValidator(lambda it: it if isinstance(it, bool) else read_number(it))]
 _CELL = ("dataset", "architecture", "platform", "seed")
+_FEW = 3  # values that a message lists
 _SCORE = ("dataset", "architecture", "label", "metric")
 _Scores = Annotated[dict[str, Any], _keys(*_SCORE, "platform", "split", optional=["seed"])]
 _Pair = Annotated[dict[str, Any], _keys("platforms", *_SCORE), AfterValidator(_two_platforms)]
@@ -204,8 +205,9 @@ class _Averaged(Strict):
     def _find(self, context: Context, table: str, wanted: Wanted, column: str) -> Value:
         values = _rows(context, table, wanted, column)[column].dropna()
         if not pd.api.types.is_numeric_dtype(values):
-            what = "has texts where a claim needs numbers; name another"
-            raise UserError(f"column '{column}' of {table}.csv {what}")
+            raise UserError(
+                f"column '{column}' of {table}.csv has texts where a claim needs numbers; name another"
+            )
         if values.empty:
             raise NotHere(f"{_cells(wanted)}: {table}.csv has no {column} for it")
         value = float(values.agg(self.aggregate))
@@ -275,8 +277,8 @@ class Share(Strict):
         adopted = rows.sort_values("origin", kind="stable").drop_duplicates("cell")  # fresh before recorded
         judged = adopted.loc[adopted["status"].isin([*self.of, *_TRAINED]), "status"]
         if judged.empty:
-            found = ", ".join(sorted(set(rows["status"])))
-            raise NotHere(f"{_cells(self.share)}: {found}; neither ok nor {' or '.join(self.of)}")
+            statuses = ", ".join(sorted(set(rows["status"])))
+            raise NotHere(f"{_cells(self.share)}: {statuses}; neither ok nor {' or '.join(self.of)}")
         share = float(judged.isin(self.of).mean())
         return _found(share, share, f"{share:g} of {len(judged)} cells")
 
@@ -313,9 +315,9 @@ def read_input(value: Any) -> Input:
     except ValidationError as error:
         first = min(error.errors(), key=lambda error: error["type"] != "extra_forbidden")
         model = KINDS[kinds[0]] if len(first["loc"]) == 1 else _PriceKey
-        known = [field.alias or name for name, field in model.model_fields.items()]
+        fields = [field.alias or name for name, field in model.model_fields.items()]
         key = "" if first["type"] == "extra_forbidden" else f"{first['loc'][-1]}: "
-        raise ValueError(f"{key}{complaint(first, known)}") from None
+        raise ValueError(f"{key}{complaint(first, fields)}") from None
 
 
 def _rows(context: Context, of: str, wanted: Wanted, *columns: str) -> pd.DataFrame:
@@ -331,7 +333,7 @@ def _rows(context: Context, of: str, wanted: Wanted, *columns: str) -> pd.DataFr
             )
     rows = _filtered(table, wanted)
     if rows.empty:
-        not_run = f"{_cells(wanted)}: not run yet, no row in {of}.csv"
+        not_run = f"{_cells(_planned(context.cells, wanted))}: not run yet, no row in {of}.csv"
         raise NotRun(_no_such_cell(context.cells, wanted) or not_run)
     return rows
 
@@ -356,6 +358,15 @@ def _no_such_cell(cells: pd.DataFrame | None, wanted: Wanted) -> str | None:
         if name not in {*cells[key], *networks}
     ]
     return f"{_cells(wanted)}: the study has no such cell{''.join(hints)}"
+
+
+def _planned(cells: pd.DataFrame | None, wanted: Wanted) -> Wanted:
+    """Return ``wanted`` with the parts of a cell's name that it leaves open, where the study has few."""
+    if cells is None or "platform_a" in wanted:
+        return wanted
+    rows = _filtered(cells, {key: wanted[key] for key in _CELL if key in wanted})
+    few = {key: list(rows[key].unique()) for key in _CELL if rows[key].nunique() <= _FEW}
+    return few | dict(wanted)
 
 
 def _filtered(table: pd.DataFrame, wanted: Wanted) -> pd.DataFrame:

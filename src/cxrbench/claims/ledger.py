@@ -81,8 +81,8 @@ def drifted(ledger: pd.DataFrame) -> pd.DataFrame:
 
 def _row(claim: Claim, context: Context) -> dict[str, object]:
     if claim.verdict and claim.verdict not in VERDICTS:
-        known = f"use one of {', '.join(VERDICTS)}, or none"
-        raise claim.wrong(f"unknown verdict '{claim.verdict}'; {known}", "verdict")
+        choice = f"use one of {', '.join(VERDICTS)}, or none"
+        raise claim.wrong(f"unknown verdict '{claim.verdict}'; {choice}", "verdict")
     row: dict[str, object] = dict.fromkeys(LEDGER_COLUMNS, "")
     row |= dict.fromkeys(("computed_low", "computed_high", "now_low", "now_high", "tolerance"), float("nan"))
     copied = ("id", "source", "where", "says", "unit", "note", "rests_on", "assumes")
@@ -118,8 +118,8 @@ def _value(claim: Claim, check: Check, inputs: Mapping[str, Range]) -> Range:
     try:
         return check.computation.value(inputs)
     except FormulaError as error:
-        what = f"computation '{check.computation.text}' fails: {error}; correct the formula or its inputs"
-        raise claim.wrong(what, "computation") from None
+        fault = f"computation '{check.computation.text}' fails: {error}; correct the formula or its inputs"
+        raise claim.wrong(fault, "computation") from None
 
 
 def _basis(check: Check, values: Mapping[str, Value]) -> Basis:
@@ -153,9 +153,9 @@ def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
 
 def _why(claim: Claim, check: Check, verdict: Verdict, then: Range, now: Range) -> str:
     yes_no = check.stated.yes_no
-    found = f"{check.computation.text} = {show(then, yes_no)}"
+    computed = f"{check.computation.text} = {show(then, yes_no)}"
     if then != now:
-        found += f" then, {show(now, yes_no)} now"
+        computed += f" then, {show(now, yes_no)} now"
     relation = "as stated" if verdict in (Verdict.ADDS_UP, Verdict.CONFIRMED, Verdict.FOLLOWS) else "stated"
     condition = f"if {claim.assumes}, {verdict}: " if claim.assumes else ""
-    return f"{condition}{found}; {relation}: {check.stated.shown}{' ' + claim.unit if claim.unit else ''}"
+    return f"{condition}{computed}; {relation}: {check.stated.shown}{' ' + claim.unit if claim.unit else ''}"

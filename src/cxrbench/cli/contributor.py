@@ -16,11 +16,9 @@ from cxrbench.cli.get import data_get, lacking_of, must_be_asked_for
 from cxrbench.cli.train import job_of, train
 from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
 from cxrbench.evidence import contribution
-from cxrbench.evidence.measured import KEYS, STEPS, Rows, read_rows
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, read_record
-from cxrbench.evidence.store import EvidenceStore, check_evidence
-from cxrbench.evidence.tolerances import outside
+from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_rows
 from cxrbench.platforms import installed
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import TableSource, read_study
@@ -71,7 +69,7 @@ class Contributor:
         self.records = {
             cell: run
             for cell, run in self.store.records().items()
-            if cell.dataset in self.study.datasets and self.store.serves(cell, self.study)
+            if cell.dataset in self.study.datasets and self.store.source_of(cell, self.study).record
         }
         planned = {cell for cell in self.study.all_cells() if cell.platform == platform} - self.records.keys()
         self.done = {cell: run for cell in named or sorted(planned) if (run := self._finished(cell))}

@@ -20,8 +20,8 @@ TRAINIUM_ENDED = (
     "for trn2 and trn3 only."
 )
 _COMPILED = (  # data/reported.csv, claim K13
-    "The first compilation of a small CNN on trn1.2xlarge took 5 to 44 minutes by two pages of one tutorial "
-    "(published)."
+    "The first compilation of a small CNN on trn1.2xlarge with SDK 2.30 took 5 to 44 minutes by two pages of "
+    "one tutorial (published)."
 )
 _VERDICTS = {
     "port": "Port: it pays at both ends of the range.",

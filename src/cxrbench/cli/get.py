@@ -119,7 +119,7 @@ def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> 
     from cxrbench.datasets.registry import published, to_download
     from cxrbench.study.recipe import FileWeights
     from cxrbench.training.package_weights import published as weights_of
-    from cxrbench.training.plan import weights_missing
+    from cxrbench.training.package_weights import weights_missing
 
     lacking = Lacking()
     for name in names:

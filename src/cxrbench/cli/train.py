@@ -71,8 +71,8 @@ def train(
     A failed training is a result too: exit code 0 without --strict. After an
     interruption (exit code 75), the same command resumes it.
     """
-    from cxrbench.training.job import Ending
-    from cxrbench.training.supervisor import Interrupted, run
+    from cxrbench.training.job import Ending, Interrupted
+    from cxrbench.training.supervisor import run
 
     named = Cell.parse(cell)
     out = out or named.folder(RESULTS / "runs") / "record.json"
@@ -117,7 +117,7 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     from cxrbench.datasets.packed import must_be_packed_from
     from cxrbench.study.config import read_study
     from cxrbench.training.job import Job
-    from cxrbench.training.plan import weights_missing
+    from cxrbench.training.package_weights import weights_missing
 
     config = read_study(study)
     recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset

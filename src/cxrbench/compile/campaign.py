@@ -32,10 +32,9 @@ from cxrbench.evidence.compiled import (
 from cxrbench.evidence.record import Part, read_model
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms.neuron_settings import graph_flags
-from cxrbench.study.cores import cores
+from cxrbench.study.config import CompileOptions
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import explained, sha256_file, write_text
-from cxrbench.study.toolchains import CompileOptions
+from cxrbench.study.files import cores, explained, sha256_file, write_text
 from cxrbench.training import host
 
 MANIFEST = "manifest.json"

@@ -23,9 +23,15 @@ from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
-from cxrbench.training.failures import classify, error_line, normalise
 from cxrbench.training.host import published
-from cxrbench.training.processes import OWN_SIGNALS, adopted, out_of_memory_kills
+from cxrbench.training.watch import (
+    OWN_SIGNALS,
+    adopted,
+    classify,
+    error_line,
+    normalise,
+    out_of_memory_kills,
+)
 
 COMMAND = "neuronx-cc"
 CONTAINERS = ("docker", "podman")

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.evidence.compiled import PARTS, CompileRecord, TracedGraph
-from cxrbench.study.toolchains import Compilation, CompileOptions
+from cxrbench.study.config import Compilation, CompileOptions
 
 STEP = ["network", "pixels", "batch", "precision"]
 KEY = [*STEP, "part"]

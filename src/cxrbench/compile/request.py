@@ -11,9 +11,8 @@ from cxrbench.compile.compiler import Compiler, Limits
 from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import PARTS, CompileRecord, Target
 from cxrbench.study import recipe
-from cxrbench.study.config import read_study
+from cxrbench.study.config import AuditedPrecision, AutoCast, Compilation, CompileOptions, read_study
 from cxrbench.study.errors import UserError, suggestion
-from cxrbench.study.toolchains import AuditedPrecision, AutoCast, Compilation, CompileOptions
 from cxrbench.training.plan import must_be_architectures
 
 

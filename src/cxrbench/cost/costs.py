@@ -58,9 +58,9 @@ def pricing_of(
     study: Path, region: str | None = None, basis: str | None = None, as_of: str | None = None
 ) -> Pricing:
     """Return the study's pricing with what is given in its place; UserError for an unknown name."""
-    for name, value, known in (("region", region, REGIONS), ("basis", basis, BASES)):
-        if value is not None and value not in known:
-            raise UserError(f"unknown {name} '{value}'{suggestion(value, known)}")
+    for name, value, allowed in (("region", region, REGIONS), ("basis", basis, BASES)):
+        if value is not None and value not in allowed:
+            raise UserError(f"unknown {name} '{value}'{suggestion(value, allowed)}")
     given = {"region": region, "basis": basis, "as_of": as_of}
     changes = {name: value for name, value in given.items() if value is not None}
     return read_study(study).prices.model_copy(update=changes)
@@ -71,7 +71,7 @@ def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[R
 
     A run is fresh if it differs from its record below ``recorded``, which follows if recipe and images agree.
     """
-    files = [found for path in paths for found in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
     evidence, runs = EvidenceStore(recorded) if recorded else None, []
     for record in map(read_record, files):
         theirs = evidence.record(Cell.parse(record.cell)) if evidence else record
@@ -175,8 +175,8 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     table = hours.merge(rates.assign(region=regions(rates)).drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
     table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
-    for what in (*PHASES, "total", "to_auroc"):
-        table[f"usd_{what}"] = table[f"hours_{what}"] * rate
+    for phase in (*PHASES, "total", "to_auroc"):
+        table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
     same_kind = table["accelerated"] == (table["accelerators"] > 0)
     table["cores_paid"] = table["cores"]
     table["cores_used"] = np.minimum(table["used"], table["cores"]).where(same_kind)
@@ -235,8 +235,8 @@ def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     chosen = runs[headline(runs)]
     hosts = runs[~runs["platform"].isin(ACCELERATED)]
     wanted = set(hosts["platform"])
-    groups = {key: some for key, some in hosts.groupby(["busy", "origin", "processor"], sort=False)}
-    shared = [key for key, some in groups.items() if set(some["platform"]) == wanted]
+    groups = {key: rows for key, rows in hosts.groupby(["busy", "origin", "processor"], sort=False)}
+    shared = [key for key, rows in groups.items() if set(rows["platform"]) == wanted]
     if len(wanted) > 1 and shared:
         best = groups[min(shared, key=lambda key: (key[0], key[1] != "recorded", -len(groups[key])))]
         same = best[headline(best)]  # one software stack per platform
@@ -248,10 +248,10 @@ def _differences(chosen: pd.DataFrame) -> str:
     """Return what differs between platforms beside the platform, in words; empty: nothing."""
     runs = chosen.drop_duplicates("platform").set_index("platform").sort_index()
     processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"].map(short_processor)
-    found = [
+    sentences = [
         f"{name} differ: {', '.join(values.index + ' ' + values)}"
         for name, values in (("processors", processors), ("origins", runs["origin"]))
         if values.nunique() > 1
     ]
     busy = ", ".join(runs.index[runs["busy"].astype(bool)])
-    return "; ".join(found + ([f"busy machine: {busy}"] if busy else []))
+    return "; ".join(sentences + ([f"busy machine: {busy}"] if busy else []))

@@ -33,7 +33,7 @@ class Device:
 
 
 _TEXT = resources.files(__package__).joinpath("devices.toml").read_text(encoding="utf-8")
-DEVICES = {name: Device(name=name, **known) for name, known in tomllib.loads(_TEXT).items()}
+DEVICES = {name: Device(name=name, **fields) for name, fields in tomllib.loads(_TEXT).items()}
 
 _NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls them
 
@@ -48,7 +48,7 @@ def device_of_host(named: str) -> Device | None:
     for alias, name in _NEURON_CORES.items():
         if re.search(rf"\b{alias}d?\b", named):
             return DEVICES[name]
-    for name, known in DEVICES.items():
+    for name, device in DEVICES.items():
         if all(re.search(rf"\b{part}\b", named) for part in name.split("-")):
-            return known
+            return device
     return None

@@ -124,7 +124,7 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
             source = f"recorded on {short_processor(processor_of(record))}, {record.host.cores} cores"
         key = Network(cell.architecture, pixels, precision), chip, source
         seeds.setdefault(key, []).append(speed / cores)
-    return [Speed(network, chip, mean(each), source) for (network, chip, source), each in seeds.items()]
+    return [Speed(network, chip, mean(rates), source) for (network, chip, source), rates in seeds.items()]
 
 
 def _chip(record: Record, cell: Cell) -> str | None:

@@ -59,12 +59,13 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
 
 
 def downloads(plan: Plan, registry: Path) -> list[str]:
-    """Return a sentence per published source of images that are not here: files, size, the command."""
+    """Return a sentence per published source of images that are not here: files, size, place, the command."""
     absent = dict[str, list[str]]()
     for name in dict.fromkeys(cell.dataset for cell in plan.study.all_cells()):
         here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
         if not here and (files := to_download(plan.study.dataset(name), registry)):
-            absent.setdefault(in_words(files.values()), []).append(name)
+            place = next(iter(files)).parent
+            absent.setdefault(f"{in_words(files.values())} into {place}", []).append(name)
     return [
         f"Download for {', '.join(names)}: {files}; `cxrbench data get {names[0]}`."
         for files, names in absent.items()
@@ -81,25 +82,24 @@ class _Outlook:
 
     def row(self, cells: list[Cell]) -> dict[str, Any]:
         """Return the row of the seeds of one network on one platform."""
-        cell, store = cells[0], self.plan.store
-        recorded = [other for other in cells if store.serves(other, self.study)]
+        cell, source_of = cells[0], self.plan.store.source_of
+        records = [record for other in cells if (record := source_of(other, self.study).record)]
         row = {
             **vars(cell),
             "cells": len(cells),
-            "recorded": len(recorded),
-            "to_run": len(cells) - len(recorded),
+            "recorded": len(records),
+            "to_run": len(cells) - len(records),
             "instance": self.study.prices.instances.get(cell.platform),
             "packed_gib": self._packed_gib(cell.dataset),
             "device_gib": self._device_gib(cell),
             "not_here": self.plan.missing(cell) or (None if self.study.may_run(cell) else _NOT_NAMED),
         }
-        records = [record for other in recorded if (record := store.record(other))]
         try:
-            each = self._measured(records) if records else self._estimated(cell)
+            per_cell = self._measured(records) if records else self._estimated(cell)
         except (NotKnown, NoPrice) as reason:
             return row | {"why_not": str(reason)}
-        hours = {name: value * row["to_run"] for name, value in each.items() if name.startswith("hours")}
-        return row | each | hours | dollars(hours, each["usd_per_hour"])
+        hours = {name: value * row["to_run"] for name, value in per_cell.items() if name.startswith("hours")}
+        return row | per_cell | hours | dollars(hours, per_cell["usd_per_hour"])
 
     def _measured(self, records: list[Record]) -> dict[str, Any]:
         """Return the hours of a cell by the recorded seeds: the shortest and the longest."""
@@ -138,16 +138,16 @@ class _Outlook:
         where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
         if instance is None:
             raise NotKnown(f"prices.instances in the config names no instance for {cell.platform}")
-        known: dict[str, Any] = {"instance": instance}
+        priced: dict[str, Any] = {"instance": instance}
         try:
             rate = price(self.prices, instance, where.region, where.basis, where.as_of)
         except NoPrice as reason:
             elsewhere = self.prices[self.prices["instance"] == instance]
             if elsewhere.empty:
                 raise
-            return known | {"usd_per_hour": math.nan, "no_price": reason.reason}, elsewhere.iloc[0]
+            return priced | {"usd_per_hour": math.nan, "no_price": reason.reason}, elsewhere.iloc[0]
         shown = {"region": regions(rate.to_frame().T).iloc[0], "as_of": rate["as_of"]}
-        return known | shown | {"basis": where.basis, "usd_per_hour": float(rate["usd_per_hour"])}, rate
+        return priced | shown | {"basis": where.basis, "usd_per_hour": float(rate["usd_per_hour"])}, rate
 
     def _packed_gib(self, name: str) -> float:
         counts = self._counts(name)

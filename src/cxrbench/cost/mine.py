@@ -70,13 +70,13 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
 
     These two and ``dataset/network`` are returned as they are. UserError where no ratio is published.
     """
-    known = ARCHITECTURES.read_text(encoding="utf-8").split()
+    names = ARCHITECTURES.read_text(encoding="utf-8").split()
     if architecture in PUBLISHED or "/" in architecture:
         return architecture
-    if architecture not in known:
+    if architecture not in names:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio"
-            f"{nearest(architecture, [*PUBLISHED, *known])} (known: {', '.join(PUBLISHED)}, names of timm, "
+            f"{nearest(architecture, [*PUBLISHED, *names])} (known: {', '.join(PUBLISHED)}, names of timm, "
             "DATASET/NETWORK of your cells); give --ratio LOW HIGH"
         )
     kind = work_for(architecture, Setting(), recorded, cache, say).kind

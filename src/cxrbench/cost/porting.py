@@ -55,9 +55,9 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
     parts = []
     for case in CASES:
         on_sagemaker = case._replace(here=f"ml.{case.here}", there=f"ml.{case.there}")
-        parts += [_at_every_price(some, prices, pricing) for some in (case, on_sagemaker)]
-    for network, some in costs.groupby(["dataset", "architecture"]):
-        parts.append(_own(" ".join(network), some, prices, pricing))
+        parts += [_at_every_price(published, prices, pricing) for published in (case, on_sagemaker)]
+    for network, runs in costs.groupby(["dataset", "architecture"]):
+        parts.append(_own(" ".join(network), runs, prices, pricing))
     return pd.concat(parts, ignore_index=True).reindex(columns=BREAK_EVEN_COLUMNS)
 
 
@@ -84,13 +84,13 @@ def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing)
     runs, source = pd.concat(sides.values()), "this paper's cells"
     kind = " and ".join(runs["kind"].unique()) or "not run"
     if missing:
-        ran = {name: " and ".join(some["instance"].unique()) for name, some in sides.items()}
+        ran = {name: " and ".join(rows["instance"].unique()) for name, rows in sides.items()}
         here, there = (instances or pricing.instances.get(name, "") for name, instances in ran.items())
         note = f"not run: {', '.join(missing)}"
         row = Case(name, here, there, (math.nan, math.nan), source, kind, note)._asdict()
         where = {"region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD}
         return pd.DataFrame([row | where])
-    ends = pd.DataFrame([some.iloc[0] for some in sides.values()])
+    ends = pd.DataFrame([rows.iloc[0] for rows in sides.values()])
     mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
     note = "; ".join(filter(None, ["mean over seeds, failed attempts charged", differs]))
     here, there = ends["instance"]

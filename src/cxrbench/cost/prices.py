@@ -138,11 +138,11 @@ def price(
         return rows.iloc[0]
     of = ""
     for column, name, link in zip(KEY, (instance, region, basis), (" for ", " in ", ""), strict=True):
-        known = sorted(set(prices[column]))
-        if name not in known:
-            listed = f" (known: {', '.join(known)})" if len(known) <= 8 else ""
+        names = sorted(set(prices[column]))
+        if name not in names:
+            listed = f" (known: {', '.join(names)})" if len(names) <= 8 else ""
             reason = f"no price{of} with {column} '{name}'{listed}"
-            raise NoPrice(reason, f"add a row to prices.csv{nearest(name, known)}")
+            raise NoPrice(reason, f"add a row to prices.csv{nearest(name, names)}")
         prices, of = prices[prices[column] == name], f"{of}{link}{name}"
     raise NoPrice(
         f"no price of {instance} ({region}, {basis}) up to {as_of}",

@@ -66,10 +66,10 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
     a price and where it is from stand in ``usd`` and ``source``, those of the second instance in ``*_other``.
     Region ``home`` comes first, dates go up.
     """
-    some = prices[prices["instance"].isin(pair)]
-    some = some.assign(shown=dates(some))
+    rows = prices[prices["instance"].isin(pair)]
+    rows = rows.assign(shown=dates(rows))
     values = ["usd_per_hour", "shown", "source", "assumed"]
-    wide = some.pivot(index=["region", "basis", "as_of"], columns="instance", values=values)
+    wide = rows.pivot(index=["region", "basis", "as_of"], columns="instance", values=values)
     wide = wide.groupby(level=["region", "basis"]).ffill()
     both = wide.reindex(columns=pd.MultiIndex.from_product([values, pair])).dropna()
     rows = both.index.to_frame(index=False, name=["region", "basis", "date"])
@@ -132,14 +132,14 @@ def ratio_sources(prices: pd.DataFrame, pricing: Pricing) -> str:
     both = pd.concat([rows, rows.assign(source=rows["source_other"])], ignore_index=True)
     where = both["region"] + " " + both["basis"].str.replace("_", " ")
     places = where.groupby(unversioned(both["source"]), sort=False).unique()
-    return "; ".join(f"{name} ({', '.join(some)})" for name, some in places.items())
+    return "; ".join(f"{name} ({', '.join(bases)})" for name, bases in places.items())
 
 
 def notes(prices: pd.DataFrame, pair: tuple[str, str], region: str, basis: str) -> str:
     """Return the notes on the prices of both instances in brackets, or an empty text."""
     same = (prices["region"] == region) & (prices["basis"] == basis) & prices["instance"].isin(pair)
-    found = [note for note in prices.loc[same, "note"].unique() if note]
-    return f" ({'; '.join(found)})" if found else ""
+    texts = [note for note in prices.loc[same, "note"].unique() if note]
+    return f" ({'; '.join(texts)})" if texts else ""
 
 
 def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]:

@@ -43,10 +43,10 @@ def refresh(
     with _unchanged(path):
         quotes = _quotes(_lines(price_list.format(region=region)), set(wanted), region)
     names = {"usd_per_hour": "old_usd", "as_of": "old_as_of"}
-    known = newest(prices)[[*KEY, *names]].rename(columns=names)
+    earlier = newest(prices)[[*KEY, *names]].rename(columns=names)
     if write and len(quotes):
         _write(path, quotes.assign(as_of=datetime.now(UTC).date().isoformat()))
-    both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(known, how="left", on=KEY)
+    both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(earlier, how="left", on=KEY)
     both["change_percent"] = (both["new_usd"] / both["old_usd"] - 1) * 100
     not_sold = [name for name in wanted if name not in set(quotes["instance"])]
     return both.fillna({"old_as_of": ""})[DIFFERENCE], not_sold
@@ -59,10 +59,10 @@ def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) 
     if instances is None:
         return sorted(set(on_ec2.loc[on_ec2["region"] == region, "instance"]))
     wanted = list(dict.fromkeys(instances))
-    known = sorted(set(on_ec2["instance"]))
-    for name in (name for name in wanted if name not in known):
+    listed = sorted(set(on_ec2["instance"]))
+    for name in (name for name in wanted if name not in listed):
         raise UserError(
-            f"instance '{name}' is not in the price table{nearest(name, known)}: add a first row with "
+            f"instance '{name}' is not in the price table{nearest(name, listed)}: add a first row with "
             "its accelerators, memory and cores, which AWS's price list does not give reliably"
         )
     return wanted
@@ -97,7 +97,7 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
     rows = csv.reader(lines)
     head = next((row for row in rows if row[:1] == ["SKU"]), [])
     at = {name: head.index(name) for name in (*_READ, *_WANTED)}
-    found: dict[str, dict[float, str]] = {}
+    offered: dict[str, dict[float, str]] = {}
     for row in rows:
         instance = row[at["Instance Type"]]
         if instance not in wanted or any(row[at[name]] != value for name, value in _WANTED.items()):
@@ -105,12 +105,12 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
         if (currency := row[at["Currency"]]) != "USD":
             raise UserError(f"AWS prices {instance} in {currency}: only prices in USD are kept")
         if (usd := float(row[at["PricePerUnit"]])) > 0:
-            found.setdefault(instance, {}).setdefault(usd, row[at["SKU"]])
-    for instance, offers in found.items():
+            offered.setdefault(instance, {}).setdefault(usd, row[at["SKU"]])
+    for instance, offers in offered.items():
         if len(offers) > 1:
-            each = ", ".join(f"{sku}: {usd:g}" for usd, sku in offers.items())
-            raise UserError(f"AWS has several prices of {instance} ({each}); add the right one by hand")
-    quotes = [(name, *offer) for name, offers in sorted(found.items()) for offer in offers.items()]
+            skus = ", ".join(f"{sku}: {usd:g}" for usd, sku in offers.items())
+            raise UserError(f"AWS has several prices of {instance} ({skus}); add the right one by hand")
+    quotes = [(name, *offer) for name, offers in sorted(offered.items()) for offer in offers.items()]
     table = pd.DataFrame(quotes, columns=["instance", "usd_per_hour", "sku"])
     source = "AWS Price List, SKU " + table["sku"].astype(str)
     here = {"region": region, "basis": "on_demand", "note": "Linux, shared tenancy"}

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.study.config import ChestMnistSource
 from cxrbench.study.errors import UserError
+from cxrbench.study.recipe import SPLITS
 
 _CHUNK = 1024  # images
 _NAMES = {"pleural": "Pleural_Thickening"}  # MedMNIST's other spelling

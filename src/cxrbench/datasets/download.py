@@ -25,8 +25,7 @@ from urllib3.exceptions import HTTPError
 
 from cxrbench.datasets.registry import FileState, RemoteFile, inspect, part_of, size_of
 from cxrbench.study.errors import UserError, printable
-from cxrbench.study.files import DISK_FULL
-from cxrbench.study.locks import locked
+from cxrbench.study.files import DISK_FULL, locked
 
 _CHUNK = 1 << 18  # bytes read at a time at most
 _LEAST_RATE = 64  # bytes per second, averaged over a time-out; less counts as a stall

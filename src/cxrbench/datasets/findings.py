@@ -16,5 +16,3 @@ FINDINGS = (
     "Pleural_Thickening",
     "Hernia",
 )
-
-SPLITS = ("train", "val", "test")

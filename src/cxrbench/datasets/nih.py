@@ -15,13 +15,14 @@ from PIL import Image
 
 from cxrbench.datasets.archives import Encoded, complete_in, found_in, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode, in_steps, reduced
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import Packed
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
 from cxrbench.study.errors import UserError, and_more, printable
 from cxrbench.study.files import written_aside
+from cxrbench.study.recipe import SPLITS
 
 PUBLISHED = 1024  # pixels a side of NIH's own images
 

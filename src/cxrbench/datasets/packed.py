@@ -20,13 +20,19 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
-from cxrbench.study.cores import cores
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import DISK_FULL, sha256_file, sha256_json, write_json, written_aside
-from cxrbench.study.locks import locked
+from cxrbench.study.files import (
+    DISK_FULL,
+    cores,
+    locked,
+    sha256_file,
+    sha256_json,
+    write_json,
+    written_aside,
+)
+from cxrbench.study.recipe import SPLITS
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images

@@ -21,7 +21,7 @@ from cxrbench.datasets.nih_table import read_nih_table, wheel_file
 from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.datasets.split import choose_rows
 from cxrbench.study.config import PhantomSource
-from cxrbench.study.cores import cores
+from cxrbench.study.files import cores
 
 Rng = np.random.Generator
 _MASKS, _SIDE, _EDGE = 200, 64, 16  # masks; pixels of the lungs in each, and around them

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import SPLITS
 from cxrbench.datasets.split import draw_split
 from cxrbench.study.columns import read_columns
 from cxrbench.study.config import TableSource
 from cxrbench.study.errors import UserError, nearest
 from cxrbench.study.readers import shortened
+from cxrbench.study.recipe import SPLITS
 
 ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
 _KNOWN = ("image", "patient", "split", *ABOUT)

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from cxrbench.evidence.record import Failure, Part, read_model
 from cxrbench.evidence.sums import updated_sums
+from cxrbench.study.config import CompileOptions
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy, sha256_file, sha256_json, write_text, written_aside
-from cxrbench.study.toolchains import CompileOptions
 
 FOLDER = Path("compile")
 OPERATORS = "operators.txt"  # beside the outcomes of a version: what its list-operators printed
@@ -113,13 +113,13 @@ class CompileRecord(Part):
 
 def read_compiled(root: Path) -> list[CompileRecord]:
     """Return all compile evidence below ``root`` in the order of its paths; UserError naming a bad file."""
-    found = []
+    records = []
     for path in sorted((root / FOLDER).glob("*/*/*.json")):
         record = read_model(path, CompileRecord)
         for problem in _problems(root, path, record):
             raise UserError(f"{path}: {problem}; {remedy(path)}")
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def compile_problems(root: Path) -> Iterator[str]:
@@ -139,7 +139,7 @@ def compile_problems(root: Path) -> Iterator[str]:
             except UserError as error:
                 yield str(error)
             else:
-                yield from (f"{path}: {what}; {remedy(path)}" for what in _problems(root, path, record))
+                yield from (f"{path}: {fault}; {remedy(path)}" for fault in _problems(root, path, record))
 
 
 def _problems(root: Path, path: Path, record: CompileRecord) -> Iterator[str]:
@@ -163,10 +163,10 @@ def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, rep
     new = []
     for record, log in records:
         path = root / record.where
-        known = read_model(path, CompileRecord) if path.exists() else None
-        if known and known != record and not known.stopped and not replace:
+        kept = read_model(path, CompileRecord) if path.exists() else None
+        if kept and kept != record and not kept.stopped and not replace:
             raise UserError(f"{path} is of another compilation; --replace records this one in its place")
-        if known != record:
+        if kept != record:
             new.append((path, record, log))
     if not new:
         return []

@@ -16,10 +16,9 @@ from pathlib import Path
 
 from cxrbench.datasets.archives import Content, read_images
 from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
-from cxrbench.evidence.measured import KEYS, Rows, read_rows
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, read_record
-from cxrbench.evidence.store import FILES, EvidenceStore, check_evidence, copy_evidence
+from cxrbench.evidence.store import FILES, KEYS, EvidenceStore, Rows, check_evidence, copy_evidence, read_rows
 from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums, write_sums
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.cells import PART, Cell, find_cells
@@ -254,7 +253,7 @@ def problems_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, w
             problems.append(f"{where}: this version has no platform {cell.platform}")
         elif cell.dataset not in study.datasets:
             problems.append(f"{where}: the study has no dataset {cell.dataset}")
-        elif reason := store.left_out(cell, study):
+        elif reason := store.source_of(cell, study).reason:
             problems.append(reason)
         if _tells(where):
             problems.append(f"{where}: it has a path, an address or a serial number of a machine")

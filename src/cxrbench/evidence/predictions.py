@@ -4,17 +4,23 @@ The findings are those that the table's columns ``label_<finding>`` and ``score_
 label is one that is not known.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import SPLITS
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.study.columns import read_columns
 from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.files import remedy, written_aside
+from cxrbench.study.recipe import SPLITS
+
+if TYPE_CHECKING:
+    from cxrbench.datasets.packed import Packed
 
 LABEL, SCORE = "label_", "score_"
 IDENTITY = ("image", "patient", "split")
@@ -75,6 +81,19 @@ def write_predictions(path: Path | str, table: pd.DataFrame) -> None:
         table.to_parquet(aside, index=False, compression="zstd", compression_level=19)
 
 
+def write_scores(path: Path, packed: Packed, scores: dict[str, np.ndarray]) -> None:
+    """Write the scores of each split (images x findings) beside their labels as predictions."""
+    # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
+    by_patient = packed.index["patient"].notna().all()
+    identity = ["image", "patient", "split"] if by_patient else ["image", "split"]
+    parts = []
+    for split, values in scores.items():
+        rows = packed.rows(split)
+        part = packed.index.iloc[rows][identity]
+        parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
+    write_predictions(path, pd.concat(parts, ignore_index=True))
+
+
 def read_predictions(path: Path | str) -> pd.DataFrame:
     """Return a table that :func:`write_predictions` wrote; UserError naming what is wrong with it."""
     path = Path(path)
@@ -88,8 +107,8 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
         kinds = kinds or ["floating" if name.startswith(SCORE) else "integer"]
         if name.startswith(LABEL) and table[name].isna().any():
             kinds.append("floating")  # as pandas has integers with gaps
-        if (found := pd.api.types.infer_dtype(table[name], skipna=False)) not in kinds:
-            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {found}; {todo}")
+        if (kind := pd.api.types.infer_dtype(table[name], skipna=False)) not in kinds:
+            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {kind}; {todo}")
     return table.reset_index(drop=True)
 
 
@@ -109,8 +128,8 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
             f"{path}: no predictions, the run ended as {read_record(path).status}; train it again"
         )
     if not path.is_file():
-        what = f"a folder without {PREDICTIONS}" if path.is_dir() else "there is no such file"
-        raise UserError(f"{path}: {what}; name a Parquet or CSV file of predictions")
+        reason = f"a folder without {PREDICTIONS}" if path.is_dir() else "there is no such file"
+        raise UserError(f"{path}: {reason}; name a Parquet or CSV file of predictions")
     if path.suffix.lower() not in (".csv", ".parquet") and not _begins(path, b"PAR1"):
         raise UserError(f"{path}: no Parquet file, and no name in .csv; name a CSV file so")
     table, notes = _read(path, "write it again"), []
@@ -146,8 +165,8 @@ def _read(path: Path, todo: str) -> pd.DataFrame:
     is_csv = path.suffix.lower() == ".csv"
 
     def ours(names: list[str]) -> dict[str, str | None]:
-        if is_csv and len(names) == 1 and (found := [sign for sign in ";\t|" if sign in names[0]]):
-            raise UserError(f"{path}: its columns are separated by {found[0]!r}; separate them by commas")
+        if is_csv and len(names) == 1 and (signs := [sign for sign in ";\t|" if sign in names[0]]):
+            raise UserError(f"{path}: its columns are separated by {signs[0]!r}; separate them by commas")
         wanted = [name for name in names if name in IDENTITY or name.startswith((LABEL, SCORE))]
         if (count := sum(name.startswith(SCORE) for name in wanted)) > MOST_FINDINGS:
             raise UserError(f"{path}: {count:,} findings, more than {MOST_FINDINGS:,}; leave some out")

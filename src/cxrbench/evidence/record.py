@@ -20,7 +20,7 @@ Phase = Literal["setup", "compile", "train", "evaluate", "done"]
 
 
 class NormStatistics(StrEnum):
-    """Over what a network's BatchNorm takes its statistics (``platform["batchnorm_statistics"]``)."""
+    """Which images BatchNorm's batch statistics are computed over (``platform["batchnorm_statistics"]``)."""
 
     PER_PROCESS = "per process"
     NONE = "no BatchNorm"
@@ -185,12 +185,12 @@ def read_record(path: Path | str) -> Record:
     if version == SCHEMA_VERSION:
         return _validated(path, raw, Record)
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        what = "is older than the record: update it with git pull"
+        reason = "is older than the record: update it with git pull"
     else:  # a field that was only added needs no new version
         cell = raw.get("cell", "CELL") if isinstance(raw, dict) else "CELL"
         again = f"make the record again: cxrbench train {cell} && cxrbench record {cell}"
-        what = f"cannot interpret older versions; {again}"
-    raise UserError(f"{path}: schema_version is {version}; this cxrbench reads {SCHEMA_VERSION} and {what}")
+        reason = f"cannot interpret older versions; {again}"
+    raise UserError(f"{path}: schema_version is {version}; this cxrbench reads {SCHEMA_VERSION} and {reason}")
 
 
 def read_model(path: Path, model: type[Model]) -> Model:

@@ -1,22 +1,30 @@
-"""Where a cell's evidence comes from, whether it fits the study, and whether it is intact."""
+"""Evidence of cells: where it comes from, whether it fits the study and is intact. Rows of measurements."""
 
 import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record, read_record
 from cxrbench.evidence.sums import SUMS, read_sums, updated_sums
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import AnySource, Study
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file, written_aside
+from cxrbench.study.files import remedy, sha256_file, sha256_json, written_aside
 from cxrbench.study.platform_names import ENTRIES
 
 SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them
 FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
 Origin = Literal["fresh", "recorded", "refused", "nowhere"]
+
+
+class Source(NamedTuple):
+    """Where the evidence of a cell comes from, and its record; without one, why, if something is recorded."""
+
+    origin: Origin
+    record: Record | None = None
+    reason: str | None = None
 
 
 class EvidenceStore:
@@ -30,8 +38,8 @@ class EvidenceStore:
 
     def record(self, cell: Cell) -> Record | None:
         """Return the intact record of ``cell``; None where it is absent or refused."""
-        found = self._checked(cell)
-        return found if isinstance(found, Record) else None
+        checked = self._checked(cell)
+        return checked if isinstance(checked, Record) else None
 
     def records(self) -> dict[Cell, Record]:
         """Return all intact records by cell, sorted."""
@@ -46,7 +54,8 @@ class EvidenceStore:
         planned = dict.fromkeys(study.all_cells())
         datasets = {cell.dataset for cell in planned} if study.unplanned and self.root.is_dir() else set()
         others = (cell for cell in find_cells(self.root) if cell.dataset in datasets and cell not in planned)
-        return [*planned, *(cell for cell in others if cell.platform in ENTRIES and self.serves(cell, study))]
+        usable = (cell for cell in others if cell.platform in ENTRIES and self.source_of(cell, study).record)
+        return [*planned, *usable]
 
     def packed_hashes(self, dataset: str) -> set[str]:
         """Return the hashes of packed images and labels that intact records of ``dataset`` name."""
@@ -60,8 +69,8 @@ class EvidenceStore:
         Refused are files that SHA256SUMS does not list, that differ from it or from the record's own hashes,
         that are missing, or that this version cannot read. ``cxrbench verify`` checks more, and all files.
         """
-        found = self._checked(cell)
-        return found if isinstance(found, str) else None
+        checked = self._checked(cell)
+        return checked if isinstance(checked, str) else None
 
     def _check(self, cell: Cell) -> Record | str | None:
         folder = cell.folder(self.root)
@@ -71,8 +80,8 @@ class EvidenceStore:
         for name in reversed(FILES):
             path, expected = folder / name, listed[name]
             if expected is not None and (not path.is_file() or sha256_file(path) != expected):
-                what = "differs from" if path.is_file() else "is missing, but listed in"
-                return f"{path} {what} {SUMS}; {remedy(path)}"
+                state = "differs from" if path.is_file() else "is missing, but listed in"
+                return f"{path} {state} {SUMS}; {remedy(path)}"
             if expected is None and path.exists():
                 again = f"{remedy(self.root / SUMS)}, or record the cell: cxrbench record {cell}"
                 return f"{path} is not listed in {SUMS}; {again}"
@@ -81,46 +90,42 @@ class EvidenceStore:
         except UserError as error:
             return str(error)
 
-    def left_out(self, cell: Cell, study: Study) -> str | None:
-        """Return why ``study`` cannot use the evidence of ``cell``; None when it can, or there is none."""
-        if reason := self.refused(cell):
-            return f"the recorded evidence of {cell} is refused: {reason}"
-        if (record := self.record(cell)) is None:
-            return None
+    def source_of(self, cell: Cell, study: Study, adopted: Path | None = None) -> Source:
+        """Return whose run stands for ``cell`` in ``study``; without ``adopted``, what is recorded of it.
+
+        ``adopted``: the record that a build took (``results/cells/<cell>/record.json``); equal hashes mean
+        the same run. Of a cell whose recorded evidence is refused, only a run of this machine
+        (``results/runs/<cell>``) counts. A run that the study's recipe or images differ from is left out.
+        """
+        refused = self.refused(cell)
+        if adopted and refused and not _same(adopted, cell.folder(adopted.parents[5] / "runs") / RECORD):
+            adopted = None
+        if refused and not adopted:
+            return Source("refused", reason=f"the recorded evidence of {cell} is refused: {refused}")
+        if (record := read_record(adopted) if adopted else self.record(cell)) is None:
+            return Source("nowhere")
+        recorded = not refused and (not adopted or _same(adopted, cell.folder(self.root) / RECORD))
+        if difference := self._difference(record, cell, study):
+            made = f"the {'recorded ' * recorded}evidence of {cell} was made {difference}"
+            return Source("nowhere", reason=f"{made} than the study's and is left out")
+        return Source("recorded" if recorded else "fresh", record)
+
+    def _difference(self, record: Record, cell: Cell, study: Study) -> str | None:
+        """Return what a record differs in from a study, in words."""
         images = study.stated_images(cell.dataset)
         if record.recipe_hash != study.recipe(cell.dataset).hash():
-            other = "with another recipe"
-        elif images and record.dataset and record.dataset.images != images:
-            other = "from other images"
-        elif differing := self._differing(record, study.dataset(cell.dataset)):
-            other = f"with another value of {', '.join(differing)}"
-        else:
-            return None
-        return f"the recorded evidence of {cell} was made {other} than the study's and is left out"
+            return "with another recipe"
+        if images and record.dataset and record.dataset.images != images:
+            return "from other images"
+        differing = self._differing(record, study.dataset(cell.dataset))
+        return f"with another value of {', '.join(differing)}" if differing else None
 
     def _differing(self, record: Record, dataset: AnySource) -> list[str]:
         """Return the settings of ``dataset`` that are known to differ from those of the record's."""
         if record.dataset is None:
             return []
-        known = record.dataset.settings or self._settings().get(record.dataset.packed, {})
-        return [key for key, wanted in dataset.settings().items() if known.get(key, wanted) != wanted]
-
-    def serves(self, cell: Cell, study: Study) -> bool:
-        """Whether there is evidence of ``cell`` that is intact and fits ``study``."""
-        return self.record(cell) is not None and self.left_out(cell, study) is None
-
-    def origin(self, cell: Cell, adopted: Path | None) -> Origin:
-        """Return where the record ``adopted`` (``results/cells/<cell>/record.json``) of ``cell`` comes from.
-
-        Equal hashes mean the same run. Of a cell whose recorded evidence is refused, only a run of this
-        machine (``results/runs/<cell>``) counts.
-        """
-        if self.refused(cell):
-            trained_here = adopted and _same(adopted, cell.folder(adopted.parents[5] / "runs") / RECORD)
-            return "fresh" if trained_here else "refused"
-        if adopted is None:
-            return "nowhere"
-        return "recorded" if _same(adopted, cell.folder(self.root) / RECORD) else "fresh"
+        recorded = record.dataset.settings or self._settings().get(record.dataset.packed, {})
+        return [key for key, wanted in dataset.settings().items() if recorded.get(key, wanted) != wanted]
 
     def keep(self, cells: Iterable[Cell], runs: Path) -> None:
         """Copy the evidence of ``cells`` from below ``runs`` to here and update SHA256SUMS."""
@@ -151,8 +156,8 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
             if expected is not None:
                 raise UserError(f"{path}: missing, but the record names it; {remedy(path)}")
         elif sha256_file(path) != expected:
-            what = f"its sha256 differs from the one in {RECORD}: the file was changed after the run"
-            raise UserError(f"{path}: {what}; {remedy(path)}")
+            changed = f"its sha256 differs from the one in {RECORD}: the file was changed after the run"
+            raise UserError(f"{path}: {changed}; {remedy(path)}")
     if (record.status == "ok") != (record.predictions_sha256 is not None):
         raise UserError(f"{folder}: status is '{record.status}', which does not fit its predictions")
     return record
@@ -167,3 +172,79 @@ def copy_evidence(source: Path, target: Path) -> None:
                 aside.write_bytes((source / name).read_bytes())
         else:
             (target / name).unlink(missing_ok=True)
+
+
+# -- rows of measurements ----------------------------------------------------------------------------
+
+Rows = list[dict[str, Any]]
+STEPS = Path("results/bench/steps.json")  # of `cxrbench bench steps`, below a checkout
+_STEP = ("platform", "architecture", "pixels", "batch", "precision", "fastest")
+KEYS = {
+    "train": _STEP,
+    "gains": _STEP,
+    "steps": ("platform", "architecture", "precision"),
+    "xla_ways": ("way",),
+    "pack": ("format", "pixels"),
+    "metrics": ("images", "patients", "replicates"),
+}
+DEFAULTS = {"precision": "fp32", "fastest": False, "own_processes": False}  # of rows older than these fields
+
+# A way of running a training step is kept when its paired median gain exceeds every difference of two equal
+# contenders; in measurements from before these were among them, when it exceeds this.
+KEPT_ABOVE = 0.03
+
+# What the training loop is to reach over timm at its documented best, and over timm with the same memory.
+AHEAD, NEVER_BEHIND = 1.10, 1.0
+
+STEP_FLOOR = "cpu, one thread"  # the noise floor of compared steps: it sums in another order
+STEP_DIFFERENCES = ("loss_difference", "gradient_norm_difference", "weights_difference")
+# Largest relative difference of loss, gradient norm and weights from the CPU over the first TESTED_STEPS
+# steps, by precision; later steps may drift further, because differences grow from step to step.
+STEP_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
+TESTED_STEPS = 10
+
+
+def read_rows(path: Path) -> Rows:
+    """Read the rows of a file of measurements; none where there is no file."""
+    if not path.exists():
+        return []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a list of rows is expected")
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: {error}; {remedy(path)}") from None
+    return list(rows)
+
+
+def merged(before: Rows, new: Rows, kind: str) -> Rows:
+    """Return ``new``, after the rows of ``before`` whose settings (:data:`KEYS` of ``kind``) it lacks."""
+
+    def setting(row: dict[str, Any]) -> list[Any]:
+        return [(DEFAULTS | row).get(name) for name in KEYS[kind]]
+
+    replaced = [setting(row) for row in new]
+    return [row for row in before if setting(row) not in replaced] + new
+
+
+def step_parity(platform: str, precision: str, path: Path = STEPS) -> dict[str, Any] | None:
+    """Return what ``cxrbench bench steps`` measured here of a platform, for a record; None: it was not run.
+
+    ``sha256`` is of its rows as JSON, which ``cxrbench bench record`` keeps.
+    """
+    asked = (platform, precision)
+    rows = [row for row in read_rows(path) if (row["platform"], row["precision"]) == asked]
+    if not rows:
+        return None
+    networks = list(dict.fromkeys(row["architecture"] for row in rows))
+    return {"sha256": sha256_json(rows), "networks": networks, "within_tolerance": not outside(rows)}
+
+
+def outside(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tested rows of ``cxrbench bench steps`` with a larger difference, or with NaN."""
+    return [
+        row
+        for row in rows
+        if row["step"] <= TESTED_STEPS
+        if not all(row[name] < STEP_TOLERANCE[row["precision"]] for name in STEP_DIFFERENCES)
+    ]

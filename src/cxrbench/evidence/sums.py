@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import remedy, sha256_file, write_text
-from cxrbench.study.locks import locked
+from cxrbench.study.files import locked, remedy, sha256_file, write_text
 
 SUMS = "SHA256SUMS"
 NAMESPACE = "cxrbench-evidence"  # a signature made for another purpose does not count
@@ -40,15 +39,15 @@ def refused_measurement(root: Path) -> str | None:
     Cells are checked one by one (:meth:`cxrbench.evidence.store.EvidenceStore.refused`).
     """
     listed = read_sums(root)
-    found = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
-    kept = {name for name, path in found.items() if not path.name.startswith((".", SUMS))}
+    files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
+    kept = {name for name, path in files.items() if not path.name.startswith((".", SUMS))}
     for name in sorted(kept | listed.keys() - {""}):
         path = root / name
         if path.parent.name.startswith("seed"):
             continue
         if name not in listed:
             return f"{path} is not listed in {SUMS}; {remedy(root / SUMS)}"
-        if name not in found:
+        if name not in files:
             return f"{path} is missing, but listed in {SUMS}; {remedy(path)}"
         if sha256_file(path) != listed[name]:
             return f"{path} differs from {SUMS}; {remedy(path)}"
@@ -68,8 +67,8 @@ def updated_sums(root: Path) -> Iterator[None]:
     """
     root.parent.mkdir(parents=True, exist_ok=True)
     with locked(root.with_name(f".{root.name}.lock"), root, "recording there", wait=True):
-        found = sums_of(root)
-        if changed := [name for name, digest in read_sums(root).items() if found.get(name) != digest]:
+        present = sums_of(root)
+        if changed := [name for name, digest in read_sums(root).items() if present.get(name) != digest]:
             first = root / changed[0]
             raise UserError(f"{first} changed since the last record (files: {len(changed)}); {remedy(first)}")
         yield
@@ -83,8 +82,8 @@ def write_sums(root: Path) -> None:
         return
     if signature.exists():
         signature.unlink()
-        what = f"removed, {SUMS} has changed; cxrbench record --sign makes another"
-        print(f"{signature}: {what}", file=sys.stderr)
+        removed = f"removed, {SUMS} has changed; cxrbench record --sign makes another"
+        print(f"{signature}: {removed}", file=sys.stderr)
     write_text(path, text)
 
 
@@ -105,12 +104,12 @@ def read_signature(root: Path) -> Signature:
         return Signature("not checked", f"{signature}: not checked, ssh-keygen is not installed here")
     signed = ("-n", NAMESPACE, "-s", signature)
     if not sums.is_file() or _keygen("check-novalidate", *signed, data=sums.read_bytes()) is None:
-        what = f"does not match {SUMS}; sign again or restore both files"
-        return Signature("wrong", f"{signature}: {what}")
-    found = _keygen("find-principals", "-s", signature, "-f", allowed) if allowed.is_file() else None
-    signer = found.splitlines()[0] if found else None
-    known = (*signed, "-f", allowed, "-I", signer)
-    if signer is None or _keygen("verify", *known, data=sums.read_bytes()) is None:
+        reason = f"does not match {SUMS}; sign again or restore both files"
+        return Signature("wrong", f"{signature}: {reason}")
+    signers = _keygen("find-principals", "-s", signature, "-f", allowed) if allowed.is_file() else None
+    signer = signers.splitlines()[0] if signers else None
+    by_signer = (*signed, "-f", allowed, "-I", signer)
+    if signer is None or _keygen("verify", *by_signer, data=sums.read_bytes()) is None:
         return Signature("wrong", f"{signature}: no key of {allowed} made it; add the signer's line there")
     return Signature("signed", f"signed by {signer}")
 
@@ -121,15 +120,15 @@ def sign(root: Path, key: Path | None) -> Path:
     ssh-keygen asks for the key's passphrase, or has the agent sign when ``key`` is a public key.
     """
     places = [key] if key else [Path.home() / ".ssh" / name for name in _KEYS]
-    if (found := next((place for place in places if place.is_file()), None)) is None:
+    if (own := next((place for place in places if place.is_file()), None)) is None:
         raise UserError(f"{places[0]}: there is no such ssh key; name yours with --key")
     if not shutil.which("ssh-keygen"):
         raise UserError("ssh-keygen is not installed here; install OpenSSH's client to sign")
     _signature_of(root).unlink(missing_ok=True)  # ssh-keygen asks before it replaces one
-    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(found), str(root / SUMS)]
+    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(own), str(root / SUMS)]
     if subprocess.run(command).returncode:
-        raise UserError(f"{found}: ssh-keygen could not sign with this key; {root / SUMS} is unsigned")
-    return found
+        raise UserError(f"{own}: ssh-keygen could not sign with this key; {root / SUMS} is unsigned")
+    return own
 
 
 def _signature_of(root: Path) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS, SPLITS
+from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
@@ -28,6 +28,7 @@ from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import NihSource, PhantomSource, Study
 from cxrbench.study.errors import UserError, printable
 from cxrbench.study.files import explained, git, remedy
+from cxrbench.study.recipe import SPLITS
 
 NOT_SHOWN = (
     "not shown: that the runs took place as recorded. Scores, times and machines can be made up to fit; the "
@@ -141,7 +142,7 @@ class _Rows:
         self.not_checked: set[str] = set()
         self._digests: dict[Cell, str] = {}
         self._tables: dict[str, pd.DataFrame] = {}
-        self._known: dict[tuple[str, str], list[str]] = {}
+        self._checked: dict[tuple[str, str], list[str]] = {}
 
     def problems(self, cell: Cell, record: Record, predictions: pd.DataFrame) -> list[str]:
         """Return what contradicts the record's counts, NIH's table or the study's split."""
@@ -154,9 +155,9 @@ class _Rows:
             return []
         counts = dict(numbers(record.dataset.model_dump()))
         key = cell.dataset, digest + str(counts)
-        if key not in self._known:
-            self._known[key] = [*_count_problems(rows, counts), *self._label_problems(cell, rows, counts)]
-        return self._known[key]
+        if key not in self._checked:
+            self._checked[key] = [*_count_problems(rows, counts), *self._label_problems(cell, rows, counts)]
+        return self._checked[key]
 
     def differences(self, records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
         """Yield cells that name the same packed data as others and have other rows."""

@@ -24,8 +24,8 @@ _CONCLUSIONS = (
         "Status",
         r"""\ifany{cells/neuron/run}{}{\ifany{cells/neuron/total}{Nothing here has run on AWS
         Trainium\ifany{cells/cuda/run}{}{ or on an NVIDIA GPU}. }{}}\val{cells/run} of \val{cells/total}
-        planned trainings are done\ifany{cells/accelerated/run}{, \val{cells/cuda/run} of them on CUDA and
-        \val{cells/neuron/run} on Trainium}{, all on CPUs}.\ifany{cells/neuron/run}{}{
+        \val{cells/kind} trainings are done\ifany{cells/accelerated/run}{, \val{cells/cuda/run} of them on
+        CUDA and \val{cells/neuron/run} on Trainium}{, all on CPUs}.\ifany{cells/neuron/run}{}{
         \ifany{cells/neuron/total}{Whether Trainium trains as accurately as CUDA is still open.}{}}""",
         claims=("O01", "O10"),
         tables=("cells",),

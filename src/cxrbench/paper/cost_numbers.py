@@ -12,6 +12,7 @@ from cxrbench.cost.write import SENTENCES
 from cxrbench.paper.fmt import listed, number, span, words
 from cxrbench.paper.latex import escape
 from cxrbench.paper.results import Results
+from cxrbench.study.platform_names import ACCELERATED
 
 _NONE = "none"
 _EMPHASISED = r"\emph{none}"
@@ -35,9 +36,23 @@ def cost_values(read: Results) -> dict[str, str]:
         "cost/ratio sources": escape(sentences["ratio_sources"], 2000),
         "price/date": prices["as_of"].dropna().max(),
         "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
+        **_day_values(read),
         **_case_values(read.csv("break_even")),
         **_decision_values(read.csv("decisions")),
     }
+
+
+def _day_values(read: Results) -> dict[str, str]:
+    """Return ``day/<platform>/...``: the instance of each accelerator and its price of a day on demand."""
+    pricing, prices = read.study.prices, read.csv("prices").fillna({"as_of": ""})
+    demand = prices[prices["basis"] == "on_demand"].sort_values("as_of").set_index("instance")
+    newest = demand["usd_per_hour"].groupby("instance").last() * 24
+    values: dict[str, str] = {}
+    for platform in sorted(ACCELERATED & pricing.instances.keys()):
+        instance = pricing.instances[platform]
+        values[f"day/{platform}/instance"] = escape(instance)
+        values[f"day/{platform}/usd"] = number(newest.get(instance, float("nan")), ".2f", _NONE)
+    return values
 
 
 def _case_values(cases: pd.DataFrame) -> dict[str, str]:

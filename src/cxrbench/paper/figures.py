@@ -30,7 +30,7 @@ from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.fmt import first_of, words
 from cxrbench.paper.items import Item, figures, printed
-from cxrbench.paper.results import Results
+from cxrbench.paper.results import Results, is_phantom
 from cxrbench.study.files import written_aside
 from cxrbench.study.platform_names import PLATFORMS
 
@@ -41,6 +41,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 MARKER_OF = dict(zip(PLATFORMS, cycle(MARKERS), strict=False))
 DASHES = ("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 2))
 DASHES_OF: dict[str, Any] = dict(zip(PLATFORMS, cycle(DASHES), strict=False))
+_BESIDE = 3  # panels in a line
 STYLE: Any = {
     "font.family": "STIXGeneral",  # the paper is set in Times
     "mathtext.fontset": "stix",
@@ -103,15 +104,19 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
     return figure, axes
 
 
-def _by_dataset(rows: pd.DataFrame, height: float, sharey: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
-    """Yield a panel for each dataset with its rows; then put a legend of all networks below the panels."""
+def _by_dataset(rows: pd.DataFrame, height: float, share: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
+    """Yield a panel of ``height`` inches for each dataset with its rows, at most three in a line; then put a
+    legend of all networks below. ``share``: the panels have one scale."""
     groups = rows.groupby("dataset", sort=False)
-    size = (WIDTH, height + 0.2 * np.ceil(rows["network"].nunique() / 3))
-    figure, panels = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=sharey)
+    lines, columns = -(-len(groups) // _BESIDE), min(len(groups), _BESIDE)
+    size = (WIDTH, height * lines + 0.2 * np.ceil(rows["network"].nunique() / 3))
+    figure, panels = plt.subplots(lines, columns, figsize=size, squeeze=False, sharex=share, sharey=share)
+    for axes in panels.flat[len(groups) :]:
+        axes.remove()
     named: dict[str, Any] = {}
-    for axes, (dataset, some) in zip(panels[0], groups, strict=True):
-        axes.set_title("\n".join(wrap(str(dataset), max(13, 60 // len(groups)))), fontsize=9)
-        yield axes, some
+    for axes, (dataset, panel_rows) in zip(panels.flat, groups, strict=False):
+        axes.set_title("\n".join(wrap(str(dataset), 28)), fontsize=9)
+        yield axes, panel_rows
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
         if legend := axes.get_legend():
@@ -136,10 +141,10 @@ def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float =
     """
     groups = rows.groupby(by, sort=False)
     offsets = np.linspace(-apart, apart, len(groups)) if len(groups) > 1 else [0.0]
-    for (name, some), offset in zip(groups, offsets, strict=True):
-        at, marker = y[some.index] + offset, some["marker"].iloc[0]
-        axes.hlines(at, some["ci_low"], some["ci_high"], color=some["colour"], lw=0.9)
-        axes.scatter(some["value"], at, 16, some["colour"], marker=marker, label=name, zorder=3)
+    for (name, group), offset in zip(groups, offsets, strict=True):
+        at, marker = y[group.index] + offset, group["marker"].iloc[0]
+        axes.hlines(at, group["ci_low"], group["ci_high"], color=group["colour"], lw=0.9)
+        axes.scatter(group["value"], at, 16, group["colour"], marker=marker, label=name, zorder=3)
 
 
 def with_network(read: Results, rows: pd.DataFrame) -> pd.DataFrame:
@@ -178,8 +183,8 @@ def cells_by_status(read: Results) -> Figure:
     cells = read.cells
     rows, platforms = matrix(cells, in_words(cells)), list(cells["platform"].unique())
     counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
-    texts = [[", ".join(f"{state} ({n})" for state, n in some.items()) for some in line] for line in counts]
-    kinds = [[next(iter(some)).word if len(some) == 1 else "several" for some in line] for line in counts]
+    texts = [[", ".join(f"{state} ({n})" for state, n in of.items()) for of in line] for line in counts]
+    kinds = [[next(iter(of)).word if len(of) == 1 else "several" for of in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
     figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.17 * len(rows)))
     sns.heatmap(
@@ -200,14 +205,15 @@ def learning_curves(read: Results) -> Figure:
     scored, folder = with_network(read, read.ok), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
-    for axes, some in _by_dataset(scored, 2.6, sharey=False):
-        histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in some["cell"]}
-        losses = pd.concat([pd.DataFrame(each).assign(cell=cell) for cell, each in histories.items()])
-        losses = losses.merge(some[["cell", "network", "colour", "dashes"]])
+    for axes, cells in _by_dataset(scored, 1.75, share=False):
+        histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in cells["cell"]}
+        losses = pd.concat([pd.DataFrame(epochs).assign(cell=cell) for cell, epochs in histories.items()])
+        losses = losses.merge(cells[["cell", "network", "colour", "dashes"]])
         curves(axes, losses, x="epoch", y="train_loss", units="cell", lw=0.6, alpha=0.6, legend=False)
         curves(axes, losses, x="epoch", y="val_loss", units="cell")
-        axes.set_ylabel("mean binary cross-entropy" if axes is axes.figure.axes[0] else "")
+        axes.set_ylabel("")
         axes.locator_params(axis="x", integer=True)
+    plt.gcf().supylabel("mean binary cross-entropy")
     return plt.gcf()
 
 
@@ -230,9 +236,9 @@ def roc_per_label(read: Results) -> Figure:
         look = {"color": row.colour, "dashes": row.dashes or (None, None)}
         last.plot([], [], label=row.network, **look)
         for finding, axes in zip(findings, drawn, strict=True):
-            known = test[[f"label_{finding}", f"score_{finding}"]].dropna()
-            if known.iloc[:, 0].nunique() == 2:
-                curve = roc_curve(*known.to_numpy().T)
+            labelled = test[[f"label_{finding}", f"score_{finding}"]].dropna()
+            if labelled.iloc[:, 0].nunique() == 2:
+                curve = roc_curve(*labelled.to_numpy().T)
                 axes.plot(*curve[:2], lw=0.9, **look)
             else:
                 axes.text(0.5, 0.3, "undefined:\none class only", ha="center", fontsize=7)
@@ -250,17 +256,20 @@ def roc_per_label(read: Results) -> Figure:
 
 
 def auroc_per_label(read: Results) -> Figure:
-    """Draw test AUROC per finding, one panel per dataset: means over seeds with their 95 % intervals."""
+    """Draw test AUROC per finding, means over seeds with their 95 % intervals: a panel for each size of the
+    real radiographs (of the drawn ones where there are none), with the first recipe on it."""
     rows = with_network(read, _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread))
     if rows.empty:
         return no_evidence("No cell has run.")
     labels = [*read.findings(), "macro"]
-    rows = rows[rows["label"].isin(labels)]
-    for axes, some in _by_dataset(rows, 3.6, sharey=True):
-        points(axes, some, "network", some["label"].map(labels.index))
+    packed = read.cells.get("packed", read.cells["dataset"]).groupby(read.cells["dataset"], sort=False)
+    rows = rows[rows["label"].isin(labels) & rows["dataset"].isin(packed.first().drop_duplicates().index)]
+    real = rows[~is_phantom(rows["dataset"])]
+    for axes, panel_rows in _by_dataset(rows if real.empty else real, 4.6, share=True):
+        points(axes, panel_rows, "network", panel_rows["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(labels) - 1.5, color="0.7", lw=0.5)
-        axes.set(xlabel="AUROC", xlim=(0, 1), ylim=(len(labels) - 0.3, -0.7))
+        axes.set(xlabel="AUROC", ylim=(len(labels) - 0.3, -0.7))
         axes.set_yticks(range(len(labels)), map(words, labels))
     return plt.gcf()
 
@@ -290,8 +299,8 @@ def seed_spread(read: Results) -> Figure:
     apart = (0.8 / size).clip(upper=0.16)  # many seeds stay in their row
     y = rows["name"].map(names.index) + apart * (seeds.cumcount() - (size - 1) / 2)
     axes.hlines(y, rows["ci_low"], rows["ci_high"], color="0.6", lw=0.8)
-    for marker, some in rows.groupby("marker"):
-        axes.scatter(some["value"], y[some.index], 9, some["colour"], marker=marker, zorder=3)
+    for marker, alike in rows.groupby("marker"):
+        axes.scatter(alike["value"], y[alike.index], 9, alike["colour"], marker=marker, zorder=3)
     means = means[means["ci_low"].notna() & means["name"].isin(names)]
     y = means["name"].map(names.index)
     axes.hlines(y, means["ci_low"], means["ci_high"], color=means["colour"], lw=5, alpha=0.35)
@@ -318,8 +327,8 @@ def reliability_curves(read: Results) -> Figure:
         bins = reliability(sample_of(_predictions(read, row.cell), "test"))
         axes.plot([floor, 1], [floor, 1], color="0.7", lw=0.6)
         axes.vlines(bins["score"], bins["ci_low"].clip(floor), bins["ci_high"], color=row.colour, lw=1)
-        some = bins[bins["share"] > 0]
-        axes.plot(some["score"], some["share"], row.marker, color=row.colour, ms=3.5)
+        positive = bins[bins["share"] > 0]
+        axes.plot(positive["score"], positive["share"], row.marker, color=row.colour, ms=3.5)
         axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1))
         axes.set_title(row.network, fontsize=9)
     figure.supxlabel("mean score")

@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 
 from cxrbench.analysis.components import POWER
 from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
+from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.machine import host_in_words
-from cxrbench.evidence.tolerances import STEP_TOLERANCE, TESTED_STEPS
+from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import power, seed_pairs
 from cxrbench.paper.figures import (
     MARKERS,
@@ -122,7 +123,11 @@ def step_parity(read: Results) -> Figure:
         axes.get_legend().remove()
     axes.set_ylim(bottom=lowest)  # shared: after all are drawn
     figure.supylabel("relative difference from cpu")
-    lines = [line for line in zip(*axes.get_legend_handles_labels(), strict=True) if line[1] not in ("network", "update")]
+    lines = [
+        line
+        for line in zip(*axes.get_legend_handles_labels(), strict=True)
+        if line[1] not in ("network", "update")
+    ]
     figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=3)
     return figure
 
@@ -155,11 +160,13 @@ def throughput(read: Results) -> Figure:
 
 
 def prices_by_instance(read: Results) -> Figure:
-    """Draw the hourly price of every instance of a region by basis; a line starts at the oldest."""
+    """Draw the hourly price of every instance of a region for training, rented by itself, by basis; a line
+    starts at the oldest."""
     prices = read.csv("prices")
+    prices = prices[prices["accelerator"].map(_trains) & (prices["basis"] != "sagemaker")]
     names = list(prices["instance"].unique()[::-1])
     prices = prices.assign(y=prices["instance"].map(names.index))
-    figure, axes = lines_named(names, 0.12, 0.8)
+    figure, axes = lines_named(names, 0.14, 0.8)
     for basis, colour, marker in styled(BASES):
         newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
         label = basis.replace("_", " ") if len(newest) else None
@@ -171,7 +178,12 @@ def prices_by_instance(read: Results) -> Figure:
             )
     region = ", ".join(prices["region"].unique())
     axes.set(xscale="log", xlabel=f"USD per hour of the instance, {region}")
-    axes.tick_params(axis="y", labelsize=6)
+    axes.tick_params(axis="y", labelsize=7)
     axes.grid(axis="x", color="0.92", lw=0.5)
     axes.legend(loc="lower right")
     return figure
+
+
+def _trains(accelerator: object) -> bool:
+    """Return whether an instance with this accelerator (none: a CPU) is for training."""
+    return accelerator not in DEVICES or DEVICES[str(accelerator)].training != "inference"

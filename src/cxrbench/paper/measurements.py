@@ -13,7 +13,7 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import Score, read_reported, score
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
 from cxrbench.evidence.machine import host_in_words
-from cxrbench.evidence.tolerances import (
+from cxrbench.evidence.store import (
     AHEAD,
     KEPT_ABOVE,
     NEVER_BEHIND,

@@ -54,7 +54,7 @@ def numbers(read: Results) -> Values:
 def _cell_numbers(read: Results) -> Values:
     """Return counts of cells, ``cells/<what>`` and ``cells/<platform>/<what>``; failed cells were run.
 
-    ``waiting``: those not run that need no accelerator.
+    ``waiting``: those not run that need no accelerator. ``kind`` is what all of them are, in words.
     """
     cells = read.cells
     run, ok, refused = cells["status"] != NOT_RUN, cells["status"] == "ok", cells["origin"] == REFUSED
@@ -71,6 +71,8 @@ def _cell_numbers(read: Results) -> Values:
         "accelerated/run": run & cells["platform"].isin(ACCELERATED),
     }
     values = {f"cells/{name}": str(mask.sum()) for name, mask in masks.items()}
+    planned = cells["cell"].isin(map(str, read.study.all_cells()))
+    values["cells/kind"] = "planned" if planned.all() else "planned or recorded"
     values["cells/refused/names"] = ", ".join(rf"\code{{{escape(cell)}}}" for cell in cells["cell"][refused])
     for name in ("total", "run", "not run"):
         counts = masks[name].groupby(cells["platform"]).sum()

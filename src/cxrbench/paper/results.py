@@ -11,8 +11,8 @@ import pandas as pd
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.evaluate import read_metrics
 from cxrbench.evidence.machine import GROUP, processors_in_words
-from cxrbench.evidence.measured import DEFAULTS, read_rows
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
+from cxrbench.evidence.store import DEFAULTS, read_rows
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import UNDEFINED
 from cxrbench.study.config import Study, read_study

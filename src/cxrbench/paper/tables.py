@@ -11,10 +11,10 @@ from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.pairs import JUDGED
 from cxrbench.analysis.parity import Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
-from cxrbench.datasets.findings import SPLITS
 from cxrbench.paper import fmt
 from cxrbench.paper.fmt import Columns, Row, Table
 from cxrbench.paper.results import PHANTOM, Group, Results, is_phantom, processors_differ, range_of_seeds
+from cxrbench.study.recipe import SPLITS
 
 INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of
 PROCESSORS = "Run on"  # the row that says over which processors a column pools

@@ -5,7 +5,6 @@ under torch_xla the ``value`` of its ``addcmul_`` is an f64 parameter of the gra
 compiler refuses (NCC_ESPP004) and that torch_xla replaces on a Neuron device alone.
 """
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,16 +69,3 @@ class AdamW(torch.optim.Optimizer):
         if kept is not None:
             weight.mul_(kept)
         weight.sub_(mean * rate / (square.sqrt() * root_scale + self._epsilon))
-
-
-def update_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return the code that moves the weights, for the record: of torch's AdamW the function that it calls.
-
-    A library may have put its own in that place, as an older torch_neuronx does.
-    """
-    kind = type(optimizer)
-    if not kind.__module__.startswith("torch."):
-        return f"{kind.__module__}.{kind.__qualname__}"
-    form = "fused" if optimizer.defaults.get("fused") else "single_tensor"
-    function = getattr(sys.modules["torch.optim.adam"], f"_{form}_adam")
-    return f"{function.__module__}.{function.__qualname__}"

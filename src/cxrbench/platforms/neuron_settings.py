@@ -18,9 +18,8 @@ from typing import Any
 import psutil
 
 from cxrbench.platforms import installed
-from cxrbench.study.config import Compiler
+from cxrbench.study.config import CompileOptions, Compiler
 from cxrbench.study.errors import UserError
-from cxrbench.study.toolchains import CompileOptions
 
 DEVICES = Path("/dev")
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own

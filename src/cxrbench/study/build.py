@@ -17,9 +17,8 @@ from typing import IO
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from cxrbench.study import locks
 from cxrbench.study.errors import and_more
-from cxrbench.study.files import explained, sha256_file
+from cxrbench.study.files import explained, sha256_file, share, taken
 
 OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
@@ -50,9 +49,9 @@ def take_build_lock(folder: Path) -> bool:
     (folder / ".snakemake").mkdir(exist_ok=True)
     holder = open(folder / _ALIVE, "a+", encoding="utf-8")  # noqa: SIM115
     _held.append(holder)
-    alone = locks.taken(holder)
+    alone = taken(holder)
     if alone is False:
-        locks.share(holder)
+        share(holder)
         return False
     if alone is None:  # a disk without locks: Snakemake's own are all there is
         return True
@@ -71,7 +70,7 @@ def take_build_lock(folder: Path) -> bool:
     holder.truncate(0)
     holder.write(socket.gethostname())
     holder.flush()
-    locks.share(holder)
+    share(holder)
     return True
 
 

@@ -47,8 +47,8 @@ class Cell:
 def find_cells(root: Path | str) -> list[Cell]:
     """The cells with a record.json below ``root``, sorted."""
     root = Path(root)
-    found = (path.parent for path in root.glob("*/*/*/seed*/record.json"))
-    cells = (folder for folder in found if folder.name.removeprefix("seed").isdigit())  # no seed0.bak
+    folders = (path.parent for path in root.glob("*/*/*/seed*/record.json"))
+    cells = (folder for folder in folders if folder.name.removeprefix("seed").isdigit())  # no seed0.bak
     return sorted(Cell.parse(folder.relative_to(root).as_posix()) for folder in cells)
 
 

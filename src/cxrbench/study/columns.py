@@ -71,24 +71,24 @@ def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, 
 
 def _scanned(path: Path) -> bool:
     """Return whether a CSV file may hold a hexadecimal number; ValueError for a NUL byte."""
-    found, lines, last = False, 1, b""
+    hexadecimal, lines, last = False, 1, b""
     with open(path, "rb") as file:
         while block := file.read(_BLOCK):
             before, nul, _ = block.partition(b"\0")
             lines += before.count(b"\n")
             if nul:
                 raise ValueError(f"a NUL byte in line {lines}")
-            found = found or any(mark in last + block for mark in (b"0x", b"0X"))
+            hexadecimal = hexadecimal or any(mark in last + block for mark in (b"0x", b"0X"))
             last = block[-1:]
-    return found
+    return hexadecimal
 
 
 def _parquet(path: Path, choose: Choose) -> tuple[pa.Table, dict[str, str | None]]:
     with parquet.ParquetFile(path) as file:
         rows, columns = file.metadata.num_rows, file.metadata.num_columns
         if rows * columns > MOST_VALUES:
-            what = f"{rows:,} rows of {columns:,} columns, more than {MOST_VALUES:,} values"
-            raise UserError(f"{path}: {what}; {_LESS}")
+            size = f"{rows:,} rows of {columns:,} columns, more than {MOST_VALUES:,} values"
+            raise UserError(f"{path}: {size}; {_LESS}")
         chosen = choose(file.schema_arrow.names)
         return file.read(use_threads=False), chosen
 

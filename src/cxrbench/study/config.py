@@ -16,24 +16,25 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from cxrbench.study.cells import Cell, matches
-from cxrbench.study.dataset import AnySource, Dataset, Seed
-from cxrbench.study.dataset import ChestMnistSource as ChestMnistSource
-from cxrbench.study.dataset import NihSource as NihSource
-from cxrbench.study.dataset import PhantomSource as PhantomSource
-from cxrbench.study.dataset import TableSource as TableSource
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
+from cxrbench.study.recipe import AnySource, Count, Dataset, FileWeights, Name, Seed, Strict, TimmWeights
 from cxrbench.study.recipe import Augmentation as Augmentation
+from cxrbench.study.recipe import ChestMnistSource as ChestMnistSource
 from cxrbench.study.recipe import Compiler as Compiler
-from cxrbench.study.recipe import Count, FileWeights, Name, Strict, TimmWeights
+from cxrbench.study.recipe import NihSource as NihSource
+from cxrbench.study.recipe import PhantomSource as PhantomSource
 from cxrbench.study.recipe import Recipe as Recipe
-from cxrbench.study.toolchains import Compilation as Compilation
-from cxrbench.study.toolchains import CompileBlock, Toolchain
+from cxrbench.study.recipe import TableSource as TableSource
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
+AuditedPrecision = Literal["fp32", "bf16"]
+AutoCast = Literal["none", "matmult"]
+Version = Annotated[str, matching(r"\d+(\.\d+)+", "a version such as 2.26.6360.0")]
+Step = tuple[str, int, int, AuditedPrecision]  # network, pixels, batch, precision
 MOST_CELLS = 100_000  # of one study
 _MOST_ALTERNATIVES = 1_000  # that the braces of one pattern may stand for
 
@@ -44,8 +45,8 @@ def _pattern(pattern: str) -> str:
         raise ValueError(f"'{shortened(pattern)}': a brace is not closed, or not opened")
     nested = set(re.sub(r"\{[^{}]*\}", "", pattern)) & set("{}")
     if nested or math.prod(inner.count(",") + 1 for inner in braces) > _MOST_ALTERNATIVES:
-        what = f"braces inside of braces, or more than {_MOST_ALTERNATIVES:,} alternatives"
-        raise ValueError(f"'{shortened(pattern)}': {what}; write several patterns")
+        fault = f"braces inside of braces, or more than {_MOST_ALTERNATIVES:,} alternatives"
+        raise ValueError(f"'{shortened(pattern)}': {fault}; write several patterns")
     return pattern
 
 
@@ -147,6 +148,73 @@ class Margins(Strict):
     f1: float = Field(0.01, gt=0)
 
 
+class CompileOptions(Compiler):
+    """Options of Neuron's compiler for a graph by itself: a recipe's, and a casting that was a default."""
+
+    auto_cast: AutoCast = "none"
+
+
+class CompileBlock(Strict):
+    """A block of training steps: every network at every size, batch and precision."""
+
+    networks: list[Name] = Field(min_length=1)
+    pixels: list[Annotated[int, Field(ge=16, le=1024)]] = Field(min_length=1)
+    batch: list[Count] = Field(min_length=1, description="images per step")
+    precision: list[AuditedPrecision] = Field(min_length=1)
+
+
+class Toolchain(Strict):
+    """An earlier release of Neuron's compiler that the study's graphs are given too."""
+
+    compiler: Version
+    sdk: str = Field(description="release of the Neuron SDK that had it")
+    python: str = Field(description="versions of Python that are documented for it")
+    auto_cast: AutoCast = Field("none", description="its default at that time")
+
+
+class Compilation(Strict):
+    """Training steps for Neuron's compiler (``cxrbench compile --planned``), and the compiler's version."""
+
+    target: Literal["trn1", "trn2"] = "trn1"
+    compiler: Version = Field(description="of neuronx-cc; outcomes of other versions are recorded apart")
+    hours: float = Field(2.0, gt=0, description="limit of one graph; more is status timed_out")
+    earlier: list[Toolchain] = Field([], description="other releases, each a column of its own")
+    controls: list[CompileBlock] = Field(
+        [], description="steps that must compile before any other outcome is recorded"
+    )
+    blocks: list[CompileBlock] = Field(min_length=1)
+
+    def steps(self) -> list[Step]:
+        """Return network, pixels, batch and precision of every training step, in order, each once."""
+        return _steps(self.blocks)
+
+    def control_steps(self) -> list[Step]:
+        """Return the same of the controls."""
+        return _steps(self.controls)
+
+    def options_of(self, version: str) -> CompileOptions:
+        """Return the options that a release of the compiler is given here."""
+        casts = {toolchain.compiler: toolchain.auto_cast for toolchain in self.earlier}
+        return CompileOptions(auto_cast=casts.get(version, "none"))
+
+    def toolchains(self) -> list[tuple[str, CompileOptions]]:
+        """Return the columns of the study: the version of today first, then the earlier ones."""
+        return [
+            (name, self.options_of(name)) for name in (self.compiler, *(t.compiler for t in self.earlier))
+        ]
+
+
+def _steps(blocks: list[CompileBlock]) -> list[Step]:
+    steps = (
+        (network, pixels, batch, precision)
+        for block in blocks
+        for pixels, batch, precision, network in product(
+            block.pixels, block.batch, block.precision, block.networks
+        )
+    )
+    return list(dict.fromkeys(steps))
+
+
 class Paper(Strict):
     """What the paper says besides what was measured."""
 
@@ -184,11 +252,11 @@ class Study(Strict):
     def _names_exist(self) -> Study:
         for name, dataset in self.datasets.items():
             if name.startswith("phantom") != (dataset.source == "phantom"):
-                what = "a name begins with 'phantom' if and only if its source is phantom"
-                raise ValueError(f"datasets.{name}: {what}")
-            _known(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
+                rule = "a name begins with 'phantom' if and only if its source is phantom"
+                raise ValueError(f"datasets.{name}: {rule}")
+            _require(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
-            _known(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
+            _require(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
             recipe = self.recipe(block.dataset)
             precision = recipe.precision
             for platform in block.platforms:
@@ -197,8 +265,10 @@ class Study(Strict):
                         f"cells.{number}: emulated_weights are for cpu alone, not for {platform}"
                     )
                 if precision not in (offered := ENTRIES[platform].precisions):
-                    what = f"the recipe of {block.dataset} is in {precision}, which {platform} does not offer"
-                    raise ValueError(f"cells.{number}: {what} (it offers {', '.join(offered)})")
+                    fault = (
+                        f"the recipe of {block.dataset} is in {precision}, which {platform} does not offer"
+                    )
+                    raise ValueError(f"cells.{number}: {fault} (it offers {', '.join(offered)})")
         sizes = (len(block.architectures) * len(block.platforms) * len(block.seeds) for block in self.cells)
         if (count := sum(sizes)) > MOST_CELLS:
             raise ValueError(f"cells: {count:,} cells; a study has {MOST_CELLS:,} at most")
@@ -224,7 +294,7 @@ class Study(Strict):
 
     def dataset(self, name: str) -> AnySource:
         """Return the dataset called ``name``; UserError with the nearest names otherwise."""
-        _known(name, self.datasets, "dataset", "dataset", error=UserError)
+        _require(name, self.datasets, "dataset", "dataset", error=UserError)
         return self.datasets[name]
 
     def stated_images(self, dataset: str) -> dict[str, int] | None:
@@ -237,11 +307,11 @@ class Study(Strict):
         return self.recipes[self.dataset(dataset).recipe]
 
 
-def _known(
-    name: str, known: dict[str, Any], where: str, kind: str, error: type[Exception] = ValueError
+def _require(
+    name: str, names: dict[str, Any], where: str, kind: str, error: type[Exception] = ValueError
 ) -> None:
-    if name not in known:
-        raise error(f"{where}: unknown {kind} '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+    if name not in names:
+        raise error(f"{where}: unknown {kind} '{name}'{nearest(name, names)} (known: {', '.join(names)})")
 
 
 def read_study(path: Path | str) -> Study:

@@ -18,9 +18,9 @@ class UserError(Exception):
         super().__init__("\n".join(map(printable, str(message).split("\n"))))
 
 
-def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
     """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
-    close = difflib.get_close_matches(word, list(map(str, known)), n=count, cutoff=0.5)
+    close = difflib.get_close_matches(word, list(map(str, names)), n=count, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -29,8 +29,8 @@ def and_more(count: int) -> str:
     return f" and {count:,} more" if count else ""
 
 
-def suggestion(word: str, known: Collection[str], count: int = 3) -> str:
-    """The nearest of ``known``, or the first of them when none is near."""
-    listed = list(map(str, known))
-    names = ", ".join(listed[:_LISTED]) + and_more(max(0, len(listed) - _LISTED))
-    return nearest(word, known, count) or f"; known: {names}"
+def suggestion(word: str, names: Collection[str], count: int = 3) -> str:
+    """The nearest of ``names``, or the first of them when none is near."""
+    listed = list(map(str, names))
+    known = ", ".join(listed[:_LISTED]) + and_more(max(0, len(listed) - _LISTED))
+    return nearest(word, names, count) or f"; known: {known}"

@@ -1,21 +1,29 @@
-"""Writing files whole or not at all, and hashing them."""
+"""What processes of a machine share: files, written whole or not at all, and read; locks; and its cores."""
 
 from __future__ import annotations
 
 import csv
 import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
 import secrets
+import socket
 import subprocess
+import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cxrbench.study.errors import UserError
+from cxrbench.study.errors import UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,3 +188,109 @@ def _parsed(path: Path | str, parse: Callable[[str], Table]) -> Table:
     except (ValueError, csv.Error) as error:  # of pandas too
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path}: a damaged table ({reason}); remove it, then build it again") from None
+
+
+# -- locks: held with flock(2), which the system releases however their holder ends --------------------
+
+_LEASE = 120.0  # seconds until a shared disk gives up the lock of a node that died
+_PAUSE = 0.2  # seconds between two tries
+
+
+def taken(file: IO[str]) -> bool | None:
+    """Lock an open file for this process alone; False where another holds it, None without locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def share(file: IO[str]) -> None:
+    """Hold an open file together with others, once nobody has it alone."""
+    fcntl.flock(file, fcntl.LOCK_SH)
+
+
+class Holder(NamedTuple):
+    """Who holds a lock file, as it is written there."""
+
+    host: str
+    process: int
+    doing: str
+    since: str  # ISO, UTC
+
+    def __str__(self) -> str:
+        to_stop = f"(to stop it: kill {self.process})"
+        return f"process {self.process} on {self.host} has been {self.doing} since {self.since} {to_stop}"
+
+
+@contextmanager
+def locked(path: Path, subject: object, doing: str, wait: bool = False) -> Iterator[None]:
+    """Hold lock file ``path``, which says since when this process is ``doing`` that to ``subject``.
+
+    Where another process holds it: UserError that names it, or print that once and ``wait``. A holder on
+    another host may be lost: it gets the time in which a shared disk gives up its lock.
+    """
+    here, deadline, told = socket.gethostname(), time.monotonic() + _LEASE, False
+    while not isinstance(held := _take(path), TextIOWrapper):
+        holder = held or f"another process on {here} is {doing}"
+        if wait and not told:
+            told = True
+            print(printable(f"{subject}: {holder}; waiting for its end"), file=sys.stderr, flush=True)
+        elsewhere = held is not None and held.host != here
+        if not wait and (not elsewhere or time.monotonic() > deadline):
+            raise UserError(f"{subject}: {holder}; wait for its end or stop it, then run this again")
+        time.sleep(_PAUSE)
+    try:
+        with suppress(OSError):  # a full disk: the lock holds without its holder's name
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            held.truncate(0)
+            json.dump(Holder(here, os.getpid(), doing, since), held)
+            held.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while held: a waiting process makes a new one
+        with suppress(OSError):
+            held.close()
+
+
+def _take(path: Path) -> TextIOWrapper | Holder | None:
+    """Return lock file ``path``, held; else its holder, none where that is not written yet."""
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        if (alone := taken(file)) is False:
+            with file:
+                file.seek(0)
+                with suppress(ValueError, TypeError):
+                    return Holder(*json.load(file))
+                return None
+        if alone is None:
+            print(f"{path}: this disk has no locks; do not run this twice at a time", file=sys.stderr)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        file.close()  # the last holder removed it after it was opened here
+
+
+# -- cores, and threads that work ahead --------------------------------------------------------------
+
+
+def cores() -> int:
+    """Cores this process may use; fewer than the machine has under taskset, Slurm or a container."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ahead(make: Callable[[Any], Any], items: Iterable[Any], threads: int, most: int) -> Iterator[Any]:
+    """``map(make, items)`` on ``threads``, at most ``most`` items at a time; errors are raised here."""
+    waiting: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(make, item))
+                if len(waiting) == most:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)

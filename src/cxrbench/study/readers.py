@@ -46,11 +46,11 @@ def read_text(path: Path | str) -> str:
         text = raw.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode()
-        what = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise UserError(f"{path}:{_place(before)}: {what}") from None
-    if found := _CONTROL.search(text):
-        what = f"control character {found[0]!r}; remove it"
-        raise UserError(f"{path}:{_place(text[: found.start()])}: {what}")
+        fault = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise UserError(f"{path}:{_place(before)}: {fault}") from None
+    if control := _CONTROL.search(text):
+        fault = f"control character {control[0]!r}; remove it"
+        raise UserError(f"{path}:{_place(text[: control.start()])}: {fault}")
     return text
 
 
@@ -87,14 +87,14 @@ def read_rows(path: Path | str, model: type[AnyRow]) -> dict[int, AnyRow]:
         try:
             rows[line] = model.model_validate(given)
         except ValidationError as error:
-            wrong = min(error.errors(), key=lambda found: columns.index(str(found["loc"][0])))
+            wrong = min(error.errors(), key=lambda mistake: columns.index(str(mistake["loc"][0])))
             raise UserError(f"{path}:{line}: column {wrong['loc'][0]}: {complaint(wrong)}") from None
         key = tuple(given[column] for column in model.KEY)
         same = tuple(map(str.casefold, key)) if model.ANY_CASE else key
         if key and (other := first.setdefault(same, line)) != line:
             named = shortened(" ".join(filter(None, key)))
-            what = f"second row for {named} (first in line {other}); keep one of the two"
-            raise UserError(f"{path}:{line}: column {model.KEY[-1]}: {what}")
+            fault = f"second row for {named} (first in line {other}); keep one of the two"
+            raise UserError(f"{path}:{line}: column {model.KEY[-1]}: {fault}")
     return rows
 
 
@@ -127,20 +127,20 @@ def read_cells(path: Path | str, columns: Collection[str]) -> dict[int, dict[str
 def _check_header(header: list[str], columns: Collection[str], where: str) -> None:
     for position, name in enumerate(header, 1):
         if name not in columns:
-            what = f"unknown column '{shortened(name)}'{suggestion(name[:100], columns, 1)}"
-            raise UserError(f"{where}: column {position}: {what}")
+            fault = f"unknown column '{shortened(name)}'{suggestion(name[:100], columns, 1)}"
+            raise UserError(f"{where}: column {position}: {fault}")
         if name in header[: position - 1]:
             raise UserError(f"{where}: column {position}: '{name}' occurs twice; remove one")
     if missing := [name for name in columns if name not in header]:
         raise UserError(f"{where}: column {missing[0]} is missing; the header is {','.join(columns)}")
 
 
-def one_of(known: Collection[str]) -> AfterValidator:
-    """Return a validator for a text that must be one of ``known``."""
+def one_of(values: Collection[str]) -> AfterValidator:
+    """Return a validator for a text that must be one of ``values``."""
 
     def check(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"unknown value '{shortened(text)}'{suggestion(text[:100], known)}")
+        if text not in values:
+            raise ValueError(f"unknown value '{shortened(text)}'{suggestion(text[:100], values)}")
         return text
 
     return AfterValidator(check)
@@ -179,15 +179,15 @@ _WORDS = {
 }
 
 
-def complaint(error: Any, known: Collection[str] = ()) -> str:
-    """Return what is wrong, in words, for one of pydantic's errors; ``known`` are the keys beside it."""
+def complaint(error: Any, keys: Collection[str] = ()) -> str:
+    """Return what is wrong, in words, for one of pydantic's errors; ``keys`` are those beside it."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "missing":
         return "is missing; add it"
     if kind == "union_tag_not_found":
         return f"key {context['discriminator']} is missing; add it"
     if kind == "extra_forbidden":
-        return f"unknown key '{shortened(error['loc'][-1])}'{suggestion(str(error['loc'][-1])[:100], known)}"
+        return f"unknown key '{shortened(error['loc'][-1])}'{suggestion(str(error['loc'][-1])[:100], keys)}"
     if given == "":
         return "is empty; fill it in"
     if kind == "value_error":
@@ -247,8 +247,8 @@ class Document:
             self._refuse_repeated_keys(self._root, set())
             self.value: Any = None if self._root is None else loader.construct_document(self._root)
         except yaml.YAMLError as error:
-            mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-            raise UserError(f"{self._mark(mark)}: not YAML: {what or error}") from None
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+            raise UserError(f"{self._mark(mark)}: not YAML: {problem or error}") from None
 
     def _mark(self, mark: Any) -> str:
         return f"{self.path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{self.path}:1:1"
@@ -293,8 +293,8 @@ class Document:
             if name is not None:
                 key = (name.tag, str(name.value))
                 if key in seen and name.tag != _MERGE:
-                    what = f"key '{shortened(name.value)}' is given twice; keep one"
-                    raise UserError(f"{self._mark(name.start_mark)}: {what}")
+                    fault = f"key '{shortened(name.value)}' is given twice; keep one"
+                    raise UserError(f"{self._mark(name.start_mark)}: {fault}")
                 seen.add(key)
             self._refuse_repeated_keys(value, done)
 
@@ -308,9 +308,9 @@ class Document:
         quoted = 1 if getattr(node, "style", None) in ("'", '"') and offset else 0
         return f"{self.path}:{node.start_mark.line + 1}:{node.start_mark.column + 1 + quoted + offset}"
 
-    def wrong(self, keys: Keys, what: str, offset: int = 0) -> UserError:
-        """Return the complaint ``what`` about the value below ``keys``."""
-        return UserError(f"{self.at(*keys, offset=offset)}: {what}")
+    def wrong(self, keys: Keys, fault: str, offset: int = 0) -> UserError:
+        """Return the complaint ``fault`` about the value below ``keys``."""
+        return UserError(f"{self.at(*keys, offset=offset)}: {fault}")
 
 
 def _below(node: yaml.Node | None, key: str | int) -> yaml.Node | None:

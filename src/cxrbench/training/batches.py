@@ -8,7 +8,7 @@ import torch
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
-from cxrbench.study.cores import ahead
+from cxrbench.study.files import ahead
 from cxrbench.training.method import Batch, prepared
 
 _AT_A_TIME = 5  # streamed batches: one in use, the others ready
@@ -23,11 +23,11 @@ class Batches:
         self._packed, self._platform = packed, platform
         self._mean, self._std = weights.mean, weights.std
         labels = packed.labels()
-        known = ~np.isnan(labels)
+        labelled = ~np.isnan(labels)
         self._labels = torch.from_numpy(np.nan_to_num(labels))
         # By the share of all labels, not of a batch's: a known label counts the same in every batch.
-        counts = (known / known.mean()).astype(np.float32)
-        self._label_weights = None if known.all() else torch.from_numpy(counts)
+        counts = (labelled / labelled.mean()).astype(np.float32)
+        self._label_weights = None if labelled.all() else torch.from_numpy(counts)
         self.resident = platform.keeps_input and packed.images.nbytes <= resident_bytes
         if self.resident:
             self._images = platform.to_device(torch.from_numpy(np.array(packed.images)))

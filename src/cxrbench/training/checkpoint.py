@@ -1,19 +1,26 @@
-"""Checkpoints: written aside, named by their content, loaded safely, the last two kept."""
+"""How far a run is: its counters, the clocks that fill them, and checkpoints of all its state.
+
+Checkpoints are written aside, named by their content, loaded safely; the last two are kept.
+"""
 
 import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from pydantic import BaseModel
 
 from cxrbench.evidence.record import EpochStats, Timing
+from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, synced, written_aside
 from cxrbench.training.job import checkpoints
 
 _KEEP = 2
+WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
 
 
 class Progress(BaseModel):
@@ -34,6 +41,59 @@ class Progress(BaseModel):
     def images_per_second(self) -> float | None:
         """Training speed after the first steps of each attempt; None during these."""
         return self.steady_images / self.steady_seconds if self.steady_seconds else None
+
+
+class Clock:
+    """Training time, read only after the device is synchronised; saving and evaluating are not in it."""
+
+    def __init__(self, platform: Platform, progress: Progress, batch: int) -> None:
+        self.platform, self.progress, self.batch = platform, progress, batch
+        self.steps = self.steps_read = 0  # of this attempt
+        self.restart()
+
+    def restart(self) -> None:
+        """Leave out the time since the last reading."""
+        self.last = self.platform.clock()
+
+    def read(self) -> None:
+        """Add the time since the last reading to the epoch's and the cell's."""
+        self.platform.synchronise()
+        now = self.platform.clock()
+        seconds, self.last = now - self.last, now
+        self.progress.epoch_seconds += seconds
+        self.progress.timing.train_seconds += seconds
+        if self.steps_read >= WARMUP_STEPS:
+            self.progress.steady_images += (self.steps - self.steps_read) * self.batch
+            self.progress.steady_seconds += seconds
+        self.steps_read = self.steps
+
+
+class CoreUse:
+    """The machine's core-seconds since this object was made, and the part that other processes used."""
+
+    def __init__(self) -> None:
+        self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
+        """Return (core-seconds there were, those used by other processes than the trainer's).
+
+        ``gather`` collects a value from all processes of the trainer.
+        """
+        there = (time.monotonic() - self._wall) * (psutil.cpu_count() or 1)
+        busy = _busy_seconds() - self._busy
+        return there, max(0.0, busy - sum(gather(_own_seconds() - self._own)))
+
+
+def _busy_seconds() -> float:
+    """Return the core-seconds used on the machine, with those that a hypervisor took away."""
+    times = psutil.cpu_times()
+    named = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is part of user
+    return float(sum(getattr(times, name, 0.0) for name in named))
+
+
+def _own_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:

@@ -23,8 +23,7 @@ STARTED = time.monotonic()  # before the slow imports: they are part of the set-
 from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
-from cxrbench.training.job import WEIGHTS, Ending, Job, event  # noqa: E402
-from cxrbench.training.processes import PDEATHSIG, prctl  # noqa: E402
+from cxrbench.training.job import PDEATHSIG, WEIGHTS, Ending, Interrupted, Job, event, prctl  # noqa: E402
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
@@ -78,7 +77,7 @@ def _torchrun(processes: int, *words: str) -> int:
 def report_failures(work: Callable[[], None]) -> int:
     """Run ``work``, report its failure as an event, return the exit code."""
     try:
-        from cxrbench.training.run import Diverged, Interrupted  # slow: imports torch
+        from cxrbench.training.run import Diverged  # slow: imports torch
     except ImportError as error:
         event(Ending.REFUSED, message=f"the environment cannot train: {error}; run `make setup`")
         return Ending.REFUSED.exit_code
@@ -105,8 +104,8 @@ def train(job: Job, trial: bool = False) -> None:
     """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
     from cxrbench import platforms
     from cxrbench.datasets.packed import read_packed
-    from cxrbench.training.run import Trainer, write_scores
-    from cxrbench.training.steps import run_trial
+    from cxrbench.evidence.predictions import write_scores
+    from cxrbench.training.run import Trainer, run_trial
     from cxrbench.training.weights import keep
 
     event("phase", phase="setup")

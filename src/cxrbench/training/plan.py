@@ -19,10 +19,8 @@ from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Cluster, Study, TableSource
 from cxrbench.study.errors import UserError, nearest, suggestion
-from cxrbench.study.files import sha256_file
 from cxrbench.study.platform_names import ACCELERATED
-from cxrbench.study.recipe import FileWeights, Weights
-from cxrbench.training.package_weights import has_tensors, published
+from cxrbench.training.package_weights import weights_missing
 
 _SHOWN = 3  # unknown names in one message
 ARCHITECTURES = Path(__file__).parent / "architectures.txt"  # of the locked timm, and our variants
@@ -41,38 +39,16 @@ def must_be_architectures(
     The list is that of the locked timm, so this takes no import; only a name that it lacks is looked up in
     the timm that is installed, which may be a newer one.
     """
-    known = ARCHITECTURES.read_text(encoding="utf-8").split()
-    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    listed = ARCHITECTURES.read_text(encoding="utf-8").split()
+    unknown = [name for name in dict.fromkeys(names) if name not in listed]
     if unknown and importlib.util.find_spec("timm"):
         import timm
 
         unknown = [name for name in unknown if not timm.is_model(name)]
     if unknown:
-        shown = [f"timm knows no architecture '{name}'{nearest(name, known)}" for name in unknown[:_SHOWN]]
+        shown = [f"timm knows no architecture '{name}'{nearest(name, listed)}" for name in unknown[:_SHOWN]]
         more = f"; and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         raise UserError("\n".join(shown) + f"{more}\n{remedy}")
-
-
-@cache
-def weights_missing(weights: Weights) -> str | None:
-    """Return why initial ``weights`` are not on this machine, in one sentence; None when they are.
-
-    Raises UserError for a file of another content; one with the same tensors counts as the same. Weights of
-    timm are downloaded when a cell is trained.
-    """
-    if not isinstance(weights, FileWeights):
-        return None
-    row = published(weights)
-    if not weights.file.is_file():
-        remedy = "put or link them there" if row is None else f"they are in {row.package}"
-        return f"the weights {weights.file} are not on this machine: {remedy}"
-    found = sha256_file(weights.file)
-    if found != weights.sha256 and not (row and has_tensors(weights.file, row.tensors)):
-        raise UserError(
-            f"{weights.file}: its sha256 is {found}, the recipe says {weights.sha256}: other weights; get "
-            "the file again whole, or correct sha256 in the recipe"
-        )
-    return None
 
 
 class Plan:
@@ -85,7 +61,7 @@ class Plan:
     def __init__(self, study: Study, store: EvidenceStore, packed: Path = Path("data/packed")) -> None:
         self.study, self.store, self.packed = study, store, packed
         self._planned = frozenset(study.all_cells())
-        self._known = frozenset(store.cells(study))
+        self._cells = frozenset(store.cells(study))
         self._platform_missing = cache(self._why_no_platform)
         self._data_missing = cache(self._why_no_data)
 
@@ -128,29 +104,30 @@ class Plan:
         reason = self.why_not_here(cell)
         if reason is None:
             return "fresh"
-        if self.store.serves(cell, self.study):
-            return "recorded"
-        what = self.store.left_out(cell, self.study) or f"{cell} has no recorded evidence"
-        raise UserError(f"{what}; and it is not trained here: {reason}")
+        source = self.store.source_of(cell, self.study)
+        if source.record:
+            return source.origin
+        left_out = source.reason or f"{cell} has no recorded evidence"
+        raise UserError(f"{left_out}; and it is not trained here: {reason}")
 
     def evidenced(self) -> list[Cell]:
         """Return the cells of the study that have or will have evidence here."""
-        cells = self.store.cells(self.study)
-        return [c for c in cells if self.why_not_here(c) is None or self.store.serves(c, self.study)]
+        cells, source_of = self.store.cells(self.study), self.store.source_of
+        return [c for c in cells if self.why_not_here(c) is None or source_of(c, self.study).record]
 
     def must_be_known(self, cell: Cell) -> None:
         """Raise UserError with the nearest names when the study has no such cell."""
-        if cell in self._known:
+        if cell in self._cells:
             return
         why = "each part of this name, but not this combination"
         for part, value in vars(cell).items():
-            known = sorted({str(vars(other)[part]) for other in self._known})
-            if part == "seed" and str(value) not in known:
-                seeds = {other.seed for other in self._known if _but_for_seed(other) == _but_for_seed(cell)}
+            values = sorted({str(vars(other)[part]) for other in self._cells})
+            if part == "seed" and str(value) not in values:
+                seeds = {other.seed for other in self._cells if _but_for_seed(other) == _but_for_seed(cell)}
                 why = f"seeds {_as_ranges(seeds)} of this, not {value}" if seeds else f"no seed {value}"
                 break
-            if str(value) not in known:
-                why = f"no {part} '{value}'{suggestion(str(value), known)}"
+            if str(value) not in values:
+                why = f"no {part} '{value}'{suggestion(str(value), values)}"
                 break
         raise UserError(f"the study has no cell {cell}: it has {why}; add it to 'cells' in the config")
 

@@ -20,10 +20,9 @@ from cxrbench import platforms
 from cxrbench.platforms import neuron_settings
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, write_json
-from cxrbench.training import failures
 from cxrbench.training.child import TRIAL
 from cxrbench.training.job import PRECOMPILED, Ending, Job, parse_events
-from cxrbench.training.supervisor import trainer_command, trainer_environment
+from cxrbench.training.watch import error_line, trainer_command, trainer_environment
 
 TOOL = "neuron_parallel_compile"
 _GRAPH, _LOG = "model.hlo_module.pb", "precompile.log"  # as the cache names a graph; of the tool
@@ -44,7 +43,7 @@ def precompile(job: Job) -> dict[str, Any]:
         returncode, output = _tried(job, [], environment)
         before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"seconds": 0.0}
         totals = {name: re.findall(rf"Total {words}: (\d+)", output) for name, words in _TOTALS.items()}
-        printed = {name: int(found[-1]) if found else None for name, found in totals.items()}
+        printed = {name: int(counts[-1]) if counts else None for name, counts in totals.items()}
         result = {
             "seconds": round(before["seconds"] + time.monotonic() - started, 1),
             **{name: before.get(name) if count is None else count for name, count in printed.items()},
@@ -112,7 +111,7 @@ def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
     if Ending.REFUSED in messages:
         return messages[Ending.REFUSED]
     if returncode and graphs is None:
-        error = failures.error_line(messages.get(Ending.CRASHED) or output)
+        error = error_line(messages.get(Ending.CRASHED) or output)
         return f"{TOOL} ended with exit code {returncode}: {error}"
     if graphs == 0:
         return (

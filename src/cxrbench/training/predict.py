@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from cxrbench import platforms
 from cxrbench.datasets.packed import MANIFEST, Packed, read_packed
+from cxrbench.evidence.predictions import write_scores
 from cxrbench.evidence.record import Record, UsedWeights
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
@@ -16,7 +17,6 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
 from cxrbench.training.batches import Batches
 from cxrbench.training.method import Scoring, build_network, sigmoid
-from cxrbench.training.run import write_scores
 from cxrbench.training.weights import read_metadata
 
 
@@ -44,9 +44,9 @@ def predict(cell: Cell, record: Record, kept: Path, packed: Packed, out: Path, p
         )
     shared = [finding for finding in about["findings"] if finding in packed.findings]
     if not shared:
-        known = ", ".join(about["findings"])
+        trained = ", ".join(about["findings"])
         raise UserError(
-            f"{packed.folder}: has none of the findings of {cell} ({known}); name another dataset"
+            f"{packed.folder}: has none of the findings of {cell} ({trained}); name another dataset"
         )
     notes = [_left_out(about["findings"], shared, packed)]
     packed, seen = _without_training_patients(cell, record, packed)

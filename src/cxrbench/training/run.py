@@ -3,27 +3,24 @@
 What is computed stands in training/method.py.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from cxrbench.datasets.packed import Packed
-from cxrbench.evidence.predictions import macro_auroc, predictions_table, write_predictions
+from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
-from cxrbench.platforms.adamw import update_of
 from cxrbench.platforms.base import Platform
 from cxrbench.study.errors import UserError
 from cxrbench.training import checkpoint
 from cxrbench.training.batches import Batches
-from cxrbench.training.checkpoint import Progress
-from cxrbench.training.clock import WARMUP_STEPS, Clock, CoreUse
-from cxrbench.training.job import Job, event
+from cxrbench.training.checkpoint import WARMUP_STEPS, Clock, CoreUse, Progress
+from cxrbench.training.job import Interrupted, Job, event
 from cxrbench.training.method import (
     Averaged,
     Batch,
@@ -45,10 +42,8 @@ _HOW = (
 )
 _COMPILED_STEPS = 2  # after these a platform that compiles has met every training graph
 _REPORT_SECONDS = 1.0  # how often progress is read from the device and reported
-
-
-class Interrupted(Exception):
-    """Asked to stop; the state is saved."""
+TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
+TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
 
 
 class Diverged(Exception):
@@ -114,7 +109,6 @@ class Trainer:
                 f"the batch of {self.recipe.batch} is not a multiple of micro_batch {self.job.micro_batch} "
                 f"times {self.platform.size} processes; choose a micro_batch that divides it"
             )
-
         if self.recipe.emulated_weights != "fp32" and self.platform.size > 1:
             raise UserError(
                 "emulated_weights: several processes would round their weights apart; "
@@ -243,8 +237,8 @@ class Trainer:
         logits = self._logits("val")
         labels = self.packed.labels()[self.rows["val"]]
         wide = logits.astype(np.float64)
-        losses, known = np.logaddexp(0, wide) - labels * wide, ~np.isnan(labels)
-        val_loss = float(np.mean(losses if known.all() else losses[known]))
+        losses, labelled = np.logaddexp(0, wide) - labels * wide, ~np.isnan(labels)
+        val_loss = float(np.mean(losses if labelled.all() else losses[labelled]))
         seconds = self.platform.clock() - started
         if not np.isfinite(val_loss):
             raise Diverged(f"validation loss is {val_loss} after epoch {progress.epoch + 1}")
@@ -353,14 +347,43 @@ class Trainer:
             print(text, flush=True)
 
 
-def write_scores(path: Path, packed: Packed, scores: dict[str, np.ndarray]) -> None:
-    """Write the scores of each split (images x findings) beside their labels as predictions."""
-    # ChestMNIST does not say which patient is whose: the column is left out, and intervals are marked.
-    known = packed.index["patient"].notna().all()
-    identity = ["image", "patient", "split"] if known else ["image", "split"]
-    parts = []
-    for split, values in scores.items():
-        rows = packed.rows(split)
-        part = packed.index.iloc[rows][identity]
-        parts.append(predictions_table(part, packed.findings, packed.labels()[rows], values))
-    write_predictions(path, pd.concat(parts, ignore_index=True))
+def update_of(optimizer: torch.optim.Optimizer) -> str:
+    """Return the code that moves the weights, for the record: of torch's AdamW the function that it calls.
+
+    A library may have put its own in that place, as an older torch_neuronx does.
+    """
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch."):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    form = "fused" if optimizer.defaults.get("fused") else "single_tensor"
+    function = getattr(sys.modules["torch.optim.adam"], f"_{form}_adam")
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+class _Trial(Trainer):
+    """Epochs whose outputs are neither read, judged nor saved.
+
+    They are invalid under ``neuron_parallel_compile``, which executes no graph (Neuron SDK,
+    pytorch-neuron-parallel-compile.rst).
+    """
+
+    def _report_progress(self) -> float:
+        return 0.0
+
+    def _end_epoch(self) -> None:
+        self._logits("val")
+        self.progress.epoch += 1
+
+    def _save(self) -> None:
+        pass
+
+
+def run_trial(job: Job, packed: Packed, platform: Platform) -> None:
+    """Run every graph of ``job``'s cell: two short epochs, and one batch of each part that is evaluated."""
+    recipe = job.recipe.model_copy(update={"epochs": min(TRIAL_EPOCHS, job.recipe.epochs)})
+    trainer = _Trial(job.model_copy(update={"recipe": recipe}), packed, platform, stop=lambda: False)
+    trainer.steps_per_epoch = min(TRIAL_STEPS, trainer.steps_per_epoch)
+    for split in ("val", "test"):
+        trainer.rows[split] = trainer.rows[split][: job.micro_batch * platform.size]
+    trainer.run()
+    trainer.report_facts()

@@ -1,4 +1,4 @@
-"""Steps of the trainer outside a cell's training: to measure them, and to meet every graph of a cell."""
+"""Steps of the trainer outside a cell's training, to measure them."""
 
 from collections.abc import Iterator
 from itertools import chain, count
@@ -9,9 +9,6 @@ from cxrbench.study.config import Limits, Recipe
 from cxrbench.training.job import Job
 from cxrbench.training.method import Batch, train_steps
 from cxrbench.training.run import Trainer
-
-TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
-TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
 
 
 class Steps(Trainer):
@@ -53,32 +50,3 @@ class Steps(Trainer):
         """Return the sum of the losses since the last call, read from the device."""
         before, self._read = self._read, self.losses()
         return self._read - before
-
-
-class _Trial(Trainer):
-    """Epochs whose outputs are neither read, judged nor saved.
-
-    They are invalid under ``neuron_parallel_compile``, which executes no graph (Neuron SDK,
-    pytorch-neuron-parallel-compile.rst).
-    """
-
-    def _report_progress(self) -> float:
-        return 0.0
-
-    def _end_epoch(self) -> None:
-        self._logits("val")
-        self.progress.epoch += 1
-
-    def _save(self) -> None:
-        pass
-
-
-def run_trial(job: Job, packed: Packed, platform: Platform) -> None:
-    """Run every graph of ``job``'s cell: two short epochs, and one batch of each part that is evaluated."""
-    recipe = job.recipe.model_copy(update={"epochs": min(TRIAL_EPOCHS, job.recipe.epochs)})
-    trainer = _Trial(job.model_copy(update={"recipe": recipe}), packed, platform, stop=lambda: False)
-    trainer.steps_per_epoch = min(TRIAL_STEPS, trainer.steps_per_epoch)
-    for split in ("val", "test"):
-        trainer.rows[split] = trainer.rows[split][: job.micro_batch * platform.size]
-    trainer.run()
-    trainer.report_facts()

@@ -1,4 +1,4 @@
-"""Run a trainer as a child process until it ends in a result: start, watch, stop, start again, record.
+"""Run a trainer as a child process until it ends in a result: start, watch, judge, start again, record.
 
 The trainer's failure is a result (status, fingerprint, last lines). An interruption and the machine's trouble
 (no disk, no memory, no permission, a kill from outside) are not: no record is written, the state is kept, and
@@ -10,39 +10,69 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from io import FileIO
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, get_args
 
 from cxrbench import platforms
-from cxrbench.evidence.measured import step_parity
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record
-from cxrbench.study.cores import cores
+from cxrbench.evidence.store import step_parity
 from cxrbench.study.errors import UserError
-from cxrbench.study.files import explained, sha256_file, write_json, write_text, written_aside
+from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
 from cxrbench.study.platform_names import ACCELERATED
 from cxrbench.training import host
-from cxrbench.training.attempts import Attempts, Start
-from cxrbench.training.display import Display
-from cxrbench.training.failures import Diagnosis, classify, normalise, unknown
-from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Job, parse_events
-from cxrbench.training.processes import OWN_SIGNALS, adopted, out_of_memory_kills, stop_before_it_goes
+from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Interrupted, Job
+from cxrbench.training.watch import OWN_SIGNALS, Diagnosis, Start, classify, normalise, start_trainer, unknown
 
-Child = subprocess.Popen[bytes]
-Call = Callable[[], None]
+_SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
 
 
-class Interrupted(Exception):
-    """The trainer was asked to stop and has saved its state: exit with 75 and call again to go on."""
+@dataclass
+class Attempts:
+    """What must be remembered from one start of the trainer to the next, in work/attempts.json."""
+
+    started: str
+    commit: str  # of the first start: code may change while a cell trains
+    dirty: bool
+    count: int = 0
+    seconds: float = 0.0
+    cut_off: bool = False  # the last start, or its supervisor, was killed
+    saved: int = -1  # optimizer steps of the newest checkpoint when the last start began
+    unsaved: int = 0  # starts that were killed before they saved
+    reached: int | None = None  # optimizer steps done when the trainer was last killed
+    micro_batch: int | None = None
+    phase_when_killed: Phase = "setup"  # or where the last start ended in another way without a result
+
+    @classmethod
+    def read(cls, path: Path) -> Attempts:
+        """Return those of a work folder; new ones where there are none."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return cls(host.now(), *host.commit())
+
+    def begin(self, job: Job) -> Job:
+        """Count a start; return its job, with more frequent checkpoints where earlier ones saved nothing."""
+        saved = job.saved
+        self.unsaved += self.cut_off and saved == self.saved
+        self.count, self.cut_off, self.saved = self.count + 1, True, saved
+        minutes = job.limits.checkpoint_minutes / _SOONER**self.unsaved
+        limits = job.limits.model_copy(update={"checkpoint_minutes": minutes})
+        return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
+
+    def worth_restarting(self, start: Start, saved: int) -> bool:
+        """Always restart after the first kill; after later kills only if steps were gained.
+
+        A signal of the trainer's own recurs at its step, so it must come later each time than before; one
+        from outside may come at any step.
+        """
+        before, done = self.reached, max(start.step, saved)
+        self.reached = max(done, -1 if before is None else before)
+        if before is None:
+            return True
+        return done > before if start.signal in OWN_SIGNALS else start.step > 0 or saved > self.saved
 
 
 def run(job: Job, target: Path) -> Record:
@@ -148,21 +178,20 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
 
     ``start``: the last one of ``attempts``; ``cause``: what its end means.
     """
-    facts, status = start.facts, cause.status
+    facts, status, failure = start.facts, cause.status, None
     assert status is not None
-    failure = None
+    timing, about = facts.setdefault("timing", {}), facts.setdefault("platform", {})
     if status != "ok":
         last = _publishable_log(job, start.log_from)
         failure = Failure.of(cause.kind, cause.fingerprint, start.returncode, last)
     if status != "ok" or attempts.count > 1:  # charge unreported time to the phase in which a trainer died
-        reported = sum(facts.get("timing", {}).get(f"{phase}_seconds", 0.0) for phase in get_args(Phase))
-        _charge(facts, attempts.phase_when_killed, max(0.0, attempts.seconds - reported))
+        reported = sum(timing.get(f"{phase}_seconds", 0.0) for phase in get_args(Phase))
+        _charge(timing, attempts.phase_when_killed, max(0.0, attempts.seconds - reported))
     if (precompiled := job.work / PRECOMPILED).exists():  # before the first attempt: paid for too
-        done = json.loads(precompiled.read_text(encoding="utf-8"))
-        facts.setdefault("platform", {})["precompile"] = done
-        _charge(facts, "compile", done["seconds"])
+        about["precompile"] = json.loads(precompiled.read_text(encoding="utf-8"))
+        _charge(timing, "compile", about["precompile"]["seconds"])
     if job.platform in ACCELERATED:  # null: the step was not compared with the CPU's before
-        facts.setdefault("platform", {})["step_parity"] = step_parity(job.platform, job.recipe.precision)
+        about["step_parity"] = step_parity(job.platform, job.recipe.precision)
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
         log_file.write_text(_publishable_log(job), encoding="utf-8", newline="\n")
@@ -199,9 +228,8 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
     return record
 
 
-def _charge(facts: dict[str, Any], phase: Phase, seconds: float) -> None:
-    """Add ``seconds`` to those of a phase in the record's facts."""
-    timing = facts.setdefault("timing", {})
+def _charge(timing: dict[str, Any], phase: Phase, seconds: float) -> None:
+    """Add ``seconds`` to those of a phase."""
     timing[f"{phase}_seconds"] = timing.get(f"{phase}_seconds", 0.0) + seconds
 
 
@@ -226,106 +254,3 @@ def _check_writable(target: Path) -> None:
 def _publishable_log(job: Job, first: int = 0) -> str:
     """Return the log from byte ``first`` on, as :func:`published`."""
     return host.published((job.work / LOG).read_bytes()[first:])
-
-
-# -- one start -------------------------------------------------------------------------------------
-
-
-def trainer_command(job: Job, *options: str) -> list[str]:
-    """Write ``job`` to its work folder and return the command that trains it."""
-    path = job.work / "job.json"
-    write_text(path, job.model_dump_json(indent=1))
-    return [sys.executable, "-m", "cxrbench.training.child", str(path), *options]
-
-
-def trainer_environment(job: Job) -> dict[str, str]:
-    """Return the number of threads, and a PATH with the tools that came with the interpreter."""
-    threads = str(job.recipe.threads)
-    # Neuron's compiler lies there, and the interpreter may have been called by its path.
-    places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": os.pathsep.join(places)}
-
-
-def start_trainer(job: Job, seconds_before: float) -> Start:
-    """Start the trainer once, follow it to its end, append its output to the log."""
-    command = trainer_command(job)
-    start, kills_before = Start(), out_of_memory_kills()
-    with (
-        open(job.work / LOG, "ab", buffering=0) as log,
-        Display(str(job.cell)) as display,
-        adopted() as kill,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | trainer_environment(job) | {"PYTHONUNBUFFERED": "1"},
-            start_new_session=True,  # Ctrl-C must reach the trainer only through us
-        ) as child,
-        _stops(child, kill, start) as stop,
-        ThreadPoolExecutor(1) as thread,
-    ):
-        start.log_from = log.seek(0, os.SEEK_END)
-        if job.limits.spot_notice:
-            threading.Thread(target=stop_before_it_goes, args=(child, stop), daemon=True).start()
-        reading = thread.submit(_read, child, start, display, log, stop)
-        try:
-            child.wait(max(0.0, job.limits.hours * 3600 - seconds_before))
-        except subprocess.TimeoutExpired:
-            start.timed_out = True
-        kill()  # what the trainer leaves behind too: it would hold the output open and cost money
-        reading.result()
-    start.returncode = child.returncode
-    start.out_of_memory_kills = out_of_memory_kills() > kills_before
-    return start
-
-
-def _read(child: Child, start: Start, display: Display, log: FileIO, stop: Call) -> None:
-    """Take in the trainer's events and append its other output to the log, on a thread of its own.
-
-    The main thread must not block here: a signal that another thread receives would not be handled.
-    """
-    assert child.stdout is not None
-    for line in child.stdout:
-        events, texts = parse_events(line.decode(errors="backslashreplace"))
-        for event in events:
-            match event.pop("event"):
-                case "phase":
-                    start.phase = event["phase"]
-                    display.show(start.phase, at_once=True)
-                case "progress":
-                    start.step = event["step"]
-                    display.show_progress(**event)
-                case "facts":
-                    start.facts |= event
-                case ending if start.reported is None:  # it makes other processes fail: the first one counts
-                    start.reported = Ending(ending)
-                    start.message = event.get("message", "").encode(errors="backslashreplace").decode()
-        try:
-            log.write("".join(f"{text}\n" for text in texts).encode())
-        except OSError as error:  # a full disk: the trainer may still save
-            if start.log_error is None:
-                stop()
-            start.log_error = error
-
-
-@contextmanager
-def _stops(child: Child, kill: Call, start: Start) -> Iterator[Call]:
-    """Pass signals on as SIGTERM, and kill at the third; yields a function that does the same."""
-
-    def ask(signum: int = 0, frame: FrameType | None = None) -> None:
-        start.stop_requests += 1
-        if start.stop_requests < 3:  # Ctrl-C in a graph arrives twice: from the terminal and from Snakemake
-            child.terminate()
-        else:
-            kill()
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, ask) for number in numbers}
-    try:
-        yield ask
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

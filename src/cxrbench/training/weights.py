@@ -1,9 +1,9 @@
-"""Weights of a network: initial ones from a file or from timm, checked and fitted; and those it keeps."""
+"""Variants of timm's networks, their initial weights, checked and fitted, and those that a cell keeps."""
 
 import json
 import pickle
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import hf_hub_download
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from timm.models import get_arch_pretrained_cfgs, load_state_dict
+from timm.models import get_arch_pretrained_cfgs, load_state_dict, register_model
 from torch import nn
 
 from cxrbench.evidence.record import UsedWeights
@@ -21,14 +21,36 @@ from cxrbench.study.errors import UserError, suggestion
 from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights
-from cxrbench.training.plan import weights_missing
+from cxrbench.training.package_weights import weights_missing
 
 _METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order
 _DAMAGED = (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError)
 
 
+# ConvNeXts of timm's sizes with the other kind of MLP, which tells kind and size apart: timm chooses conv_mlp
+# by size, 1x1 convolutions from atto to nano, Linear layers from tiny on.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "convnext_atto_linear_mlp": ("convnext_atto", {"conv_mlp": False}),
+    "convnext_femto_linear_mlp": ("convnext_femto", {"conv_mlp": False}),
+    "convnext_pico_linear_mlp": ("convnext_pico", {"conv_mlp": False}),
+    "convnext_nano_linear_mlp": ("convnext_nano", {"conv_mlp": False}),
+    "convnext_tiny_conv_mlp": ("convnext_tiny", {"conv_mlp": True}),
+    "convnext_small_conv_mlp": ("convnext_small", {"conv_mlp": True}),
+    "convnext_base_conv_mlp": ("convnext_base", {"conv_mlp": True}),
+}
+
+
+def register_variants() -> None:
+    """Register :data:`VARIANTS` with timm; does nothing the second time."""
+    for name, (base, options) in VARIANTS.items():
+        if not timm.is_model(name):
+            entry: Any = partial(timm.model_entrypoint(base), **options)
+            entry.__name__, entry.__module__ = name, __name__
+            register_model(entry)
+
+
 @dataclass(frozen=True)
-class _Found:
+class _Initial:
     """A file with weights, what to call it in the record, and its own normalisation, if it states one."""
 
     path: Path
@@ -47,13 +69,13 @@ def used_weights(network: nn.Module, recipe: Recipe, manifest: dict[str, Any]) -
     if recipe.weights == "scratch":
         mean, std = manifest["pixel_mean"], manifest["pixel_std"]
         return UsedWeights(source="scratch", sha256=None, mean=mean, std=std)
-    found = _found(_base(network), recipe.weights)
+    initial = _initial(_base(network), recipe.weights)
     mean, std = recipe.weights.mean, recipe.weights.std
     if mean is None or std is None:
-        mean, std = found.mean, found.std
+        mean, std = initial.mean, initial.std
     if mean is None or std is None:
-        raise UserError(f"{found.source}: timm states no normalisation of its pixels; give mean and std")
-    return UsedWeights(source=found.source, sha256=found.sha256, mean=mean, std=std)
+        raise UserError(f"{initial.source}: timm states no normalisation of its pixels; give mean and std")
+    return UsedWeights(source=initial.source, sha256=initial.sha256, mean=mean, std=std)
 
 
 def load_initial(network: Any, architecture: str, recipe: Recipe, options: dict[str, Any]) -> nn.Module:
@@ -64,10 +86,10 @@ def load_initial(network: Any, architecture: str, recipe: Recipe, options: dict[
     """
     if recipe.weights == "scratch":
         return network
-    found = _found(_base(network), recipe.weights)
+    initial = _initial(_base(network), recipe.weights)
     heads = network.pretrained_cfg.get("classifier") or ()
     names = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
-    state = {name: value for name, value in _state(found.path).items() if not name.startswith(names)}
+    state = {name: value for name, value in _state(initial.path).items() if not name.startswith(names)}
     state |= {name: value for name, value in network.state_dict().items() if name.startswith(names)}
     # With the new classifier among the weights timm loads strictly: no layer keeps its random weights.
     overlay = {"state_dict": state, "num_classes": options["num_classes"], "label_offset": 0}
@@ -77,7 +99,7 @@ def load_initial(network: Any, architecture: str, recipe: Recipe, options: dict[
     except (RuntimeError, ValueError, KeyError, IndexError, AttributeError) as error:
         why = shortened(" ".join(str(error).split("state_dict for")[-1].split()))
         raise UserError(
-            f"{found.source}: not weights of {architecture} ({why}); name those of this network, or train "
+            f"{initial.source}: not weights of {architecture} ({why}); name those of this network, or train "
             "each architecture with a recipe of its own"
         ) from None
     del loaded.pretrained_cfg["state_dict"]
@@ -90,7 +112,7 @@ def _base(network: Any) -> str:
 
 
 @cache
-def _found(architecture: str, weights: FileWeights | TimmWeights) -> _Found:
+def _initial(architecture: str, weights: FileWeights | TimmWeights) -> _Initial:
     """Return where ``weights`` for ``architecture`` are on this machine; download timm's."""
     config: Any = timm.get_pretrained_cfg(architecture)
     if isinstance(weights, FileWeights):
@@ -105,17 +127,17 @@ def _found(architecture: str, weights: FileWeights | TimmWeights) -> _Found:
         digest = sha256_file(path)
     own = read_metadata(path)
     mean, std = (fmean(getattr(config, key)) if config else None for key in ("mean", "std"))
-    return _Found(path, source, digest, own.get("mean", mean), own.get("std", std))
+    return _Initial(path, source, digest, own.get("mean", mean), own.get("std", std))
 
 
 def _tagged(architecture: str, tag: str) -> Any:
     """Return timm's entry of the weights of ``architecture`` with ``tag``."""
     configs = get_arch_pretrained_cfgs(architecture)
-    known = {name.partition(".")[2]: config for name, config in configs.items()}
-    if tag not in known:
-        hint = suggestion(tag, known) if known else "; it has none: train from scratch or name a file"
+    tags = {name.partition(".")[2]: config for name, config in configs.items()}
+    if tag not in tags:
+        hint = suggestion(tag, tags) if tags else "; it has none: train from scratch or name a file"
         raise UserError(f"timm has no weights '{tag}' for {architecture}{hint}")
-    return known[tag]
+    return tags[tag]
 
 
 def _downloaded(source: str, config: Any) -> Path:
