@@ -96,11 +96,9 @@ def test_true_values_are_those_of_many_images():
 
 
 @pytest.mark.slow
-def test_simulating_means_again_gives_the_recorded_studies():
-    """A few of them, of the same statements: all take two minutes on two cores."""
-    few = simulate_means(20)
-    assert list(few["what"]) == list(simulated.MEANS.read(RECORDED)["what"])
-    assert few.loc[few["positive_patients"] == "", "rate"].ge(0.7).all()
+def test_simulating_means_again_gives_the_recorded_table():
+    again = simulate_means()
+    assert again.to_csv(index=False) == simulated.MEANS.read(RECORDED).to_csv(index=False)
 
 
 @pytest.mark.slow

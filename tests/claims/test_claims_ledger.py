@@ -502,6 +502,11 @@ def test_our_claims_alone_are_shown_by_their_ids(tmp_path):
     assert max(map(len, shown)) <= 100
     ours = [claim.id for claim in read_claims(CLAIMS).ours]
     assert [line.split()[0] for line in shown if line[0] != " "] == ours
+    first, *more = must_work(*words).stdout.splitlines()
+    assert re.match(r"\d+ claims: [a-z ]+ \d+, ", first)
+    assert "--source prints those of others: chapter, " in f"{first} {' '.join(more[0].split())}"
+    named = [line.split()[0] for line in more if re.match(r"[A-Z]\d\d ", line)]
+    assert set(ours) < set(named) and {name[0] for name in named} == {"O", "P"}
     rows = json.loads(must_work(*words, "--json").stdout)
     assert len(rows) > 70 and all(row["verdict"] for row in rows)
     assert "did you mean 'ours'?" in must_fail(*words, "--source", "our")

@@ -74,12 +74,13 @@ def claims(
     tables: TablesOption = RESULTS / "tables",
     out: Annotated[Path | None, typer.Option(help="CSV to write, with all claims.")] = None,
     source: Annotated[
-        str | None, typer.Option(help="Print only the claims of this source, for example: ours.")
+        str | None,
+        typer.Option(help="Print the claims of this source. Default: ours and the preprint's; --json: all."),
     ] = None,
     why: Annotated[bool, typer.Option("--why", help="Print the arithmetic behind each verdict too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every claim with its computed verdict. Fails if one of our own no longer follows."""
+    """Print our claims and the preprint's, with computed verdicts. Fails if one of ours no longer follows."""
     from cxrbench.claims.file import read_claims
     from cxrbench.claims.inputs import read_context, show
     from cxrbench.claims.ledger import broken, check_claims, drifted, outdated
@@ -94,6 +95,13 @@ def claims(
     if as_json:
         print_json(shown)
     elif not out:
+        if source is None and (first := shown["source"].isin(_FIRST_SOURCES)).any():
+            others = [name for name in stated.sources if name not in _FIRST_SOURCES]
+            shown = shown[first]
+            counts = shown["verdict"].value_counts().items()
+            verdicts = ", ".join(f"{verdict} {count}" for verdict, count in counts)
+            more = f" --source prints those of others: {', '.join(others)}." if others else ""
+            print(wrapped(f"{len(shown)} claims: {verdicts}.{more}"))
         for row in shown.itertuples():
             print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
@@ -111,6 +119,7 @@ def claims(
         write_csv(out, ledger)
 
 
+_FIRST_SOURCES = ("preprint", "ours")
 _LEAST = 1e-6  # a difference or a margin has to be above zero
 
 

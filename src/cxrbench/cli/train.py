@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
 )
-_SHOWN = 4  # names in a message
+_SHOWN = 1  # names in a message
 _WEIGHTS = "weights.safetensors"  # beside a record outside of results/runs
 _FORECAST_NOTE = (
     "Time and USD are of the cells to run, without packing, compiling and downloads; an image is taken to "
@@ -210,7 +210,8 @@ def plan(
         ("No USD", to_run["no_price"]),
         ("Not trained on this machine", to_run["not_here"]),
     ):
-        for reason, cells in names.groupby(reasons, sort=False):
+        parts = reasons.dropna().astype(str).str.split("; ").explode()
+        for reason, cells in names.loc[parts.index].groupby(parts.to_numpy(), sort=False):
             more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(cells[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
     print(*map(wrapped, (*_priced_as(to_run), *downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")

@@ -151,7 +151,7 @@ def throughput(read: Results) -> Figure:
     ]
     columns = ["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"]
     shares = pd.DataFrame(quartiles, columns=columns)
-    figure, axes = lines_named(names, 0.36)
+    figure, axes = lines_named(names, 0.32)
     points(axes, shares, "contender", shares["y"], apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
     axes.set_xlabel("share of the speed of our step without its input")

@@ -11,15 +11,15 @@ import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from cxrbench.study.cells import Cell, matches
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.platform_names import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
-from cxrbench.study.recipe import AnySource, Count, Dataset, FileWeights, Name, Seed, Strict, TimmWeights
+from cxrbench.study.recipe import AnySource, Count, Dataset, Name, Seed, Strict
 from cxrbench.study.recipe import Augmentation as Augmentation
 from cxrbench.study.recipe import ChestMnistSource as ChestMnistSource
 from cxrbench.study.recipe import Compiler as Compiler
@@ -355,31 +355,26 @@ def _explain(keys: list[str | int], error: Any) -> str:
 
 def _fields_at(location: tuple[Any, ...]) -> list[str]:
     """Return the keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
-    named_by_user = location[:1] in (("recipes",), ("datasets",), ("cells",))
-    parts = location[2:] or location[:1] if named_by_user else location
-    section = [part for part in parts if isinstance(part, str)]  # without the numbers of list entries
-    return list(_SECTIONS.get(section[-1] if section else "", Study).model_fields)
+    models: list[type[BaseModel]] = [Study]
+    named = False  # by the user, or by its number: the next part of the location is no key of ours
+    for part in location:
+        if named or len(models) > 1:  # a source or a kind of weights chooses
+            models = [model for model in models if named or part in _kinds(model)]
+            named = False
+        else:
+            kind = models[0].model_fields[part].annotation
+            models, named = _models_in(kind), get_origin(kind) in (dict, list)
+    return list(models[0].model_fields)
 
 
-_SECTIONS: dict[str, type[Strict]] = {
-    "recipes": Recipe,
-    "augmentation": Augmentation,
-    "compiler": Compiler,
-    "file": FileWeights,
-    "timm": TimmWeights,
-    "phantom": PhantomSource,
-    "nih": NihSource,
-    "chestmnist": ChestMnistSource,
-    "table": TableSource,
-    "cells": CellBlock,
-    "limits": Limits,
-    "cluster": Cluster,
-    "prices": Pricing,
-    "endpoint": Endpoint,
-    "margins": Margins,
-    "compilation": Compilation,
-    "blocks": CompileBlock,
-    "controls": CompileBlock,
-    "earlier": Toolchain,
-    "paper": Paper,
-}
+def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return what stands for a model where several are possible: its source, or its fields."""
+    source = model.model_fields.get("source")
+    return get_args(source.annotation) if source else tuple(model.model_fields)
+
+
+def _models_in(kind: Any) -> list[type[BaseModel]]:
+    """Return the models that a value of this type may have."""
+    if parts := get_args(kind):
+        return [model for part in parts for model in _models_in(part)]
+    return [kind] if isinstance(kind, type) and issubclass(kind, BaseModel) else []
