@@ -162,6 +162,14 @@ def test_the_command_and_the_table_of_the_paper_say_the_same(from_evidence: Path
         assert ("share of f1_macro as measured on" in done.stderr) == (not options)
 
 
+def test_the_command_begins_with_the_verdict_and_fits_a_screen(from_evidence: Path) -> None:
+    shown = must_work("power", cwd=from_evidence).stdout
+    assert shown.startswith(("Enough: ", "Too few: ", "It depends on the run: "))
+    assert len(shown.splitlines()) <= 24 and "nih128-64px " in shown and "phantom-" not in shown
+    asked = must_work("power", "nih128-64px/resnet18/cpu", cwd=from_evidence).stdout.splitlines()
+    assert asked[0] == "nih128-64px/resnet18/cpu" and asked[1].startswith(("Enough", "Too few", "It depends"))
+
+
 @pytest.mark.slow
 def test_the_study_plans_the_seeds_that_a_verdict_needs(from_all_evidence: Path) -> None:
     study = read_study(ROOT / "config/config.yaml")
