@@ -24,8 +24,6 @@ def cost_values(read: Results) -> dict[str, str]:
     prices, load = read.csv("prices"), read.cost["others_share"]
     sources = unversioned(prices["source"]).value_counts()
     return {
-        "cost/regime sentence": escape(sentences["ratio_at_spot"], 1000),
-        "cost/regimes sentence": escape(sentences["ratio_over_all_prices"], 1000),
         "cost/excluded": escape(EXCLUDED),
         "cost/runs": str(len(load)),
         "cost/runs/load unknown": str(load.isna().sum()),

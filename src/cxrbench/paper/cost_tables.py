@@ -84,7 +84,7 @@ _RATIOS: Columns = {
     "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
     "Ranking": "{ranking}",
 }
-ratio_by_regime = csv_table("ratios", "llllllrrrl", _RATIOS)
+price_ratios = csv_table("ratios", "llllllrrrl", _RATIOS)
 
 # Runs until a port pays: runs that others published at each date's prices, and our own cells.
 _BREAK_EVEN: Columns = {
