@@ -2,8 +2,7 @@
 
 from cxrbench.compile.outcomes import NOT_RUN, STEP, outcomes
 from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, read_compiled
-from cxrbench.paper.fmt import Values
-from cxrbench.paper.latex import escape
+from cxrbench.paper.prose import Value, Values
 from cxrbench.paper.results import Results
 
 
@@ -12,17 +11,20 @@ def numbers(read: Results) -> Values:
     planned = read.study.compilation
     table = outcomes(planned, read_compiled(read.recorded))
     failed = table["failed"].dropna()
-    values = {
-        "planned": f"{len(table):,}",
-        "steps": f"{len(table.drop_duplicates(STEP)):,}",
+    done = table["status"] != NOT_RUN
+    counts = {
+        "steps": len(table.drop_duplicates(STEP)),
         "networks": table["network"].nunique(),
-        "done": (table["status"] != NOT_RUN).sum(),
+        "done": done.sum(),
         "compiled": (~failed).sum(),
         "failed": failed.sum(),
-        "stopped": (table["failed"].isna() & (table["status"] != NOT_RUN)).sum(),
+        "stopped": (table["failed"].isna() & done).sum(),
         "parts": len(PARTS),
-        "compiler": planned.compiler if planned else "",
-        "target": planned.target if planned else "",
-        "not shown": escape(NOT_SHOWN[0].upper() + NOT_SHOWN[1:], 1000),
     }
-    return {f"compile/{name}": str(value) for name, value in values.items()}
+    return {
+        **{f"compile/{name}": int(count) for name, count in counts.items()},
+        "compile/planned": Value(len(table), "count"),
+        "compile/compiler": planned.compiler if planned else "",
+        "compile/target": planned.target if planned else "",
+        "compile/not shown": NOT_SHOWN[0].upper() + NOT_SHOWN[1:],
+    }
