@@ -170,7 +170,7 @@ def test_headings_tables_and_figures_can_be_found_without_seeing_them(page: str)
 
 
 def test_conclusions_come_first_and_link_to_what_shows_them(built: Path, page: str) -> None:
-    read, found = Read(page), conclusions(numbers(results_of("results")))
+    read, found = Read(page), conclusions(numbers(results_of("hostile")))
     before, _ = read.words.split("What trains where", 1)
     assert len(found) > 4 and all(one.text in before for one in found)
     links = [one.get("href") for one in read.all("a")]

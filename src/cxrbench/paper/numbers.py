@@ -15,7 +15,7 @@ from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.evidence.machine import GROUP, short_processor
-from cxrbench.paper import compilation, data_card, measurements, power, provenance, seed_pairs
+from cxrbench.paper import data_card, measurements, power, provenance, seed_pairs
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.formats import Estimate, Parts, Range, listed, text, words
 from cxrbench.paper.ledger import assumed
@@ -53,7 +53,7 @@ def numbers(read: Results) -> Values:
         values["paper/title"] = read.study.paper.title
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
-    parts = (compilation, data_card, measurements, power, provenance, seed_pairs)
+    parts = (data_card, measurements, power, provenance, seed_pairs)
     for numbers_of in (*own, *others, *(part.numbers for part in parts)):
         values |= numbers_of(read)
     return values
