@@ -33,7 +33,7 @@ ResultsOption = Annotated[Path, typer.Option(help="Folder with cells/ and tables
 StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
-_LONG = 40  # characters of a word that may be broken
+_LONG = 16  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
