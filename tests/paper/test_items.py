@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench import paper
-from cxrbench.paper.frames import Table
+from cxrbench.paper.formats import Table
 from cxrbench.paper.items import Item, figures, printed, tables
 
 ITEMS = [*tables().values(), *figures().values()]

@@ -15,8 +15,7 @@ from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, sc
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
-from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Verdict, text
-from cxrbench.paper.frames import Table
+from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Table, Verdict, text
 from cxrbench.paper.latex import macros, placed
 from cxrbench.paper.measurements import largest_steps, numbers, predictive_value, throughput
 from cxrbench.paper.prose import Value, as_latex, as_text

@@ -19,9 +19,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cxrbench.paper.formats import Range, missing
-from cxrbench.paper.formats import text as printed
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -46,7 +43,9 @@ def print_json(rows: pd.DataFrame) -> None:
 
 def span(low: float, high: float, kind: str = "short") -> str:
     """Return a range in two digits (``seen``: in four), a single value where its ends are equal."""
-    return printed(Range(low, high), kind)
+    from cxrbench.paper.formats import Range, text
+
+    return text(Range(low, high), kind)
 
 
 def columns() -> int:
@@ -111,8 +110,10 @@ def _laid_out(texts: pd.DataFrame, numbers: Collection[str]) -> Table:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float | Range) or missing(value):
-        return printed(value, "seen")
+    from cxrbench.paper.formats import missing, text
+
+    if isinstance(value, float) or missing(value):
+        return text(value, "seen")
     return str(value) or "-"
 
 

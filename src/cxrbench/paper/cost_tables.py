@@ -9,8 +9,21 @@ import pandas as pd
 
 from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.machine import BUSY, GROUP, short_processor
-from cxrbench.paper.formats import Estimate, Parts, Range, Spread, listed, words
-from cxrbench.paper.frames import Columns, Row, Table, csv_table, of_kinds, row, table
+from cxrbench.paper.formats import (
+    Columns,
+    Estimate,
+    Parts,
+    Range,
+    Row,
+    Spread,
+    Table,
+    csv_table,
+    listed,
+    of_kinds,
+    row,
+    table,
+    words,
+)
 from cxrbench.paper.results import Results
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged

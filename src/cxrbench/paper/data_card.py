@@ -13,8 +13,7 @@ from cxrbench.datasets.pictures import contrast_table
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import PUBLISHED, splits
 from cxrbench.paper.blocks import renew
-from cxrbench.paper.formats import Estimate
-from cxrbench.paper.frames import Columns, Table, csv_table, kinds_of, row, table
+from cxrbench.paper.formats import Columns, Estimate, Table, csv_table, kinds_of, row, table
 from cxrbench.paper.prose import Values, keyed
 from cxrbench.paper.results import Results
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 
-from cxrbench.paper.formats import KINDS, escape, latex
-from cxrbench.paper.frames import Table
+from cxrbench.paper.formats import KINDS, Table, escape, latex
 from cxrbench.paper.items import Item
 from cxrbench.paper.prose import Values, as_latex
 

@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
-from cxrbench.paper.frames import Columns, Row, Table, of_kinds, table
+from cxrbench.paper.formats import Columns, Row, Table, of_kinds, table
 from cxrbench.paper.latex import listing
 from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text

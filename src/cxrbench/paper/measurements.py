@@ -22,8 +22,7 @@ from cxrbench.evidence.store import (
     STEP_TOLERANCE,
     TESTED_STEPS,
 )
-from cxrbench.paper.formats import Estimate, Parts, Spread, listed
-from cxrbench.paper.frames import Columns, Row, Table, of_kinds, table
+from cxrbench.paper.formats import Columns, Estimate, Parts, Row, Spread, Table, listed, of_kinds, table
 from cxrbench.paper.prose import Value, Values, keyed, range_or
 from cxrbench.paper.results import Results, read_measurements
 

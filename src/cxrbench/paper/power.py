@@ -20,8 +20,7 @@ from cxrbench.analysis.power import (
 )
 from cxrbench.evidence.machine import GROUP
 from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Estimate, Parts, Range
-from cxrbench.paper.frames import Columns, Table, table
+from cxrbench.paper.formats import Columns, Estimate, Parts, Range, Table, table
 from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results, is_phantom
 

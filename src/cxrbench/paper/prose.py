@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.paper import formats
-from cxrbench.paper.formats import Range
-from cxrbench.paper.frames import Columns, kinds_of, row
+from cxrbench.paper.formats import Columns, Range, kinds_of, row
 from cxrbench.paper.items import figures, tables
 
 NOT_RUN = "not run"

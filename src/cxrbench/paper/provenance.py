@@ -12,8 +12,7 @@ from cxrbench.compile.outcomes import STEP, outcomes
 from cxrbench.compile.reports import read_reported
 from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, read_compiled
 from cxrbench.evidence.machine import GROUP, host_in_words, short_processor
-from cxrbench.paper.formats import listed, missing, words
-from cxrbench.paper.frames import Row, Table, of_kinds
+from cxrbench.paper.formats import Row, Table, listed, missing, of_kinds, words
 from cxrbench.paper.prose import Value, Values
 from cxrbench.paper.results import Results
 from cxrbench.study.files import sha256_file

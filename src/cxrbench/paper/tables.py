@@ -12,8 +12,23 @@ from cxrbench.analysis.pairs import JUDGED
 from cxrbench.analysis.parity import Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.evidence.machine import GROUP
-from cxrbench.paper.formats import UNDEFINED, Estimate, Parts, Range, Verdict, first_of, listed, words
-from cxrbench.paper.frames import Columns, Row, Table, kinds_of, of_kinds, row, table
+from cxrbench.paper.formats import (
+    UNDEFINED,
+    Columns,
+    Estimate,
+    Parts,
+    Range,
+    Row,
+    Table,
+    Verdict,
+    first_of,
+    kinds_of,
+    listed,
+    of_kinds,
+    row,
+    table,
+    words,
+)
 from cxrbench.paper.results import (
     PHANTOM,
     Group,

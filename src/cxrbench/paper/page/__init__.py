@@ -30,7 +30,7 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.figures import drawn_figures
-from cxrbench.paper.frames import Columns, Table, table
+from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.prose import Values, as_text
 from cxrbench.paper.results import Results, with_interval
