@@ -85,6 +85,8 @@ def test_the_paper_image_builds_and_verifies_the_evidence(tmp_path: Path) -> Non
         pytest.skip("buildah or mmdebstrap is not installed; `make containers` installs them")
     if os.geteuid() != 0:
         pytest.skip("making a Debian without a registry of images takes root")
+    asked = ran("make", "containers", cwd=ROOT)
+    assert (asked.returncode, asked.stdout + asked.stderr) == (0, ""), "what is there is not installed again"
     clone_of_the_tree(folder := tmp_path / "checkout")
     store = Store(tmp_path)
     how = ("--isolation", "chroot", "--layers=false", "--target", "paper")

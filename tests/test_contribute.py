@@ -2,20 +2,27 @@
 
 import gzip
 import os
+import re
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from conftest import ROOT, SIZES, TINY, clone_of_the_tree, keep_recorded, must_fail, must_work, ran
 from cxrbench.analysis import components
+from cxrbench.cli import app
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
 from cxrbench.training import queue
+from training.trainers import wait_until
 
 CELLS = [Cell("phantom-few", TINY, "cpu", seed) for seed in (0, 1, 2)]
 STUDY = read_study(ROOT / "config/config.yaml")
@@ -89,6 +96,65 @@ def test_a_strangers_records_reach_the_paper_of_another_clone(tmp_path: Path) ->
     assert "this code differs from commit" in ran(*command, CELLS[0], **of(mine)).stderr
 
 
+def must_end(*words: object, **how: Any) -> str:
+    """The messages of a command that works, in one line."""
+    done = ran(*words, **how)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+@pytest.mark.fault("Ctrl-C during a contribution", "exit code 75; the same command goes on")
+def test_after_an_interruption_the_same_command_goes_on(tmp_path: Path) -> None:
+    mine, _ = clones(tmp_path, "phantom-32px/resnet18/cpu/seed0")
+    cells, results = CELLS[:2], mine / "results"
+    command = (sys.executable, "-m", "cxrbench", "contribute", "--bench-minutes", "0", *map(str, cells))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    first = subprocess.Popen(command, start_new_session=True, **pipes, **of(mine))
+    wait_until((cells[0].folder(results / "checkpoints") / "job.json").exists, "training", first)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal sends it
+    said = first.communicate()[1]
+    assert first.returncode == 75 and "Traceback" not in said, said
+    assert not list(results.glob("contribution-*")) and not cells[1].folder(results / "runs").exists()
+    must_end(*command, **of(mine))
+    assert all((cell.folder(results / "runs") / "record.json").exists() for cell in cells)
+    assert len(list(results.glob("contribution-*.tar.gz"))) == 1
+
+
+UNLIKE = """
+from cxrbench.platforms.cpu import CpuPlatform
+
+
+class Unlike(CpuPlatform):
+    name = "unlike"
+
+    def network(self, network):
+        network.bn1.eps = 1.0
+        return super().network(network)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("a contribution from a device with a wrong operator", "the operator; nothing is trained")
+def test_the_operator_that_drifts_is_named_and_nothing_is_trained(tmp_path: Path) -> None:
+    clone_of_the_tree(mine := tmp_path / "mine")
+    (mine / "src/cxrbench/platforms/unlike.py").write_text(UNLIKE)
+    names = mine / "src/cxrbench/study/platform_names.py"
+    head = "ENTRIES: dict[str, Entry] = {\n"
+    names.write_text(names.read_text().replace(head, f'{head}    "unlike": Entry("unlike", "Unlike"),\n'))
+    (mine / "config/config.yaml").write_text(small_study())
+    cell = Cell("phantom-few", TINY, "unlike", 0)
+    how = of(mine)
+    how["env"]["CXRBENCH_COMMIT"] = "0" * 40
+    done = ran(sys.executable, "-m", "cxrbench", "contribute", cell, **how)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert (
+        f"{cell} is not trained, its first steps differ from the CPU's: "
+        "bn1 (BatchNorm2d) is the first operator of step 1 that differs, in the forward pass"
+    ) in done.stderr.splitlines()[-1]
+    assert not (mine / "results/runs").exists()
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the small study; the code counts as that of a commit."""
@@ -138,6 +204,13 @@ def test_what_cannot_be_contributed_is_one_message(
 def test_changed_code_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXRBENCH_COMMIT", f"{'0' * 40}-dirty")
     assert "this code differs from commit 000000000000" in must_fail("contribute", CELLS[0], cwd=place)
+
+
+def test_another_torch_than_the_locks_is_said_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("cxrbench.cli.contributor.installed", lambda name: {"torch": "2.7.0"}.get(name))
+    said = CliRunner().invoke(app, ["contribute", str(CELLS[0]), "--dry-run"]).output
+    assert re.search(r"^torch is 2[.]7[.]0, the lock has \S+: the record says so$", said, re.M), said
 
 
 def test_a_download_starts_only_when_asked_for_and_where_there_is_room(place: Path) -> None:

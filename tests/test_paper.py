@@ -11,8 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_fail, must_work, ran, text_of
+from cxrbench.paper.formats import escape
 from cxrbench.paper.items import figures, tables
-from cxrbench.paper.latex import as_text, escape, macros, read_macros, with_words_chosen
+from cxrbench.paper.latex import macros
+from cxrbench.paper.numbers import numbers
+from cxrbench.paper.prose import Values, keys_of
+from cxrbench.paper.results import Results
+from cxrbench.study.config import read_study
 from paper.conftest import a_paper
 
 SOURCES = {
@@ -21,9 +26,10 @@ SOURCES = {
 }
 # Where digits are no results: keys of values, labels, citations, code, sizes, the confidence level.
 _NO_RESULT = re.compile(
-    r"\\(val|ifany|ifmany|label|autoref|ref|cite|code|url|papertable|paperfigure|input)"
+    r"`[^`]*`|\{[a-z][^{} ]*[:/][^{}]*\}|9[05] %"  # of captions: code, values, items
+    r"|\\(val|ifany|ifmany|label|autoref|ref|cite|code|url|papertable|paperfigure|input)"
     r"(\[[^\]]*\])?\{[^}]*\}"
-    r"|\\SI\{9[05]\}\{\\percent\}|\\begin\{(table|figure)\}\[htbp\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
+    r"|\\SI\{9[05]\}\{\\percent\}|\\begin\{(table|figure)\}\[(htbp|H)\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
 )
 
 
@@ -42,22 +48,42 @@ def test_a_number_in_the_source_is_found(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def values(from_evidence: Path) -> dict[str, str]:
-    """The numbers of the text by their keys."""
-    return read_macros(from_evidence / "paper/generated/macros.tex")
+def values(from_evidence: Path) -> Values:
+    """The values of the text by their keys."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(from_evidence)
+        return numbers(Results.read(Path("results"), Path("results/study.json"), Path("data/recorded")))
+
+
+def chosen_by(values: Values, latex: str) -> str:
+    r"""A LaTeX source with the words that its ``\ifany`` and ``\ifmany`` choose."""
+    part = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+    choice = re.compile(rf"\\if(any|many)\{{([^{{}}]*)\}}{part}{part}")
+
+    def chosen(match: re.Match[str]) -> str:
+        kind, key, words, others = match.groups()
+        return words if values.get(key, 0) > (kind == "many") else others
+
+    while choice.search(latex):
+        latex = choice.sub(chosen, latex)
+    return latex
 
 
 def test_every_value_in_the_prose_is_defined_by_the_evidence(values: dict[str, str]) -> None:
-    counts = {key: value for key, value in values.items() if value.isdigit()}
     text = "\n".join(SOURCES.values())
     used = set(re.findall(r"\\(?:ifany|ifmany)\{([^}]*)\}", text))
-    used |= set(re.findall(r"\\val\{([^}]*)\}", with_words_chosen(text, counts)))
+    used |= set(re.findall(r"\\val\{([^}]*)\}", chosen_by(values, text)))
+    used |= {
+        key for name, caption in SOURCES.items() if name.startswith("caption") for key in keys_of(caption)
+    }
     assert used <= values.keys(), f"not defined: {sorted(used - values.keys())}"
 
 
 def test_the_abstract_has_at_most_150_words_and_no_long_sentence(values: dict[str, str]) -> None:
-    _, _, text = as_text(SOURCES["abstract.tex"], values).partition("noindent")
-    text = text.removesuffix(r"\end{abstract}")
+    chosen = chosen_by(values, SOURCES["abstract.tex"])
+    shown = re.sub(r"\\val\{([^}]*)\}", lambda match: str(values.get(match[1], "not run")), chosen)
+    _, _, text = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", shown).replace("~", " ").partition("noindent")
+    text = " ".join(text.replace("%\n", "").replace(r"\end{abstract}", "").split())
     assert 80 < len(text.split()) <= 150, text
     assert max(len(sentence.split()) for sentence in text.split(". ")) <= 30
 
@@ -66,6 +92,14 @@ def test_the_method_prints_one_recipe_for_both_sizes_of_the_radiographs(values: 
     """method.tex names both datasets and prints the values of one; another recipe needs another sentence."""
     named = set(re.findall(r"\\code\{(nih128-\d+px)\}", (ROOT / "paper/sections/method.tex").read_text()))
     assert len(named) == 2 and len({values[f"{name}/recipe"] for name in named}) == 1
+
+
+def test_the_order_of_a_day_names_planned_cells() -> None:
+    cells = read_study(ROOT / "config/config.yaml").all_cells()
+    named = re.findall(r"\\code\{(\w+[^{}]*/[^{}]*)\}", SOURCES["more_data.tex"].replace("\\_", "_"))
+    of_cells = [name for name in named if name.count("/") == 1 and name.startswith("nih")]
+    assert len(of_cells) == 7
+    assert {*of_cells} <= {f"{cell.dataset}/{cell.architecture}" for cell in cells}
 
 
 def test_the_table_of_cells_names_the_commits_of_all_that_was_scored(from_evidence: Path) -> None:
@@ -127,7 +161,7 @@ def test_hostile_text_is_typeset_as_it_is(latex: None, tmp_path: Path) -> None:
         "\\documentclass{article}\\usepackage[T1]{fontenc}\\input{generated/macros}"
         "\\begin{document}\\csname cxr@key\\endcsname\\end{document}"
     )
-    must_work(*a_paper(tmp_path, document, macros({"key": escape(hostile)})), cwd=tmp_path)
+    must_work(*a_paper(tmp_path, document, macros({"key": hostile})), cwd=tmp_path)
     text = text_of(tmp_path / "out.pdf")
     assert "\\input{/etc/passwd} 50%" in text and "root:" not in text
 

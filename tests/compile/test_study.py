@@ -28,7 +28,7 @@ from cxrbench.evidence.compiled import (
     read_compiled,
 )
 from cxrbench.evidence.record import Failure
-from cxrbench.paper import compilation
+from cxrbench.paper.provenance import compile_numbers
 from cxrbench.study.config import Compilation, CompileOptions, read_study
 from cxrbench.study.files import sha256_file
 from cxrbench.training.plan import must_be_architectures
@@ -109,7 +109,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     records = read_compiled(tmp_path / "data/recorded")
     assert Counter(record.failed for record in records) == {False: 4 + len(ALWAYS), True: 2}
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
-    values = compilation.numbers(read)
+    values = compile_numbers(read)
     assert [values[f"compile/{what}"] for what in ("planned", "done", "failed")] == ["12", "6", "2"]
     assert states_of(read) == {"compiles": 1, "backward fails": 1, NOT_RUN: 2}
 
@@ -161,7 +161,7 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
     quick = compile_here(*words, "--recipe", "quick", sizes=())
     assert quick.returncode == 0 and "recipe quick has options of its own" in quick.stderr
     read = made_up(study=read_study(path), recorded=tmp_path / "data/recorded")
-    assert compilation.numbers(read)["compile/done"] == "0"
+    assert compile_numbers(read)["compile/done"] == 0
     assert "options of its own" not in compile_here(*words, sizes=()).stderr
     cnn = compile_here(*words, "--model-type", "cnn-training", sizes=())
     assert "this call has options of its own" in cnn.stderr
@@ -170,7 +170,7 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
     records = read_compiled(read.recorded)
     flags = [record.flags[-1] for record in records if record.graph.name.startswith("test_")]
     assert sorted(flags) == ["--optlevel=1", "--optlevel=2", "--optlevel=2"]
-    assert compilation.numbers(read)["compile/done"] == "1"
+    assert compile_numbers(read)["compile/done"] == 1
     must_work("verify", cwd=tmp_path)
 
 
@@ -196,16 +196,16 @@ def test_a_graph_too_large_for_its_file_is_a_sentence(tmp_path, monkeypatch):
 
 def test_the_paper_counts_outcomes_and_where_nothing_is_recorded_none(tmp_path):
     study = read_study(ROOT / "config/config.yaml")
-    values = compilation.numbers(made_up(study=study, recorded=ROOT / "tests"))
-    assert values["compile/done"] == "0" and values["compile/planned"] == "1,104"
+    values = compile_numbers(made_up(study=study, recorded=ROOT / "tests"))
+    assert values["compile/done"] == 0 and str(values["compile/planned"]) == "1,104"
     ends = dict(zip(PARTS, ENDINGS[:3], strict=True))
     for number, (part, ending) in enumerate(ends.items()):
         keep(tmp_path, ("test_resnet", 64, 2, "fp32", part), ending, "NCC_A", number)
-    values = compilation.numbers(made_up(study=read_study(study_file(tmp_path)), recorded=tmp_path))
+    values = compile_numbers(made_up(study=read_study(study_file(tmp_path)), recorded=tmp_path))
     counts = [values[f"compile/{name}"] for name in ("done", "compiled", "failed", "stopped")]
-    assert counts == ["3", "1", "1", "1"], "a limit of ours is no failure"
+    assert counts == [3, 1, 1, 1], "a limit of ours is no failure"
     nothing = made_up(study=study.model_copy(update={"compilation": None}), recorded=tmp_path)
-    assert compilation.numbers(nothing)["compile/planned"] == "0"
+    assert compile_numbers(nothing)["compile/steps"] == 0
 
 
 # -- records and the plan are joined by their keys -------------------------------------------------

@@ -1,7 +1,6 @@
 """The data card does not drift, the splits have their hashes, and label noise is what scikit-learn says."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
@@ -9,8 +8,8 @@ from conftest import ROOT, must_work
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
 from cxrbench.datasets.decoding import contrast_table
 from cxrbench.datasets.split import splits
+from cxrbench.paper import formats
 from cxrbench.paper.data_card import NOISE, write_card
-from cxrbench.paper.fmt import rows
 
 CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
 
@@ -64,7 +63,7 @@ def test_intervals_are_by_patient(noise) -> None:
 def test_the_table_says_what_is_exact_approximate_and_absent(noise) -> None:
     assert noise["images"].eq(4376).all() and noise["patients"].eq(1695).all()
     assert noise.loc[noise["relation"] == EXACT, "finding"].tolist() == ["Pneumothorax", "Nodule or mass"]
-    shown = pd.DataFrame(rows(noise, NOISE)).set_index("Adjudicated finding")
+    shown = formats.table(noise, NOISE).texts.set_index("Adjudicated finding")
     assert shown.loc["Fracture", "NIH's labels"] == "NIH has no such label"
     assert shown.loc["Fracture", "Sensitivity"] == ""
     assert shown.loc["Airspace opacity", "NIH's labels"].str.contains("approximate").all()

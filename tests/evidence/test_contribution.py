@@ -23,6 +23,7 @@ from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.cells import Cell
+from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
 
 OLD, NEW = (Cell("phantom-32px", "resnet18", "cpu", seed) for seed in (1, 0))
@@ -230,6 +231,15 @@ def test_a_file_that_is_not_as_the_sums_list_it_is_named(place: Path) -> None:
             header.size = len(data)
             tar.addfile(header, io.BytesIO(data))
     assert f"{RECORD} is not as SHA256SUMS lists it" in must_fail(*received(archive), cwd=place)
+
+
+@pytest.mark.fault("the disk fills up under a contribution's archive", "a message; no archive")
+def test_a_full_disk_leaves_no_archive(place: Path, small_disk: Callable[[str], Path]) -> None:
+    (work := place / "work").mkdir()
+    disk, (runs, bench) = small_disk("size=16k"), (place / "results" / name for name in ("runs", "bench"))
+    with pytest.raises(UserError, match=r"contribution-.*: the disk is full; free some space"):
+        write_archive([NEW], runs, bench, disk, str, work)
+    assert not list(disk.iterdir())
 
 
 @pytest.mark.fault("a contribution is cut short or a byte of it is flipped", "one message; nothing kept")

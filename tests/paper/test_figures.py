@@ -14,8 +14,8 @@ from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.parity import COLUMNS, family, parity
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.paper import figures, figures_platforms, items, tables
-from cxrbench.paper.latex import as_text
 from cxrbench.paper.power import families
+from cxrbench.paper.prose import as_text
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins, read_study
@@ -53,7 +53,7 @@ def drawn_parity(rows: pd.DataFrame) -> plt.Figure:
 
 def printed(rows: pd.DataFrame) -> pd.DataFrame:
     """The table of parity on real radiographs."""
-    return tables.parity_of_platforms(made_up(parity=rows, cells=NO_CELLS))[0]
+    return tables.parity_of_platforms(made_up(parity=rows, cells=NO_CELLS)).texts
 
 
 # -- parity ----------------------------------------------------------------------------------------
@@ -76,14 +76,14 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
 
 
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
-    drawn, _ = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS))
+    drawn = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS)).texts
     real = printed(compared)
     assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
     assert set(real["Platforms"]) == {"cpu - cuda"}
 
 
 def test_noise_floors_have_a_table_of_their_own(compared: pd.DataFrame) -> None:
-    floors, _ = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS))
+    floors = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS)).texts
     assert set(floors["Cells"]) == {"nih a", "phantom a"}
     floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Cells"] == "nih a")].iloc[0]
     of_floor = "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
@@ -166,8 +166,8 @@ def test_published_values_stand_beside_their_own_finding() -> None:
     values = {"label": ["macro", "Mass", "Edema"], "value": [0.6, 0.5, 0.6], "ci_low": 0.4, "ci_high": 0.7}
     metrics = pd.DataFrame(values).assign(**named, metric="auroc")
     read = made_up(literature=literature, cells=cells, metrics=metrics)
-    table, _ = tables.published_beside_ours(replace(read, study=read_study(ROOT / "config/config.yaml")))
-    table = table.set_index("Finding").loc[["Mass", "Edema"]]
+    made = tables.published_beside_ours(replace(read, study=read_study(ROOT / "config/config.yaml")))
+    table = made.texts.set_index("Finding").loc[["Mass", "Edema"]]
     assert table["second"].tolist() == ["", "0.920"]
     assert table["nih128-64px a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
 

@@ -12,8 +12,8 @@ from cxrbench.analysis.matrix import cells_table
 from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items, readme
 from cxrbench.paper.conclusions import conclusions
-from cxrbench.paper.latex import as_text, read_macros
 from cxrbench.paper.numbers import numbers
+from cxrbench.paper.prose import Values, as_text
 from cxrbench.paper.results import Results
 
 COUNTS = ("total", "ok", "failed", "not run", "refused", "recorded", "fresh")
@@ -31,16 +31,16 @@ def test_failed_and_refused_cells_are_counted_once(read: Results) -> None:
     assert (after["failed"], after["refused"]) == (before["failed"] + 1, before["refused"] + 1)
     assert after["ok"] + after["failed"] + after["not run"] + after["refused"] == after["total"]
     platforms = list(dict.fromkeys(cells["platform"]))
-    assert sum(int(values[f"cells/{name}/not run"]) for name in platforms) == after["not run"]
-    assert sum(int(values[f"cells/{name}/run"]) for name in platforms) == after["ok"] + after["failed"]
+    assert sum(values[f"cells/{name}/not run"] for name in platforms) == after["not run"]
+    assert sum(values[f"cells/{name}/run"] for name in platforms) == after["ok"] + after["failed"]
 
 
-def counts(values: dict[str, str]) -> dict[str, int]:
-    return {name: int(values[f"cells/{name}"]) for name in COUNTS}
+def counts(values: Values) -> dict[str, int]:
+    return {name: values[f"cells/{name}"] for name in COUNTS}
 
 
 def test_no_claims_number_is_printed_with_an_exponent(read: Results) -> None:
-    printed = {name: text for name, text in numbers(read).items() if name.startswith("claim/")}
+    printed = {name: str(value) for name, value in numbers(read).items() if name.startswith("claim/")}
     assert printed["claim/O14"] == "14,400"
     assert [name for name, text in printed.items() if re.search(r"\de[+-]?\d", text)] == []
 
@@ -48,7 +48,7 @@ def test_no_claims_number_is_printed_with_an_exponent(read: Results) -> None:
 def test_captions_name_the_datasets_whose_patients_are_unknown(read: Results, monkeypatch) -> None:
     captions = [items.tables()[name].caption for name in ("auroc", "f1", "average_precision")]
     known = numbers(read)
-    assert known["patients/unknown"] == "0"
+    assert known["patients/unknown"] == 0
     assert not any("are unknown" in as_text(caption, known) for caption in captions)
     identity = Results.identity
 
@@ -66,10 +66,10 @@ def test_captions_name_the_datasets_whose_patients_are_unknown(read: Results, mo
 def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> None:
     here = read.cells["platform"].isin(["cpu", "xla_cpu"])
     done = read.cells[~here | (read.cells["status"] == "ok")]
-    assert (done["status"] == "not run").any() and numbers(replace(read, cells=done))["cells/waiting"] == "0"
+    assert (done["status"] == "not run").any() and numbers(replace(read, cells=done))["cells/waiting"] == 0
     one_waits = done.copy()
     one_waits.loc[one_waits.index[one_waits["status"] == "ok"][-1], "status"] = "not run"
-    assert numbers(replace(read, cells=one_waits))["cells/waiting"] == "1"
+    assert numbers(replace(read, cells=one_waits))["cells/waiting"] == 1
 
 
 def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results) -> None:
@@ -93,13 +93,9 @@ def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results
 @pytest.mark.parametrize(
     ("others", "counts", "compared"),
     [
-        (["xla_cpu", "xla_cpu"], ("2", "2", "0"), r"2 of \code{cpu} and \code{xla\_cpu}"),
-        (
-            ["xla_cpu", "cuda"],
-            ("2", "1", "1"),
-            r"1 of \code{cpu} and \code{xla\_cpu}, 1 of \code{cpu} and \code{cuda}",
-        ),
-        ([], ("0", "0", "0"), ""),
+        (["xla_cpu", "xla_cpu"], (2, 2, 0), "2 of `cpu` and `xla_cpu`"),
+        (["xla_cpu", "cuda"], (2, 1, 1), "1 of `cpu` and `xla_cpu`, 1 of `cpu` and `cuda`"),
+        ([], (0, 0, 0), ""),
     ],
 )
 def test_what_was_compared_is_named_with_its_platforms(read: Results, others, counts, compared: str) -> None:
@@ -110,9 +106,9 @@ def test_what_was_compared_is_named_with_its_platforms(read: Results, others, co
     values = numbers(replace(read, parity=rows.reindex(columns=read.parity.columns)))
     assert tuple(values[f"parity/pairs{of}"] for of in ("", "/checks", "/accelerated")) == counts
     assert values["parity/pairs/compared"] == compared
-    assert values["parity/phantoms"] == str(len(pairs) - len(others))
+    assert values["parity/phantoms"] == len(pairs) - len(others)
     if others:
-        assert values["parity/phantoms/compared"] == r"\code{cpu} and \code{cuda}"
+        assert values["parity/phantoms/compared"] == "`cpu` and `cuda`"
         assert values["parity/phantoms/verdicts"] == "1 is inconclusive"
         assert values["parity/auroc"] == "inconclusive in 2 of 2"
 
@@ -121,10 +117,10 @@ def test_tables_and_numbers_need_no_cell_and_no_measurement(read: Results, tmp_p
     frames = {name: value[:0] for name, value in vars(read).items() if isinstance(value, pd.DataFrame)}
     cells = read.cells.assign(status="not run", origin="", ended=float("nan"), commit=float("nan"))
     nothing = replace(read, **frames | {"cells": cells, "claims": read.claims, "recorded": tmp_path})
-    made = {name: item.make(nothing)[0] for name, item in items.tables().items()}
+    made = {name: item.make(nothing).texts for name, item in items.tables().items()}
     assert made["gains"].empty and made["auroc"].empty and set(made["cells"]["Status"]) == {"not run"}
     values = numbers(nothing)
-    assert values["cells/run"] == "0" and values["parity/pairs"] == "0" and "best/auroc" not in values
+    assert values["cells/run"] == 0 and values["parity/pairs"] == 0 and "best/auroc" not in values
 
 
 def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> None:
@@ -132,7 +128,7 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
     sections = [path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))]
     prose = "\n".join([*sections, *(item.caption for item in items.tables().values())])
     named = re.findall(r"(?:best/rivals\}\{network|best network)[^:;]*", prose)
-    assert named and all(r"\val{best/dataset}" in text for text in named)
+    assert named and all("{best/dataset}" in text for text in named)
 
 
 def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read: Results) -> None:
@@ -159,13 +155,13 @@ def numbers_in(text: str) -> set[float]:
 
 def test_the_tables_that_a_finding_of_the_readme_names_have_its_numbers(read: Results) -> None:
     status, *findings = conclusions(numbers(read))
-    cells, _ = items.tables()["cells"].make(read)
+    cells = items.tables()["cells"].make(read).rows
     seeds = cells.assign(seeds=cells["Seeds"].map(seeds_of))
     run = seeds["Status"] != "not run"
     assert numbers_in(status.text) == {seeds.loc[run, "seeds"].sum(), seeds["seeds"].sum()}
     precision = any(one.topic == "Precision" for one in findings)
     for one in findings[: readme.FINDINGS - 1 + precision]:
-        tables = [items.tables()[name].make(read)[0] for name in one.tables]
+        tables = [items.tables()[name].make(read).texts for name in one.tables]
         texts = [str(text) for table in tables for text in (*table, *table.to_numpy().ravel())]
         assert numbers_in(one.text) and numbers_in(one.text) <= set().union(*map(numbers_in, texts)), one
 
@@ -188,17 +184,20 @@ def test_the_status_says_what_has_not_run_only_while_it_has_not(read: Results) -
     here, *_ = conclusions(values)
     assert here.text.startswith("Nothing here has run on AWS Trainium or on an NVIDIA GPU. ")
     assert here.text.endswith("all on CPUs. Whether Trainium trains as accurately as CUDA is still open.")
-    on_trainium, *_ = conclusions(values | {"cells/neuron/run": "3", "cells/accelerated/run": "3"})
+    on_trainium, *_ = conclusions({**values, "cells/neuron/run": 3, "cells/accelerated/run": 3})
     assert on_trainium.text.endswith("done, 0 of them on CUDA and 3 on Trainium.")
-    of_others = {name: text for name, text in values.items() if not re.match("cells/(cuda|neuron)/", name)}
+    of_others = {name: value for name, value in values.items() if not re.match("cells/(cuda|neuron)/", name)}
     own, *_ = conclusions(of_others)
     assert own.text.endswith("planned trainings are done, all on CPUs.") and "Trainium" not in own.text
 
 
 @pytest.mark.slow
-def test_the_documents_quote_what_the_paper_computes_of_power(from_all_evidence: Path) -> None:
-    values = read_macros(from_all_evidence / "paper/generated/macros.tex")
+def test_the_documents_quote_what_the_paper_computes_of_power(
+    from_all_evidence: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(from_all_evidence)
+    values = numbers(Results.read(Path("results"), Path("results/study.json"), Path("data/recorded")))
     text = " ".join((ROOT / "docs/statistics.md").read_text().split())
     for name in ("macro", "macro/median", "micro", "micro/median", "macro/fixed", "micro/fixed"):
-        value = values[f"power/preprint/{name}"]
+        value = str(values[f"power/preprint/{name}"])
         assert value in text, f"{name}: the paper has {value}"

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from conftest import ROOT, must_work, text_of
 from cxrbench.compile.audit import read_audit
@@ -17,8 +15,10 @@ from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, sc
 from cxrbench.datasets.findings import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
-from cxrbench.paper.latex import as_text, macros, placed
+from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Table, Verdict, text
+from cxrbench.paper.latex import macros, placed
 from cxrbench.paper.measurements import largest_steps, numbers, predictive_value, throughput
+from cxrbench.paper.prose import Value, as_latex, as_text
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
 from cxrbench.study.errors import UserError
@@ -44,9 +44,9 @@ def test_a_mean_over_seeds_has_its_own_interval(values: list[float], shown: str)
     metrics = pd.DataFrame([key | {"value": value, "ci_low": 0.1, "ci_high": 0.9} for value in values])
     mean = key | {"mean": sum(values) / len(values), "ci_low": 0.65, "ci_high": 0.79}
     read = made_up(metrics=metrics, spread=pd.DataFrame([mean]))
-    assert read.mean(GROUP, "auroc", "macro") == shown
-    assert read.mean(GROUP, "auroc", "Mass") == "undefined"
-    assert mean_of_seeds(metrics["value"] * float("nan")) == "undefined"
+    assert text(read.mean(GROUP, "auroc", "macro"), "auroc") == shown
+    assert text(read.mean(GROUP, "auroc", "Mass"), "auroc") == "undefined"
+    assert text(mean_of_seeds(metrics["value"] * float("nan")), "auroc") == "undefined"
     if len(values) > 1:
         with pytest.raises(ValueError):
             with_interval(metrics)  # networks are not averaged with their intervals
@@ -54,23 +54,23 @@ def test_a_mean_over_seeds_has_its_own_interval(values: list[float], shown: str)
 
 @pytest.mark.parametrize(("seeds", "interval"), [(3, "recipe, 3 seeds"), (1, "one network")])
 def test_calibration_stands_beside_what_chance_would_show(read: Results, seeds: int, interval: str) -> None:
-    table, preamble = tables.calibration(replace(read, metrics=read.metrics[read.metrics["seed"] < seeds]))
-    assert len(preamble) == len(table.columns) and not table["Network"].str.contains("phantom").any()
+    table = tables.calibration(replace(read, metrics=read.metrics[read.metrics["seed"] < seeds])).rows
+    assert not table["Network"].str.contains("phantom").any()
     row = table.set_index("Network").loc[NETWORK]
-    chance, error = ([*map(float, row[name].split(" to "))] for name in ("By chance", "Calibration error"))
-    assert 0 < chance[0] <= error[0] <= error[-1] < 0.05 and len(set(error)) == min(seeds, 2)
+    chance, error = row["By chance"], row["Calibration error"]
+    assert 0 < chance.low <= error.low <= error.high < 0.05 and (error.low < error.high) == (seeds > 1)
     assert row["Interval of"] == interval
     for column in ("In the large, %", "Brier score", "Average precision"):
-        value, low, high = map(float, re.findall(r"-?\d\.\d+", row[column]))
-        assert low < value < high, column
+        assert row[column].low < row[column].value < row[column].high, column
 
 
 def test_average_precision_stands_beside_prevalence(read: Results) -> None:
-    table, _ = tables.average_precision(read)
-    assert len(table) == len(FINDINGS) + 2  # macro, whose interval it is
+    made = tables.average_precision(read)
+    table = made.rows
+    assert len(table) == len(FINDINGS) + 1 and len(made.foot) == 1  # macro; whose interval it is
     identity = read.identity("nih128-64px")
     share = identity.positive_images["Effusion"]["test"] / identity.images["test"]
-    assert float(table.set_index("Finding").loc["Effusion", "Prevalence"]) == pytest.approx(share, abs=5e-4)
+    assert table.set_index("Finding").loc["Effusion", "Prevalence"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -87,82 +87,93 @@ def test_the_prevalence_needed_is_a_range_only_of_seeds_that_agree(read: Results
     best = "/".join(read.best())
     search = read.f1_search[read.f1_search["cell"] == f"{best}/seed0"]
     rows = [search.assign(cell=f"{best}/seed{n}", prevalence_needed=value) for n, value in enumerate(seeds)]
-    table, _ = tables.what_f1_could_be(replace(read, f1_search=pd.concat(rows)))
-    assert set(table["Prevalence needed"]) == {shown}
+    table = tables.what_f1_could_be(replace(read, f1_search=pd.concat(rows)))
+    assert set(table.texts["Prevalence needed"]) == {shown}
 
 
 def test_a_wide_table_says_once_what_all_rows_share_and_a_single_row_stands_upright() -> None:
     item = items.tables()["auroc"]
-    text = placed(item, WIDE, "l" * 8 + "r")
-    assert text.count("same") == 8 and "In all rows:" in text
-    assert widths(text)[0].startswith("R") and len(widths(text)) == 1
+    text = placed(item, Table(WIDE))
+    assert text.count("same") == 8 and "In all rows:" in text and len(sides(text)) == 1
     assert "1 \\\\" in text and "2 \\\\" in text
-    upright, narrow = placed(item, WIDE.head(1), "l" * 8 + "r"), placed(item, WIDE[["a", "i"]], "lr")
-    assert len(widths(upright)) == 2 and "a & same" in upright
-    assert "In all rows" not in narrow and len(widths(narrow)) == 2
+    upright, narrow = placed(item, Table(WIDE.head(1))), placed(item, Table(WIDE[["a", "i"]], {"i": "count"}))
+    assert len(sides(upright)) == 2 and "a & same" in upright
+    assert "In all rows" not in narrow and sides(narrow) == ["l", "r"]
 
 
-def widths(latex: str) -> list[str]:
-    """Return the columns of a table's preamble, such as ``P{20pt}``."""
-    return re.findall(r"[PCR]\{\d+pt\}", latex.split("\n")[1 + ("landscapepage" in latex)])
-
-
-@settings(deadline=None)
-@given(
-    st.integers(2, 7).flatmap(
-        lambda columns: st.lists(
-            st.lists(st.text("ab x", max_size=60), min_size=columns, max_size=columns), min_size=1, max_size=5
-        )
-    )
-)
-def test_a_table_is_never_wider_than_its_page_and_loses_no_text(rows: list[list[str]]) -> None:
-    heads = [f"h{number}" for number in range(len(rows[0]))]
-    table = pd.DataFrame(rows, columns=heads).map(lambda text: " ".join(re.findall(r"\S{1,8}", text)))
-    text = placed(items.tables()["auroc"], table, "l" * len(heads))
-    page = 708 if "landscapepage" in text else 460
-    points = [int(re.sub(r"\D", "", width)) for width in widths(text)]
-    assert len(points) == len(heads) and sum(points) + 8 * (len(points) - 1) <= page
-    printed = [line.removesuffix(r" \\").split(" & ") for line in text.split("\n") if line.endswith(r" \\")]
-    above = [None] * len(heads)
-    for row, shown in zip(table.values.tolist(), printed, strict=True):
-        filled = [is_ or was for is_, was in zip(shown, above, strict=True)]
-        assert filled == [word or was for word, was in zip(row, above, strict=True)]
-        above = filled
+def sides(latex: str) -> list[str]:
+    """Return where the columns of a table stand."""
+    return re.findall(r"X\[-\d,(\w)\]", latex)
 
 
 @pytest.mark.parametrize("columns", [15, 20, 40])
 def test_columns_that_no_page_holds_stand_in_parts_below_each_other(columns: int) -> None:
-    heads = ["Finding", *(f"network_{number:04d}" for number in range(columns))]
-    table = pd.DataFrame(
+    heads = ["Finding", *(f"network{number:04d}" for number in range(columns))]
+    rows = pd.DataFrame(
         [[f"{row}x{number:08d}" for number in range(columns + 1)] for row in "ab"], columns=heads
     )
-    text = placed(items.tables()["auroc"], table, "l" + "c" * columns)
-    points = [int(re.sub(r"\D", "", width)) for width in widths(text)]
-    assert 2 < len(points) <= columns and sum(points) + 8 * (len(points) - 1) <= 708
-    assert all(text.count(each) == 1 for each in (*heads[1:], *table.iloc[:, 1:].to_numpy().flat))
+    text = placed(items.tables()["auroc"], Table(rows))
+    assert 2 < len(sides(text)) <= 13
+    assert all(text.count(name) == 1 for name in (*heads[1:], *rows.iloc[:, 1:].to_numpy().flat))
     assert text.count("Finding &") == text.count("ax00000000 &") == text.count(r"\midrule Finding") + 1
 
 
 def test_a_column_repeats_nothing_only_while_all_columns_before_it_repeat_too() -> None:
-    table = pd.DataFrame([["a", "x", "1"], ["a", "x", "1"], ["b", "x", "1"]], columns=["A", "B", "C"])
-    text = placed(items.tables()["auroc"], table, "lll")
+    rows = pd.DataFrame([["a", "x", "1"], ["a", "x", "1"], ["b", "x", "1"]], columns=["A", "B", "C"])
+    text = placed(items.tables()["auroc"], Table(rows))
     lines = [line for line in text.split("\n") if line.endswith(r" \\")]
-    assert lines == [r"a & x & 1 \\", r" &  & 1 \\", r"b & x & 1 \\"]
+    assert lines[1:] == [r"a & x & 1 \\", r" &  & 1 \\", r"b & x & 1 \\"]
 
 
-def test_the_words_of_a_caption_follow_from_a_count_in_html_and_pdf(tmp_path: Path, request) -> None:
-    caption = r"\ifany{KEY}{\val{KEY} \ifmany{KEY}{were}{was} busy}{\emph{none} was}."
-    values = {"zero": "0", "single": "1", "many": "12"}
-    shown = ["none was.", "1 was busy.", "12 were busy.", "none was."]
-    captions = [caption.replace("KEY", key) for key in (*values, "absent")]
-    assert [as_text(text, values) for text in captions] == shown
+@pytest.mark.parametrize(
+    ("value", "kind", "shown"),
+    [
+        (Estimate(0.0004, -0.0012, 0.002), "difference", "+0.0004 (-0.0012 to +0.0020)"),
+        (Estimate(0.5, note="too few patients"), "auroc", "0.500 (too few patients)"),
+        (Range(0.25, 0.25), "ratio", "0.25"),
+        (Range(12, float("inf")), "one", "12.0 to never"),
+        (Spread(0.0304, 0.0033), "usd", "0.0304 ± 0.0033"),
+        (Spread(0.5, float("nan")), "usd", "0.500 (1 seed)"),
+        (1234.5, "usd", "1,234"),
+        (Parts((3, 4), " of "), "count", "3 of 4"),
+        (Verdict("equivalent", 0.01, Range(-0.001, 0.002), starred=True), "verdict",
+         "equivalent within 0.01: -0.0010 to +0.0020 *"),
+        (float("nan"), "usd", "none"),
+        (None, "count", ""),
+        ("not stated", "count", "not stated"),
+    ],
+)  # fmt: skip
+def test_a_kind_prints_every_shape_of_a_value(value, kind: str, shown: str) -> None:
+    assert text(value, kind) == shown
+
+
+def test_a_row_below_is_no_row_of_numbers(read: Results) -> None:
+    table = tables.auroc_per_label(read)
+    assert set(table.foot["Finding"]) == {"Interval of", "Run on"}
+    assert all(isinstance(value, Estimate) for value in table.rows.iloc[:, 1:].to_numpy().ravel())
+    assert len(table.texts) == len(table.rows) + len(table.foot)
+
+
+def test_the_words_of_a_caption_are_the_same_in_html_and_pdf(tmp_path: Path, request) -> None:
+    caption = "`a_b` has {key} of 95 % at {missing}; -0.1 ± 2."
+    values = {"key": Value(Range(-2, 3), "signed")}
+    shown = as_text(caption, values)
+    assert shown == "a_b has \u22122.0000 to +3.0000 of 95 % at not run; \u22120.1 ± 2."
+    assert as_text("see {tab:auroc}", {}) == "see “Test AUROC per finding”"
+    assert as_latex("see {tab:auroc}") == r"see \autoref{tab:auroc}"
     request.getfixturevalue("latex")
     source = (ROOT / "paper/main.tex").read_text()
-    commands = re.findall(r"^\\newcommand\{\\(?:val|if\w+)\}.*", source, flags=re.M)
-    head = "\\documentclass{article}\\pagestyle{empty}\\input{generated/macros}\\begin{document}"
-    document = "\n\n".join([head, *captions, "\\end{document}"])
-    must_work(*a_paper(tmp_path, document, macros(values) + "\n".join(commands)), cwd=tmp_path)
-    assert text_of(tmp_path / "out.pdf").split("\n")[:4] == shown
+    commands = re.findall(r"^\\newcommand\{\\(?:val|code)\}.*", source, flags=re.M)
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{etoolbox}\pagestyle{empty}"
+    lines = [
+        head,
+        *commands,
+        r"\input{generated/macros}\begin{document}",
+        as_latex(caption),
+        r"\end{document}",
+    ]
+    must_work(*a_paper(tmp_path, "\n".join(lines), macros(values)), cwd=tmp_path)
+    assert "".join(text_of(tmp_path / "out.pdf").split()) == "".join(shown.split())
 
 
 def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +182,7 @@ def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.Mo
     cells = pd.DataFrame(rows, columns=["platform", "status", "origin"])
     cells = cells.assign(dataset="d", architecture="convnext_tiny", seed=cells.index)
     cells["cell"] = [f"d/convnext_tiny/{row.platform}/seed{row.seed}" for row in cells.itertuples()]
-    table = status_matrix(made_up(cells=cells))[0].set_index("Architecture")
+    table = status_matrix(made_up(cells=cells)).rows.set_index("Architecture")
     cited = "reported to fail, forward reported to run (cited)"
     assert table.loc["convnext_tiny", "neuron"] == f"1 not run; {cited}"
     assert table.loc["convnext_tiny", "cpu"] == "1 recorded; 1 compile failed"
@@ -196,8 +207,8 @@ def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pyte
 
 def test_each_recorded_speed_is_judged_and_the_slow_ones_have_their_roofline() -> None:
     read = SimpleNamespace(recorded=ROOT / "data/recorded")
-    rows, (shown, sides) = read_measurements(read.recorded, "train"), throughput(read)
-    assert len(sides) == len(shown.columns) and len(shown) == len(rows)
+    rows, shown = read_measurements(read.recorded, "train"), throughput(read).texts
+    assert len(shown) == len(rows)
     ahead = rows["ratio_to_timm_best"] >= AHEAD
     assert (shown["Best by 1.10"] == ahead.map({True: "yes", False: "no"})).all()
     kept = rows[["ratio_to_timm_kept", "ratio_to_timm_best_kept"]].min(axis=1, skipna=False)
@@ -207,7 +218,7 @@ def test_each_recorded_speed_is_judged_and_the_slow_ones_have_their_roofline() -
     ).all()
     assert (shown["In matrix work"] != "").sum() == rows["matrix_share"].notna().sum() > 0
     values = numbers(read)
-    assert values["throughput/below/rows"] == str((~ahead).sum())
+    assert values["throughput/below/rows"] == (~ahead).sum()
     said = values["throughput/below/said"]
     assert said.count("at most") == (~ahead & rows["matrix_share"].notna()).sum()
     assert said.count("not recorded") == (~ahead & rows["matrix_share"].isna()).sum()
@@ -215,17 +226,17 @@ def test_each_recorded_speed_is_judged_and_the_slow_ones_have_their_roofline() -
 
 def test_the_largest_differences_of_steps_stand_beside_the_noise_floor() -> None:
     read = SimpleNamespace(recorded=ROOT / "data/recorded")
-    rows, (shown, _) = read_measurements(read.recorded, "steps"), largest_steps(read)
+    rows, shown = read_measurements(read.recorded, "steps"), largest_steps(read).texts
     of = ["architecture", "host", "platform"]
     largest = rows[rows["precision"] == "fp32"].groupby(of, sort=False)[list(STEP_DIFFERENCES)].max()
-    for row, text in zip(
+    for row, said in zip(
         (key for key in largest.index if key[2] != STEP_FLOOR), shown.to_dict("records"), strict=True
     ):
         most, floor = (
             largest.loc[(*row[:2], name), "gradient_norm_difference"] for name in (row[2], STEP_FLOOR)
         )
         assert (
-            text["Network"] == f"{row[0]} {row[2]}" and text["Gradient norm"] == f"{most:.0e} ({floor:.0e})"
+            said["Network"] == f"{row[0]} {row[2]}" and said["Gradient norm"] == f"{most:.0e} ({floor:.0e})"
         )
 
 

@@ -36,7 +36,6 @@ rule cost_report:
         cost="<results>/tables/cost.csv",
     output:
         tables(*MONEY),
-        "<results>/tables/money.json",
     log:
         "<logs>/cost_report.log",
     conda:

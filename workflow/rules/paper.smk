@@ -85,10 +85,10 @@ rule report:
         TABLES,
         MEASURED,
         EVIDENCE,
+        SUMS,
+        READ_BY_TABLES,
         study=STUDY_FILE,
-        macros="<generated>/macros.tex",
         expected="data/expected_status.csv",
-        claims="data/claims.yaml",
     output:
         "<results>/report.html",
     log:
@@ -96,14 +96,13 @@ rule report:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*MEASURED, "data/expected_status.csv", "data/claims.yaml"),
+        made_from=made_from(*MEASURED, *SUMS, *READ_BY_TABLES, "data/expected_status.csv"),
         results=results_of,
-        generated=lambda wildcards, input: Path(input.macros).parent,
     message:
         "Writing the HTML report"
     shell:
         "python -m cxrbench report html --results {params.results} --study {input.study}"
-        " --expected {input.expected} --generated {params.generated} --out {output} 2> {log}"
+        " --expected {input.expected} --out {output} 2> {log}"
 
 
 rule page:

@@ -137,6 +137,11 @@ def evaluate_cells(records: Sequence[Path], replicates: int, endpoint: Endpoint)
     return Evaluation(table, [note for cell in scored for note in cell.notes])
 
 
+def prevalence(rows: pd.DataFrame) -> pd.Series:
+    """Return the share of positive images of each label in rows of the table, a mean over seeds."""
+    return (rows["n_positive"] / rows["n_images"]).groupby(rows["label"], sort=False).mean()
+
+
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
     return headline(read_csv(path, dtype={"note": str, "ci_method": str}))

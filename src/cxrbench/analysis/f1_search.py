@@ -7,6 +7,8 @@ best of those tried on the scored images, so the answer is the most that this sk
 macro pools the best threshold of each label alone, and the two samples definitions have one for all labels.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
@@ -33,6 +35,22 @@ COLUMNS = [
 ]
 
 Curves = dict[str, np.ndarray]
+
+
+class Nearest(NamedTuple):
+    """The definition whose mean over seeds is nearest to the target, and that mean without skill."""
+
+    definition: str
+    no_skill: float
+
+
+def nearest_definition(table: pd.DataFrame) -> Nearest | None:
+    """Return the definition nearest to ``TARGET`` in rows of :func:`f1_search`, if any has a value."""
+    means = table.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
+    if means.empty:
+        return None
+    definition = str((means["value"] - TARGET).abs().idxmin())
+    return Nearest(definition, float(means.loc[definition, "value_no_skill"]))
 
 
 def f1_search(predictions: pd.DataFrame) -> pd.DataFrame:

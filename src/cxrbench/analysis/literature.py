@@ -15,6 +15,7 @@ COUNTS = {  # column -> the same of the published network, and what it counts
     "n_test_images": ("n_test_published", "test images"),
     "pixels": ("pixels_published", "pixels a side"),
 }
+REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one network on one split
 COLUMNS = [
     *("label", "source", "split", "published", "value", "ci_low", "ci_high", "difference", "verdict"),
     *(name for ours, (theirs, _) in COUNTS.items() for name in (ours, theirs)),
@@ -65,6 +66,16 @@ def compare_with_literature(
     )
     both["note"] = [_note(row) for row in both.to_dict("records")]
     return both[COLUMNS]
+
+
+def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:
+    """Return how far two published reproductions of one network lie apart, in the mean and at most."""
+    rows = literature.drop_duplicates(["source", "label"])
+    published = rows.pivot(index="label", columns="source", values="published")
+    if not set(REPRODUCTIONS) <= set(published):
+        return None
+    apart = (published[REPRODUCTIONS[0]] - published[REPRODUCTIONS[1]]).abs()
+    return float(apart["macro"]), float(apart.drop("macro").max())
 
 
 def _note(row: dict) -> str:

@@ -279,3 +279,20 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
     rows = parity[(parity["kind"] == "platforms") & shown]
     p = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_holm"]).astype(float)
     return rows.assign(p_family=holm(p.to_numpy()))[p.notna()]
+
+
+def family_counts(parity: pd.DataFrame) -> dict[str, int]:
+    """Return how many verdicts a :func:`family` has, on how many pairs, and how many Holm's correction
+    leaves."""
+    rows = family(parity)
+    holds, endpoint = rows["p_family"] < ALPHA, rows["label"] == ENDPOINT
+    masks = {verdict: rows["verdict"] == verdict for verdict in ("equivalent", "different")}
+    counts = {
+        "decided": sum(mask.sum() for mask in masks.values()),
+        **{verdict: mask.sum() for verdict, mask in masks.items()},
+        **{f"{verdict} after correction": (mask & holds).sum() for verdict, mask in masks.items()},
+        "endpoint equivalent after correction": (masks["equivalent"] & holds & endpoint).sum(),
+        "pairs": len(rows.drop_duplicates(["dataset", "architecture", "platform_a", "platform_b"])),
+        "verdicts": len(rows),
+    }
+    return {name: int(count) for name, count in counts.items()}

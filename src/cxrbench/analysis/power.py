@@ -277,6 +277,20 @@ def power_by_seeds(row: Any, margin: float, most: int) -> list[tuple[int, float]
     return [(design.seeds, power_equivalent(spread, design, margin)) for design in designs]
 
 
+def upper_seeds(table: pd.DataFrame, margin: float) -> dict[Any, int | None]:
+    """Return :func:`seeds_at_upper_limit` by the index of power.csv's rows of AUROC at the largest share."""
+    rows = table[(table["metric"] == "auroc") & (table["share"] == SHARES[-1])]
+    return {index: seeds_at_upper_limit(row, margin) for index, row in rows.iterrows()}
+
+
+def fixed_patients(table: pd.DataFrame, spread: pd.DataFrame) -> dict[Any, float]:
+    """Return the patients that show the preprint's difference if thresholds are taken as they are, by the
+    index of power.csv's rows of F1 at the smallest share."""
+    rows = table[table["difference"].notna() & (table["share"] == SHARES[0])]
+    patients = rows[GROUP].merge(patients_by_definition(spread, fixed=True), "left")["patients"]
+    return dict(zip(rows.index, patients.astype(float), strict=True))
+
+
 def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     """Return the seeds needed where the variance between networks is at its upper limit.
 

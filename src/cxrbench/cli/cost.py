@@ -138,7 +138,7 @@ def cost_break_even(
     own cells that ran on both sides, at the study's price.
     """
     from cxrbench.cost.porting import PORTING_USD, break_even_table
-    from cxrbench.paper.cost_tables import runs_in_words
+    from cxrbench.paper.formats import text as printed
 
     given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
     numbers = [number for number in given.values() if number is not None]
@@ -155,7 +155,7 @@ def cost_break_even(
             usual = (table["region"] == pricing.region) & (table["basis"] == pricing.basis)
             table = table[usual].drop_duplicates("case", keep="last")  # dates go up
         names = ["case", "here", "there", "usd_here", "usd_there", "runs", "region", "basis", "as_of"]
-        shown = table[names].assign(runs=table["runs"].map(runs_in_words))
+        shown = table[names].assign(runs=[printed(runs, "count") for runs in table["runs"]])
         shown["basis"] = shown["basis"].str.replace("_", " ")
         notes = [*supported(table["there"], listed), f"A port is {PORTING_USD:,.0f} USD."]
         more = "" if every else "--every prints these at every price, region and date."

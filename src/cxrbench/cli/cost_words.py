@@ -68,25 +68,23 @@ def when_it_pays(table: pd.DataFrame, training: Training) -> list[str]:
 
 def reasoning(ratio: Ratio, given: Numbers, decided: Decision) -> list[str]:
     """Return a decision, what AWS supports, and then the arithmetic line by line."""
-    from cxrbench.cost.porting import months
-
     worst, best = (f"{end:,.0f}" for end in (decided.saved_low, decided.saved_high))
     lines = [
         _VERDICTS[decided.verdict],
         TRAINIUM_ENDED,
-        f"cost ratio: {span(ratio.low, ratio.high, 4)} ({ratio.kind}: {ratio.source})",
+        f"cost ratio: {span(ratio.low, ratio.high, 'seen')} ({ratio.kind}: {ratio.source})",
         f"saved per month = spend x capacity x (1 - ratio) - ongoing = {given.spend:,.0f} x "
         f"{given.capacity:g} x (1 - ratio) - {given.ongoing:,.0f} = "
         f"{' to '.join(dict.fromkeys([worst, best]))} USD",
     ]
+    even = span(decided.break_even_from, decided.break_even_to, "one")
     if decided.saved_high <= 0:
         return [*lines, f"Nothing is saved in any month: the port of {given.porting:,.0f} USD never pays."]
-    fast, slow = months(decided.break_even_from), months(decided.break_even_to)
     return [
         *lines,
         f"net over {given.months:g} months = saved x months - porting = {decided.net_low:,.0f} to "
         f"{decided.net_high:,.0f} USD",
-        f"months to break even = porting / saved = {' to '.join(dict.fromkeys([fast, slow]))}",
+        f"months to break even = porting / saved = {even}",
         "Assumed: the port is complete, and paid for, on the first day"
         + ("." if given.ongoing else "; the second platform costs no engineering afterwards."),
     ]

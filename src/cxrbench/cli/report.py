@@ -136,11 +136,10 @@ def html(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
     expected: Annotated[Path, typer.Option(help="Reviewed outcomes.")] = Path("data/expected_status.csv"),
-    generated: GeneratedOption = GENERATED,
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = RESULTS / "report.html",
 ) -> None:
     """Write the report: one HTML page with claims, tables, figures and all evidence."""
     from cxrbench.paper.page import write_page
 
-    write_page(results, study, recorded, expected, generated, out)
+    write_page(results, study, recorded, expected, out)
     say(f"wrote {out}")

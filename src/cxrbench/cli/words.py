@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import math
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +30,7 @@ ResultsOption = Annotated[Path, typer.Option(help="Folder with cells/ and tables
 StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
-_NEVER_WRAPPED = 16  # characters of a column that stay on one line
+_LONG = 16  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
@@ -43,17 +41,11 @@ def print_json(rows: pd.DataFrame) -> None:
     print(rows.to_json(orient="records", indent=1))
 
 
-def digits(value: float, number: int = 4) -> str:
-    """Return a value with so many significant digits, larger ones whole; a dash for NaN."""
-    if not math.isfinite(value):
-        return "-" if math.isnan(value) else "infinite"
-    return f"{value:,.0f}" if 10**number <= abs(value) < 1e15 else f"{value:,.{number}g}"
+def span(low: float, high: float, kind: str = "short") -> str:
+    """Return a range in two digits (``seen``: in four), a single value where its ends are equal."""
+    from cxrbench.paper.formats import Range, text
 
-
-def span(low: float, high: float, number: int = 2) -> str:
-    """Return a range in so many digits, a single value where its ends are equal."""
-    ends = [digits(end, number) for end in (low, high)]
-    return " to ".join(dict.fromkeys(ends))
+    return text(Range(low, high), kind)
 
 
 def columns() -> int:
@@ -79,70 +71,50 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     if table.empty:
         return "no rows"
     table = table.rename(columns=heads).dropna(axis="columns", how="all")
+    texts = table.map(_text)
     if len(table) == 1:
-        row = {str(name): text for name, it in table.iloc[0].items() if (text := _text(it)) != "-"}
+        row = {str(name): text for name, text in texts.iloc[0].items() if text != "-"}
         return "\n".join(wrapped(f"{name:{max(map(len, row))}}  {text}") for name, text in row.items())
-    alike = _constant_columns(table)
-    rows = table.drop(columns=alike)
-    texts = {name: [_text(it) for it in rows[name]] for name in rows}
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    filled = [[str(name), *column] for name, column in texts.items()]
+    numbers = {name for name in table if not any(isinstance(value, str) for value in table[name])}
+    same = [name for name in texts if texts[name].nunique() == 1]
+    same = same[len(same) == len(texts.columns) :]  # something has to stay in the rows
+    below = [name for name in same if name not in numbers]
+    console = Console(file=io.StringIO(), width=_WIDEST * 10, markup=False, emoji=False, highlight=False)
+    if console.measure(_laid_out(texts.drop(columns=below), numbers)).minimum > columns():
+        below = same
+    shown = _laid_out(texts.drop(columns=below), numbers)
     # Where the terminal is too narrow for whole words, a table is as wide as in a file.
-    room = max(columns(), min(COLUMNS, sum(map(_least, filled)) + 2 * (len(filled) - 1)))
-    for name, width in zip(texts, _widths(filled, room), strict=True):
-        left = not all(_RANGE.fullmatch(text) for text in texts[name])
-        shown.add_column(name, width=width, overflow="fold", justify="left" if left else "right")
-    for row in zip(*texts.values(), strict=True):
-        shown.add_row(*row)
-    printed = io.StringIO()
-    Console(file=printed, width=room, markup=False, emoji=False, highlight=False).print(shown)
-    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
-    if same := [f"{name} {text}" for name in alike if (text := _text(table[name].iloc[0])) != "-"]:
-        lines.append(wrapped(f"In all rows: {'; '.join(same)}."))
+    shown.width = max(columns(), min(COLUMNS, console.measure(shown).minimum))
+    with console.capture() as capture:
+        console.print(shown)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    if alike := [f"{name} {texts[name].iloc[0]}" for name in below if texts[name].iloc[0] != "-"]:
+        lines.append(wrapped(f"In all rows: {'; '.join(alike)}."))
     return "\n".join(lines)
 
 
-def _constant_columns(table: pd.DataFrame) -> list[str]:
-    """Return the columns that stand below the table: same texts; same numbers only where room is short."""
-    same = [name for name in table if table[name].nunique(dropna=False) == 1]
-    same = same[len(same) == len(table.columns) :]  # something has to stay in the rows
-    numbers = [name for name in same if _RANGE.fullmatch(_text(table[name].iloc[0]))]
-    below = [name for name in same if name not in numbers]
-    least = {name: _least([str(name), *map(_text, table[name])]) + 2 for name in table}
-    while numbers and sum(width for name, width in least.items() if name not in below) > columns() + 2:
-        below.append(numbers.pop(0))
-    return below
-
-
-def _least(texts: list[str]) -> int:
-    """Return the width of a column in which only the head and long texts are wrapped."""
-    short = (len(text) for text in texts[1:] if len(text) <= _NEVER_WRAPPED)
-    return max(0, *short, *(len(word) for text in texts for word in text.split()))
-
-
-_NUMBER = r"(infinite|-?[\d.,]+(e[+-]?\d+)?%?)"
-_RANGE = re.compile(rf"-|never|(over )?{_NUMBER}( to {_NUMBER})?")  # a text that stands right, as numbers do
+def _laid_out(texts: pd.DataFrame, numbers: Collection[str]) -> Table:
+    """Return a table that rich lays out: texts and heads are wrapped, numbers stand right."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in texts:
+        longest = max(len(word) for text in (str(name), *texts[name]) for word in text.split() or [""])
+        shown.add_column(
+            str(name),
+            justify="right" if name in numbers else "left",
+            min_width=min(longest, _LONG),
+            overflow="fold",
+        )
+    for row in texts.itertuples(index=False):
+        shown.add_row(*row)
+    return shown
 
 
 def _text(value: Any) -> str:
-    import pandas as pd
+    from cxrbench.paper.formats import missing, text
 
-    return "-" if pd.isna(value) or value == "" else digits(value) if isinstance(value, float) else str(value)
-
-
-def _widths(texts_of: list[list[str]], room: int) -> list[int]:
-    """Return the width of each column (its head, then its texts), together at most ``room`` with gaps."""
-    widths = [max(map(len, column)) for column in texts_of]
-    words = [max(len(word) for text in column for word in text.split()) for column in texts_of]
-    texts = [max(low, *map(len, column[1:])) for low, column in zip(words, texts_of, strict=True)]
-    long = [text if text <= _NEVER_WRAPPED else word for text, word in zip(texts, words, strict=True)]
-    for least in (texts, long, [_NEVER_WRAPPED] * len(texts_of)):  # wrap heads, then texts, then long words
-        while sum(widths) + 2 * (len(widths) - 1) > room:
-            spare = [width - low for width, low in zip(widths, least, strict=True)]
-            if max(spare) <= 0:
-                break
-            widths[spare.index(max(spare))] -= 1
-    return widths
+    if isinstance(value, float) or missing(value):
+        return text(value, "seen")
+    return str(value) or "-"
 
 
 def say(text: str) -> None:

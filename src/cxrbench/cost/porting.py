@@ -177,11 +177,6 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
     return Decision(worst, best, low, high, fast, slow, verdict)
 
 
-def months(value: float) -> str:
-    """Return months as text, or the word for infinitely many."""
-    return "never" if math.isinf(value) else f"{value:.1f}"
-
-
 def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """Return whether to port in every scenario at each published cost ratio, by arithmetic.
 

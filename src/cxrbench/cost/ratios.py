@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, dates, regions, unversioned
+from cxrbench.cost.prices import BASES, dates, regions
 from cxrbench.study.config import Pricing
 from cxrbench.study.errors import UserError
 from cxrbench.study.platform_names import GPU, TRAINIUM
@@ -21,7 +21,8 @@ _PAIRS = (
 _PREPRINT_PAIR = ("trn1.2xlarge", "g5.")  # the smallest trn1: the abstract does not name sizes
 RATIO_COLUMNS = [
     "instance", "baseline", "kind", "region", "basis", "as_of", "usd_instance", "usd_baseline",
-    "price_ratio", "published_low", "published_high", "ratio_low", "ratio_high", "ranking",
+    "price_ratio", "published_low", "published_high", "ratio_low", "ratio_high", "ranking", "source",
+    "source_other",
 ]  # fmt: skip
 
 
@@ -126,46 +127,8 @@ def _pairs(pricing: Pricing) -> list[tuple[str, str]]:
     return [*dict.fromkeys(filter(None, [study_pair(pricing), *_PAIRS]))]
 
 
-def ratio_sources(prices: pd.DataFrame, pricing: Pricing) -> str:
-    """Return every source of the prices in :func:`ratio_table`, with regions and bases."""
-    rows = pd.concat([pair_prices(prices, pair, pricing.region) for pair in _pairs(pricing)])
-    both = pd.concat([rows, rows.assign(source=rows["source_other"])], ignore_index=True)
-    where = both["region"] + " " + both["basis"].str.replace("_", " ")
-    places = where.groupby(unversioned(both["source"]), sort=False).unique()
-    return "; ".join(f"{name} ({', '.join(bases)})" for name, bases in places.items())
-
-
 def notes(prices: pd.DataFrame, pair: tuple[str, str], region: str, basis: str) -> str:
     """Return the notes on the prices of both instances in brackets, or an empty text."""
     same = (prices["region"] == region) & (prices["basis"] == basis) & prices["instance"].isin(pair)
-    texts = [note for note in prices.loc[same, "note"].unique() if note]
-    return f" ({'; '.join(texts)})" if texts else ""
-
-
-def turning_sentences(prices: pd.DataFrame, pricing: Pricing) -> tuple[str, str]:
-    """Return a sentence on the preprint's ratio at the newest spot prices and when it turns, and another on
-    its range over all prices of the study's pair, with those where the ranking may turn."""
-    pair = study_pair(pricing)
-    if pair is None:
-        return "The study names no instance for both platforms: its price ratio is not defined.", ""
-    instance, baseline = pair
-    rows = preprint_at(prices, pair, pricing.region).dropna()
-    rows["basis"] = rows["basis"].str.replace("_", " ")
-    spot = rows[(rows["region"] == pricing.region) & (rows["basis"] == "spot")]
-    if spot.empty:
-        return f"There is no spot price of both {instance} and {baseline} in {pricing.region}.", ""
-    turning, at = rows[rows["ratio_low"] < 1], spot.iloc[-1]
-    noted = notes(prices, pair, pricing.region, "spot")
-    where = ", ".join(turning["region"] + " " + turning["basis"] + " (" + turning["as_of"] + ")")
-    count = {0: "none", 1: "one"}.get(len(turning), str(len(turning)))
-    return (
-        f"{instance} at {PREPRINT.low:g} to {PREPRINT.high:g} times the cost of {baseline} (published; "
-        f"priced on demand, {at['region']}, {at['then']}) means {at['time_low']:.2f} to "
-        f"{at['time_high']:.2f} times its hours; the same hours priced {at['basis']}, "
-        f"{at['region']}, {at['as_of']}{noted} cost {at['ratio_low']:.2f} to {at['ratio_high']:.2f} times as "
-        f"much (projected): the ranking {at['ranking']}. It turns where an hour of {instance} "
-        f"costs less than {1 / at['time_high']:.2f} to {1 / at['time_low']:.2f} of an hour of {baseline}.",
-        f"Over the {len(rows)} prices of both it is {rows['ratio_low'].min():.2f} to "
-        f"{rows['ratio_high'].max():.2f} times; with run times unchanged, {instance} could be cheaper at "
-        f"{count} of them{f': {where}' if where else ''}.",
-    )
+    distinct = [note for note in prices.loc[same, "note"].unique() if note]
+    return f" ({'; '.join(distinct)})" if distinct else ""

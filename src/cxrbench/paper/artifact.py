@@ -16,9 +16,8 @@ from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
 from cxrbench.datasets.registry import published
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.paper import fmt
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.fmt import Columns, ends
+from cxrbench.paper.formats import ends
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.study.cells import Cell, find_cells
@@ -34,15 +33,19 @@ def claims(read: Results) -> pd.DataFrame:
     ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
     if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
         raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
-    columns: Columns = {
-        "": lambda claim: claim.id,
-        "Claim": lambda claim: claim.says,
-        "Section": lambda claim: claim.where,
-        "Expected": lambda claim: _expected(ledger.loc[claim.id]),
-        "Verdict": lambda claim: ledger.loc[claim.id, "verdict"],
-        "Experiment": lambda claim: claim.experiment or "-",
-    }
-    return pd.DataFrame([fmt.row(claim, columns) for claim in ours if not claim.main])
+    rows = [
+        {
+            "": claim.id,
+            "Claim": claim.says,
+            "Section": claim.where,
+            "Expected": _expected(ledger.loc[claim.id]),
+            "Verdict": ledger.loc[claim.id, "verdict"],
+            "Experiment": claim.experiment or "-",
+        }
+        for claim in ours
+        if not claim.main
+    ]
+    return pd.DataFrame(rows)
 
 
 def main_claims(read: Results) -> pd.DataFrame:
@@ -50,15 +53,19 @@ def main_claims(read: Results) -> pd.DataFrame:
     file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
     rebuild = next((one for one in file.experiments.values() if one.command == REBUILD), None)
     took = _duration(rebuild.measured.seconds) if rebuild and rebuild.measured else "not measured"
-    columns: Columns = {
-        "": lambda claim: claim.id,
-        "Claim": lambda claim: claim.says,
-        "Command": lambda claim: f"`{REBUILD}`, then `{file.experiments[claim.experiment].command}`",
-        "Expected": lambda claim: _expected(ledger.loc[claim.id]),
-        "This build": lambda claim: _computed(ledger.loc[claim.id]),
-        "Time": lambda _: took,
-    }
-    return pd.DataFrame([fmt.row(claim, columns) for claim in file.ours if claim.main])
+    rows = [
+        {
+            "": claim.id,
+            "Claim": claim.says,
+            "Command": f"`{REBUILD}`, then `{file.experiments[claim.experiment].command}`",
+            "Expected": _expected(ledger.loc[claim.id]),
+            "This build": _computed(ledger.loc[claim.id]),
+            "Time": took,
+        }
+        for claim in file.ours
+        if claim.main
+    ]
+    return pd.DataFrame(rows)
 
 
 def _computed(row: pd.Series) -> str:

@@ -1,10 +1,9 @@
 """The study's conclusions, a few sentences each; every number in them is a value of the paper's."""
 
-import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from cxrbench.paper.fmt import Values
-from cxrbench.paper.latex import as_text, with_words_chosen
+from cxrbench.paper.prose import Values, as_text, count_of, keys_of
 
 
 @dataclass(frozen=True)
@@ -17,87 +16,124 @@ class Conclusion:
     tables: tuple[str, ...]
 
 
-# Texts are LaTeX, as captions are. The first says what was run, the others are findings. The README has the
-# first four: of 25 words at most, with numbers that are in the tables they name.
-_CONCLUSIONS = (
-    Conclusion(
+_Said = tuple[str, str | Callable[[Values], str], tuple[str, ...], tuple[str, ...]]  # as in a Conclusion
+
+
+def _status(values: Values) -> str:
+    """Return what was run; what has not run on an accelerator only while it has not."""
+    cuda, neuron, accelerated = (
+        count_of(values, f"cells/{name}/run") for name in ("cuda", "neuron", "accelerated")
+    )
+    waits = count_of(values, "cells/neuron/total") and not neuron
+    nothing = (
+        f"Nothing here has run on AWS Trainium{'' if cuda else ' or on an NVIDIA GPU'}. " if waits else ""
+    )
+    where = (
+        ", {cells/cuda/run} of them on CUDA and {cells/neuron/run} on Trainium"
+        if accelerated
+        else ", all on CPUs"
+    )
+    still_open = " Whether Trainium trains as accurately as CUDA is still open." if waits else ""
+    return f"{nothing}{{cells/run}} of {{cells/total}} {{cells/kind}} trainings are done{where}.{still_open}"
+
+
+def _accuracy(values: Values) -> str:
+    return (
+        "`{largest/network}`, from {largest/weights} weights, reached an AUROC over all findings of "
+        "{largest/auroc} on {largest/patients} test patients, at {largest/pixels} pixels, with "
+        f"{{largest/seeds}} seed{'s' * (count_of(values, 'largest/seeds') > 1)}."
+    )
+
+
+def _parity(values: Values) -> str:
+    said = (
+        "AUROC is equivalent within {margin/auroc} in {parity/equivalent} of {parity/pairs} comparisons of "
+        "platforms on real radiographs. The largest difference is {parity/largest}."
+    )
+    if count_of(values, "parity/pairs/accelerated"):
+        return said
+    return (
+        f"{said} None of these platforms is an accelerator: this checks the software and says nothing about "
+        "hardware."
+    )
+
+
+# Sentences are plain text, as captions are, or functions of the values that return them. The first says what
+# was run, the others are findings. The README has the first four: of 25 words at most, with numbers that are
+# in the tables they name.
+_CONCLUSIONS: tuple[_Said, ...] = (
+    (
         "Status",
-        r"""\ifany{cells/neuron/run}{}{\ifany{cells/neuron/total}{Nothing here has run on AWS
-        Trainium\ifany{cells/cuda/run}{}{ or on an NVIDIA GPU}. }{}}\val{cells/run} of \val{cells/total}
-        \val{cells/kind} trainings are done\ifany{cells/accelerated/run}{, \val{cells/cuda/run} of them on
-        CUDA and \val{cells/neuron/run} on Trainium}{, all on CPUs}.\ifany{cells/neuron/run}{}{
-        \ifany{cells/neuron/total}{Whether Trainium trains as accurately as CUDA is still open.}{}}""",
-        claims=("O01", "O10"),
-        tables=("cells",),
+        _status,
+        ("O01", "O10"),
+        ("cells",),
     ),
-    Conclusion(
+    (
         "Seeds against platforms",
-        r"""The seed alone moved macro F1 by more than the preprint's \val{power/difference} in
-        \val{pairs/seed/f1_macro/above} of \val{pairs/seed/f1_macro/pairs} pairs: one training per platform
+        """The seed alone moved macro F1 by more than the preprint's {power/difference} in
+        {pairs/seed/f1_macro/above} of {pairs/seed/f1_macro/pairs} pairs: one training per platform
         cannot test it here.""",
-        claims=("P02",),
-        tables=("pairs",),
+        ("P02",),
+        ("pairs",),
     ),
-    Conclusion(
+    (
         "Precision",
-        r"""\val{precision/first} and \val{precision/second} are \val{precision/verdict} within
-        \val{margin/auroc} (\val{precision/seeds} seeds each; \SI{90}{\percent} intervals):
-        \val{precision/differences}.""",
-        claims=(),
-        tables=("contrasts", "endpoint"),
+        """{precision/first} and {precision/second} are {precision/verdict} within
+        {margin/auroc} ({precision/seeds} seeds each; 90 % intervals):
+        {precision/differences}.""",
+        (),
+        ("contrasts", "endpoint"),
     ),
-    Conclusion(
+    (
         "Accuracy reached",
-        r"""\code{\val{largest/network}}, from \val{largest/weights} weights, reached an AUROC over all
-        findings of \val{largest/auroc} on \val{largest/patients} test patients, at \val{largest/pixels}
-        pixels, with \val{largest/seeds} \ifmany{largest/seeds}{seeds}{seed}.""",
-        claims=("O19",),
-        tables=("endpoint", "dataset"),
+        _accuracy,
+        ("O19",),
+        ("endpoint", "dataset"),
     ),
-    Conclusion(
+    (
         "Cost",
-        r"""At undated spot prices, with unchanged run times on the smallest instances, the preprint's
-        \val{claim/P08/stated} times the cost becomes \val{claim/O02}.""",
-        claims=("P08", "O02", "O11"),
-        tables=("ratios",),
+        """At undated spot prices, with unchanged run times on the smallest instances, the preprint's
+        {claim/P08/stated} times the cost becomes {claim/O02}.""",
+        ("P08", "O02", "O11"),
+        ("ratios",),
     ),
-    Conclusion(
+    (
         "Parity",
-        r"""AUROC is equivalent within \val{margin/auroc} in \val{parity/equivalent} of \val{parity/pairs}
-        comparisons of platforms on real radiographs. The largest difference is
-        \val{parity/largest}.\ifany{parity/pairs/accelerated}{}{ None of these platforms is an accelerator:
-        this checks the software and says nothing about hardware.}""",
-        claims=("O18",),
-        tables=("parity",),
+        _parity,
+        ("O18",),
+        ("parity",),
     ),
-    Conclusion(
+    (
         "Power",
-        r"""To show the preprint's difference of \val{power/difference} would take
-        \val{power/preprint/macro} test patients in macro F1, and \val{power/preprint/micro} in micro F1. This
-        is by the spread of our \val{power/recipes} recipes, with \val{power/seeds} seeds. We have
-        \val{power/patients} test patients.""",
-        claims=("P02",),
-        tables=("power",),
+        """To show the preprint's difference of {power/difference} would take
+        {power/preprint/macro} test patients in macro F1, and {power/preprint/micro} in micro F1. This
+        is by the spread of our {power/recipes} recipes, with {power/seeds} seeds. We have
+        {power/patients} test patients.""",
+        ("P02",),
+        ("power",),
     ),
-    Conclusion(
+    (
         "Claims",
-        r"""\val{claims/findings} findings speak against the published texts: \val{claims/contradicted} are
-        contradicted by documents or prices, \val{claims/inconsistent} by the text's own numbers,
-        \val{claims/stale} by newer prices or documents. The other \val{claims/findings/assumed} hold if the
+        """{claims/findings} findings speak against the published texts: {claims/contradicted} are
+        contradicted by documents or prices, {claims/inconsistent} by the text's own numbers,
+        {claims/stale} by newer prices or documents. The other {claims/findings/assumed} hold if the
         text means what our test assumes. AWS's own example saves
-        \val{claim/S18/stated}~\% at its prices and \val{claim/O16/stated}~\% at those of
-        \val{price/date}.""",
-        claims=("S18", "O16"),
-        tables=("claims",),
+        {claim/S18/stated} % at its prices and {claim/O16/stated} % at those of
+        {price/date}.""",
+        ("S18", "O16"),
+        ("claims",),
     ),
 )
 
 
 def conclusions(values: Values) -> list[Conclusion]:
-    """Return the conclusions as plain text, without those that name an unknown value.
+    """Return the conclusions with their values, without those that name an unknown one.
 
     ``values``: those of :func:`cxrbench.paper.numbers.numbers`.
     """
-    chosen = [replace(one, text=with_words_chosen(one.text, values)) for one in _CONCLUSIONS]
-    named = [(one, set(re.findall(r"\\val\{([^}]*)\}", one.text))) for one in chosen]
-    return [replace(one, text=as_text(one.text, values)) for one, keys in named if keys <= set(values)]
+    shown = []
+    for topic, text, *where in _CONCLUSIONS:
+        template = text(values) if callable(text) else text
+        if keys_of(template) <= set(values):
+            shown.append(Conclusion(topic, as_text(template, values), *where))
+    return shown

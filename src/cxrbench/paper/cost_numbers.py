@@ -1,6 +1,4 @@
-"""Every number about money that the paper's prose may name, as text for a macro."""
-
-import json
+"""Every value about money that the paper's prose may name."""
 
 import numpy as np
 import pandas as pd
@@ -8,84 +6,109 @@ import pandas as pd
 from cxrbench.cost.costs import EXCLUDED
 from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD
 from cxrbench.cost.prices import unversioned
-from cxrbench.cost.write import SENTENCES
-from cxrbench.paper.fmt import listed, number, span, words
-from cxrbench.paper.latex import escape
+from cxrbench.paper.formats import listed, words
+from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results
 from cxrbench.study.platform_names import ACCELERATED
 
 _NONE = "none"
-_EMPHASISED = r"\emph{none}"
 
 
-def cost_values(read: Results) -> dict[str, str]:
-    """Return every number that the paper's section on cost may name."""
-    sentences = json.loads((read.folder / "tables" / SENTENCES).read_text(encoding="utf-8"))
-    prices, load = read.csv("prices"), read.cost["others_share"]
+def cost_values(read: Results) -> Values:
+    """Return every value that the paper's section on cost may name."""
+    prices, ratios, load = read.csv("prices"), read.csv("ratios"), read.cost["others_share"]
     sources = unversioned(prices["source"]).value_counts()
+    busy, runs, unknown = (int(count) for count in (read.cost["busy"].sum(), len(load), load.isna().sum()))
     return {
-        "cost/regime sentence": escape(sentences["ratio_at_spot"], 1000),
-        "cost/regimes sentence": escape(sentences["ratio_over_all_prices"], 1000),
-        "cost/excluded": escape(EXCLUDED),
-        "cost/runs": str(len(load)),
-        "cost/runs/load unknown": str(load.isna().sum()),
-        "cost/runs/load known": str(load.notna().sum()),
-        "cost/runs/busy": str(read.cost["busy"].sum()),
-        "cost/target": number(read.cost["target_auroc"].max(), "g", _EMPHASISED),
-        "cost/ratio rows": str(len(read.csv("ratios"))),
-        "cost/ratio sources": escape(sentences["ratio_sources"], 2000),
+        "cost/excluded": EXCLUDED,
+        "cost/runs": runs,
+        "cost/runs/load unknown": unknown,
+        "cost/runs/load known": runs - unknown,
+        "cost/runs/busy": busy,
+        "cost/runs/load sentence": load_sentence(runs, unknown, busy),
+        "cost/target": Value(
+            target if pd.notna(target := read.cost["target_auroc"].max()) else _NONE, "given"
+        ),
+        "cost/ratio rows": len(ratios),
+        "cost/ratio sources": _ratio_sources(ratios),
         "price/date": prices["as_of"].dropna().max(),
-        "price/sources": escape("; ".join(f"{name} ({rows})" for name, rows in sources.items()), 2000),
+        "price/sources": "; ".join(f"{name} ({rows})" for name, rows in sources.items()),
         **_day_values(read),
         **_case_values(read.csv("break_even")),
         **_decision_values(read.csv("decisions")),
     }
 
 
-def _day_values(read: Results) -> dict[str, str]:
+def _ratio_sources(ratios: pd.DataFrame) -> str:
+    """Return every source of the prices behind the ratios, with regions and bases."""
+    both = pd.concat([ratios, ratios.assign(source=ratios["source_other"])], ignore_index=True)
+    where = both["region"] + " " + both["basis"].map(words)
+    places = where.groupby(unversioned(both["source"]), sort=False).unique()
+    return "; ".join(f"{name} ({', '.join(at)})" for name, at in places.items())
+
+
+def load_sentence(runs: int, unknown: int, busy: int) -> str:
+    """Return of how many runs the load of the machine is known, and how many ran on a busy one."""
+    of_load = "known how busy the machine was otherwise."
+    parts = []
+    if unknown:
+        parts = [
+            f"For {unknown} of the {runs} runs it is not {of_load}"
+            if unknown < runs
+            else f"For none of the {runs} runs is it {of_load}"
+        ]
+    if busy:
+        parts.append(f"Marked: {busy} on a busy machine.")
+    elif unknown < runs:
+        parts.append("Where it is known, no machine was busy.")
+    return " ".join(parts)
+
+
+def _day_values(read: Results) -> Values:
     """Return ``day/<platform>/...``: the instance of each accelerator and its price of a day on demand."""
     pricing, prices = read.study.prices, read.csv("prices").fillna({"as_of": ""})
     demand = prices[prices["basis"] == "on_demand"].sort_values("as_of").set_index("instance")
     newest = demand["usd_per_hour"].groupby("instance").last() * 24
-    values: dict[str, str] = {}
+    values: Filled = {}
     for platform in sorted(ACCELERATED & pricing.instances.keys()):
         instance = pricing.instances[platform]
-        values[f"day/{platform}/instance"] = escape(instance)
-        values[f"day/{platform}/usd"] = number(newest.get(instance, float("nan")), ".2f", _NONE)
+        values[f"day/{platform}/instance"] = instance
+        values[f"day/{platform}/usd"] = Value(newest.get(instance, _NONE), "ratio")
     return values
 
 
-def _case_values(cases: pd.DataFrame) -> dict[str, str]:
+def _case_values(cases: pd.DataFrame) -> Values:
     """Return how many comparisons of published runs, one per source, pay at all, some or no prices."""
     published = cases[cases["case"].isin([case.case for case in CASES])]
     never = np.isinf(published["runs"]).groupby(published["source"]).agg(["all", "any"])
     first, last = (published[published["case"] == case.case] for case in (CASES[0], CASES[-1]))
     paid = (first["basis"].map(words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
-    tuning = last.loc[np.isfinite(last["runs"]), "runs"]
     demand = first[first["basis"] == "on_demand"].sort_values("as_of")
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
     return {
-        "cost/cut date": escape(next(iter(cut), _NONE)),
-        "cost/porting": f"{published['porting'].iloc[0]:,.0f}",
-        "cost/comparisons": str(len(never)),
-        "cost/comparisons always": str((~never["any"]).sum()),
-        "cost/comparisons never": str(never["all"].sum()),
-        "cost/comparisons depend": str((never["any"] & ~never["all"]).sum()),
-        "cost/pays at": escape("; ".join(paid) or _NONE),
-        "cost/tuning runs": span(tuning.min(), tuning.max(), "{:,.0f}", _NONE),
+        "cost/cut date": next(iter(cut), _NONE),
+        "cost/porting": Value(published["porting"].iloc[0], "count"),
+        "cost/comparisons": len(never),
+        "cost/comparisons always": int((~never["any"]).sum()),
+        "cost/comparisons never": int(never["all"].sum()),
+        "cost/comparisons depend": int((never["any"] & ~never["all"]).sum()),
+        "cost/pays at": "; ".join(paid) or _NONE,
+        "cost/tuning runs": range_or(last.loc[np.isfinite(last["runs"]), "runs"], "count", _NONE),
     }
 
 
-def _decision_values(decided: pd.DataFrame) -> dict[str, str]:
+def _decision_values(decided: pd.DataFrame) -> Values:
     """Return rows of the decision table by verdict over the horizon, and the prices at which it depends."""
     depends = decided[decided["verdict"] == "depends"]
-    verdicts = ("port", "stay", "depends")
     return {
-        "cost/decisions": str(len(decided)),
-        "cost/scenarios": str(len(SCENARIOS)),
-        "cost/week": f"{WEEK_USD:,.0f}",
-        "cost/ranges": str(len(decided[["ratio_low", "ratio_high"]].drop_duplicates())),
-        "cost/depends at": escape(listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE),
-        "cost/ongoing": span(decided["ongoing"].min(), decided["ongoing"].max(), "{:,.0f}", _NONE),
-        **{f"cost/decisions {verdict}": str((decided["verdict"] == verdict).sum()) for verdict in verdicts},
+        "cost/decisions": len(decided),
+        "cost/scenarios": len(SCENARIOS),
+        "cost/week": Value(WEEK_USD, "count"),
+        "cost/ranges": len(decided[["ratio_low", "ratio_high"]].drop_duplicates()),
+        "cost/depends at": listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE,
+        "cost/ongoing": range_or(decided["ongoing"], "count", _NONE),
+        **{
+            f"cost/decisions {verdict}": int((decided["verdict"] == verdict).sum())
+            for verdict in ("port", "stay", "depends")
+        },
     }

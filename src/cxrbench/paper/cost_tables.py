@@ -3,141 +3,154 @@
 Rows with a price say measured, proxy, projected or published, and its region, basis and date.
 """
 
-import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 
-from cxrbench.cost.porting import months
 from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.machine import BUSY, GROUP, short_processor
-from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Columns, Row, csv_table, span, words
+from cxrbench.paper.formats import (
+    Columns,
+    Estimate,
+    Parts,
+    Range,
+    Row,
+    Spread,
+    Table,
+    csv_table,
+    listed,
+    of_kinds,
+    row,
+    table,
+    words,
+)
 from cxrbench.paper.results import Results
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
-_WHERE: Columns = {"Region": "{region}", "Basis": lambda row: words(row.basis), "Price of": "{as_of}"}
-_PRICE: Columns = {"Instance": "{instance}", **_WHERE}
+_WHERE: Columns = {"Region": "region", "Basis": ("name", lambda row: words(row.basis)), "Price of": "as_of"}
+_PRICE: Columns = {"Instance": "instance", **_WHERE}
+# Hours by phase and US dollars of each run, with its machine, what was paid for and what was used.
+_COST: Columns = {
+    "Cell": "cell",
+    "Status": ("name", lambda run: words(run.status)),
+    "Kind": "kind",
+    "Machine": "named",
+    **_PRICE,
+    "Cores": ("given", lambda run: Parts((_or(run.cores_used, "none"), run.cores_paid), " of ")),
+    "Set-up h": "hours_setup:hours",
+    "Compile h": "hours_compile:hours",
+    "Train h": "hours_train:hours",
+    "Evaluate h": "hours_evaluate:hours",
+    "USD": "usd_total:usd",
+    "USD, used cores": "usd_used_cores:usd",
+}
+_UNITS = ("Million images", "Until then", "Usable model", "Compilation shared")
 
 
-@fmt.table("llllllllrrrrrrr")
-def cost_of_cells(read: Results) -> Iterable[Row]:
-    """Hours by phase and US dollars of each run, with its machine, what was paid for and what was used."""
-    costs = read.cost.assign(named=machine_names(read.cost))
-    columns: Columns = {
-        "Cell": "{cell}",
-        "Status": lambda run: words(run.status),
-        "Kind": "{kind}",
-        "Machine": "{named}",
-        **_PRICE,
-        "Cores": lambda run: f"{fmt.number(run.cores_used, 'g', 'none')} of {run.cores_paid:g}",
-        "Set-up h": "{hours_setup:.3f}",
-        "Compile h": "{hours_compile:.3f}",
-        "Train h": "{hours_train:.3f}",
-        "Evaluate h": "{hours_evaluate:.3f}",
-        "USD": lambda run: usd(run.usd_total),
-        "USD, used cores": lambda run: usd(run.usd_used_cores),
-    }
-    return fmt.rows(costs, columns)
+def _or(value: float, word: str) -> float | str:
+    return word if pd.isna(value) else value
 
 
-@fmt.table("llllllllrrrrrr")
+def cost_of_cells(read: Results) -> Table:
+    """Every run with its hours and dollars."""
+    return table(read.cost.assign(named=machine_names(read.cost)), _COST)
+
+
+@of_kinds({**dict.fromkeys(_UNITS, "usd"), "Usable": "count", "AUROC of": "given", "Shared by": "runs"})
 def cost_units(read: Results) -> Iterator[Row]:
     """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model."""
-    for first, some, machine in _groups(read.cost):
-        ok = some[some["status"] == "ok"]
+    named = read.cost.assign(named=machine_names(read.cost))
+    for group, runs in named.groupby([*GROUP, "instance", *MACHINE], sort=False):
+        ok, first = runs[runs["status"] == "ok"], next(runs.itertuples())
         yield {
-            **machine,
-            **fmt.row(first, _PRICE),
-            "Usable": f"{len(ok)} of {len(some)}",
-            "Million images": _mean(some["usd_per_million_images"]),
-            "AUROC of": fmt.number(first.target_auroc, "g", ""),
-            "Until then": spread(first.cost_to_auroc, ok["usd_to_auroc"].std()),
-            "Usable model": spread(first.cost_to_usable, first.usd_sd),
-            "Compilation shared": _mean(some["usd_amortised"]),
-            "Shared by": f"{first.amortised_over:g} runs",
+            "Cells": " ".join(group[:3]),
+            "Machine": listed(runs["named"]),
+            "Kind": listed(runs["kind"]),
+            **row(first, _PRICE),
+            "Usable": Parts((len(ok), len(runs)), " of "),
+            "Million images": _mean(runs["usd_per_million_images"]),
+            "AUROC of": first.target_auroc,
+            "Until then": Spread(first.cost_to_auroc, ok["usd_to_auroc"].std()),
+            "Usable model": Spread(first.cost_to_usable, first.usd_sd),
+            "Compilation shared": _mean(runs["usd_amortised"]),
+            "Shared by": first.amortised_over,
         }
 
 
-def _groups(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame, Row]]:
-    """Yield for the seeds of each group on one machine its first row, all rows and its first columns."""
-    runs = runs.assign(named=machine_names(runs))
-    for group, some in runs.groupby([*GROUP, "instance", *MACHINE], sort=False):
-        machine = {"Machine": fmt.listed(some["named"]), "Kind": fmt.listed(some["kind"])}
-        yield next(some.itertuples()), some, {"Cells": " ".join(group[:3])} | machine
-
-
-def _mean(values: pd.Series) -> str:
-    return spread(values.mean(), values.std())
+def _mean(values: pd.Series) -> Spread:
+    return Spread(values.mean(), values.std())
 
 
 # Price ratios, and the preprint's ratio there with its run times unchanged.
 _RATIOS: Columns = {
-    "Trainium": "{instance}",
-    "GPU": "{baseline}",
-    "Kind": "{kind}",
+    "Trainium": "instance",
+    "GPU": "baseline",
+    "Kind": "kind",
     **_WHERE,
-    "USD/h": "{usd_instance:.4g} : {usd_baseline:.4g}",
-    "Price ratio": "{price_ratio:.2f}",
-    "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
-    "Ranking": "{ranking}",
+    "USD/h": ("usd_hour", lambda row: Parts((row.usd_instance, row.usd_baseline), " : ")),
+    "Price ratio": "price_ratio:ratio",
+    "Cost ratio": ("ratio", lambda row: Range(row.ratio_low, row.ratio_high)),
+    "Ranking": "ranking",
 }
-ratio_by_regime = csv_table("ratios", "llllllrrrl", _RATIOS)
+price_ratios = csv_table("ratios", _RATIOS)
 
 # Runs until a port pays: runs that others published at each date's prices, and our own cells.
 _BREAK_EVEN: Columns = {
-    "Run": "{case}",
-    "Kind": "{kind}",
-    "GPU": "{here}",
-    "Trainium": "{there}",
+    "Run": "case",
+    "Kind": "kind",
+    "GPU": "here",
+    "Trainium": "there",
     **_WHERE,
-    "USD, GPU": lambda row: _spent(row.usd_here, row.usd_here_sd),
-    "USD, Trainium": lambda row: _spent(row.usd_there, row.usd_there_sd),
-    "Saving": lambda row: usd(row.saving, ""),
-    "Porting": lambda row: usd(row.porting),
-    "Runs": lambda row: row.note if pd.isna(row.runs) else runs_in_words(row.runs),
+    "USD, GPU": ("usd_or_blank", lambda row: _spent(row.usd_here, row.usd_here_sd)),
+    "USD, Trainium": ("usd_or_blank", lambda row: _spent(row.usd_there, row.usd_there_sd)),
+    "Saving": "saving:usd_or_blank",
+    "Porting": "porting:usd",
+    "Runs": ("count", lambda row: _or(row.runs, row.note)),
 }
-break_even = csv_table("break_even", "lllllllrrrrr", _BREAK_EVEN)
+break_even = csv_table("break_even", _BREAK_EVEN)
 
 # Cases made from the thresholds of the sources' decision tables, answered with arithmetic.
 _DECISIONS: Columns = {
-    "Network": "{architecture}",
-    "Kind": "{kind}",
+    "Network": "architecture",
+    "Kind": "kind",
     **_WHERE,
-    "Cost ratio": lambda row: span(row.ratio_low, row.ratio_high, "{:.2f}"),
-    "Spend a month": lambda row: usd(row.spend),
-    "Porting": lambda row: usd(row.porting),
-    "Ongoing a month": lambda row: usd(row.ongoing),
-    "Horizon, months": "{months:g}",
-    "Capacity": "{capacity:g}",
-    "Saved a month": lambda row: span(row.saved_low / 1000, row.saved_high / 1000, "{:,.0f} k"),
-    "Net": lambda row: span(row.net_low / 1000, row.net_high / 1000, "{:,.0f} k"),
-    "Breaks even, months": lambda row: fmt.ends(months(row.break_even_from), months(row.break_even_to)),
-    "Verdict": "{verdict}",
-    "Source says": "{leans}",
+    "Cost ratio": ("ratio", lambda row: Range(row.ratio_low, row.ratio_high)),
+    "Spend a month": "spend:usd",
+    "Porting": "porting:usd",
+    "Ongoing a month": "ongoing:usd",
+    "Horizon, months": "months:given",
+    "Capacity": "capacity:given",
+    "Saved a month": ("thousands", lambda row: Range(row.saved_low, row.saved_high)),
+    "Net": ("thousands", lambda row: Range(row.net_low, row.net_high)),
+    "Breaks even, months": ("one", lambda row: Range(row.break_even_from, row.break_even_to)),
+    "Verdict": "verdict:verdict",
+    "Source says": "leans",
 }
-decisions = csv_table("decisions", "lllllrrrrrrrrrll", _DECISIONS)
+decisions = csv_table("decisions", _DECISIONS)
 
 
-@fmt.table("llrll" + "r" * (len(BASES) + 1))
+@of_kinds(
+    {"Cores": "given"}
+    | dict.fromkeys(("On demand before", *(words(basis).capitalize() for basis in BASES)), "usd_hour")
+)
 def prices_by_basis(read: Results) -> Iterator[Row]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
-    known = read.csv("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
-    for _, some in known.groupby("instance", sort=False):
-        assumed = some["assumed"].replace("region", ", region assumed")
-        dated = some["usd_per_hour"].map("{:.4g}".format) + " (" + dates(some) + assumed + ")"
-        priced = {basis: list(prices) for basis, prices in dated.groupby(some["basis"])}
-        demand = priced.get("on_demand", [])
-        row = next(some.itertuples())
-        several = f"{row.accelerators:g} {row.accelerator}, {row.memory_gib_per_accelerator:g} GiB each"
+    rows = read.csv("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
+    for _, prices in rows.groupby("instance", sort=False):
+        note = dates(prices) + prices["assumed"].replace("region", ", region assumed")
+        dated = [Estimate(usd, note=at) for usd, at in zip(prices["usd_per_hour"], note, strict=True)]
+        priced: dict[str, list[Estimate]] = {}
+        for basis, price in zip(prices["basis"], dated, strict=True):
+            priced.setdefault(basis, []).append(price)
+        demand, first = priced.get("on_demand", []), next(prices.itertuples())
+        several = f"{first.accelerators:g} {first.accelerator}, {first.memory_gib_per_accelerator:g} GiB each"
         yield {
-            "Instance": row.instance,
-            "Accelerators": several if row.accelerators else "",
-            "Cores": f"{row.cores:g}",
+            "Instance": first.instance,
+            "Accelerators": several if first.accelerators else "",
+            "Cores": first.cores,
             "Kind": "published",
-            "Region": row.region,
+            "Region": first.region,
             "On demand before": demand[0] if len(demand) > 1 else "",
             **{words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES},
         }
@@ -152,7 +165,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
     machines = runs["machine"].groupby([*(runs[column] for column in GROUP), names]).transform("nunique")
     names = names.where(machines == 1, runs["machine"].map(short_processor))
     marks = [mark(run.origin, run.busy, run.others_share) for run in runs.itertuples()]
-    marked = ["; ".join([name, *some]) for name, some in zip(names, marks, strict=True)]
+    marked = ["; ".join([name, *of_run]) for name, of_run in zip(names, marks, strict=True)]
     return pd.Series(marked, runs.index, dtype=str)
 
 
@@ -169,25 +182,6 @@ def short(machine: str) -> str:
     return ", ".join(part for part in short_processor(machine).split(", ") if not part.startswith(_SOFTWARE))
 
 
-def usd(value: float, missing: str = "none") -> str:
-    """Return dollars in four digits, from a thousand on as whole numbers."""
-    return fmt.number(value, ",.0f" if abs(value) >= 1000 else ".4g", missing)
-
-
-def spread(value: float, deviation: float) -> str:
-    """Return ``0.0304 ± 0.0033``: dollars and their standard deviation over seeds, or ``(1 seed)``."""
-    if pd.isna(value):
-        return "none"
-    places = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
-    beside = " (1 seed)" if pd.isna(deviation) else f" ± {deviation:,.{places}f}"
-    return f"{value:,.{places}f}{beside}"
-
-
-def _spent(value: float, deviation: float) -> str:
+def _spent(value: float, deviation: float) -> float | Spread:
     """Return dollars, with a spread where there is one: a published run has none."""
-    return usd(value, "") if pd.isna(deviation) else spread(value, deviation)
-
-
-def runs_in_words(runs: float) -> str:
-    """Return runs to break even, or the word for infinitely many."""
-    return "never" if math.isinf(runs) else f"{runs:,.0f}"
+    return value if pd.isna(deviation) else Spread(value, deviation)

@@ -1,5 +1,6 @@
 """The data in tables: splits and label noise for the paper, and the generated parts of data/README.md."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,27 @@ from cxrbench.datasets.findings import FINDINGS
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import PUBLISHED, splits
-from cxrbench.paper import fmt
 from cxrbench.paper.blocks import renew
-from cxrbench.paper.fmt import Columns, Values
+from cxrbench.paper.formats import Columns, Estimate, Table, csv_table, kinds_of, row, table
+from cxrbench.paper.prose import Values, keyed
 from cxrbench.paper.results import Results
 
 SPLITS: Columns = {
-    "Split": "{split}",
-    "Part": "{part}",
-    "Images": "{images:,}",
-    "Patients": "{patients:,}",
-    "SHA-256 (first digits)": "{sha256:.16}",
+    "Split": "split",
+    "Part": "part",
+    "Images": "images:count",
+    "Patients": "patients:count",
+    "SHA-256 (first digits)": ("name", lambda row: row.sha256[:16]),
 }
 MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
-_INTERVALS: Columns = {
-    name: f"{{{name}:.2f}} ({{{name}_low:.2f}} to {{{name}_high:.2f}})" for name in MEASURES
-}
+
+
+def _interval(measure: str) -> Callable[[Any], Estimate]:
+    names = (measure, f"{measure}_low", f"{measure}_high")
+    return lambda row: Estimate(*(getattr(row, name) for name in names))
+
+
+_INTERVALS: Columns = {name: ("ratio", _interval(name)) for name in MEASURES}
 
 
 def _labels(row: Any) -> str:
@@ -36,20 +42,20 @@ def _labels(row: Any) -> str:
 
 
 NOISE: Columns = {
-    "Adjudicated finding": "{finding}",
-    "NIH's labels": _labels,
-    "Adjudicated": "{adjudicated_positive:,}",
-    "NIH": "{nih_positive:,.0f}",
-    **{MEASURES[name]: form for name, form in _INTERVALS.items()},
+    "Adjudicated finding": "finding",
+    "NIH's labels": ("name", _labels),
+    "Adjudicated": "adjudicated_positive:count",
+    "NIH": "nih_positive:count",
+    **{MEASURES[name]: of for name, of in _INTERVALS.items()},
 }
 FILES: Columns = {
-    "Dataset": lambda file: file.dataset,
-    "File": lambda file: file.name,
-    "Bytes": lambda file: "not stated" if file.size is None else f"{file.size:,}",
-    "Terms": lambda file: file.licence,
+    "Dataset": "dataset",
+    "File": "name",
+    "Bytes": ("count", lambda file: "not stated" if file.size is None else file.size),
+    "Terms": "licence",
 }
-splits_of_images = fmt.csv_table("splits", "llrrl", SPLITS)
-noise_of_labels = fmt.csv_table("label_noise", "llrrllll", NOISE)
+splits_of_images = csv_table("splits", SPLITS)
+noise_of_labels = csv_table("label_noise", NOISE)
 
 
 def numbers(read: Results) -> Values:
@@ -57,13 +63,13 @@ def numbers(read: Results) -> Values:
     noise = read.csv("label_noise")
     first = noise.drop_duplicates("finding")
     key = "label noise/{finding}"
-    patients: Columns = {"patients": "{patients:,}"}
-    images: Columns = {"images": "{images:,}", "official test": "{official_test_images:,}"}
+    patients: Columns = {"patients": "patients:count"}
+    images: Columns = {"images": "images:count", "official test": "official_test_images:count"}
     return {
-        **fmt.keyed(read.csv("splits"), "split/{split}/{part}", patients),
-        **fmt.keyed(noise.head(1), "label noise", patients | images),
-        **fmt.keyed(first, key, {"adjudicated": "{adjudicated_positive:,}"}),
-        **fmt.keyed(first[first["relation"] != NONE], key, _INTERVALS | {"both": "{both:,.0f}"}),
+        **keyed(read.csv("splits"), "split/{split}/{part}", patients),
+        **keyed(noise.head(1), "label noise", {**patients, **images}),
+        **keyed(first, key, {"adjudicated": "adjudicated_positive:count"}),
+        **keyed(first[first["relation"] != NONE], key, {**_INTERVALS, "both": "both:count"}),
     }
 
 
@@ -73,44 +79,47 @@ def write_card(card: Path, registry: Path) -> None:
     tables = {
         "counts": _counts(images),
         "views": _views(images),
-        "splits": pd.DataFrame(fmt.rows(parts, SPLITS)),
+        "splits": table(parts, SPLITS),
         "labels": _positive(images, parts),
-        "noise": pd.DataFrame(fmt.rows(label_noise(), NOISE)),
-        "files": pd.DataFrame([fmt.row(file, FILES) for file in read_files(registry)]),
-        "resizing": contrast_table(),
+        "noise": table(label_noise(), NOISE),
+        "files": Table(pd.DataFrame([row(file, FILES) for file in read_files(registry)]), kinds_of(FILES)),
+        "resizing": Table(contrast_table()),
     }
-    texts = {name: table.to_markdown(index=False, disable_numparse=True) for name, table in tables.items()}
+    texts = {
+        name: made.texts.to_markdown(index=False, disable_numparse=True) for name, made in tables.items()
+    }
     renew(card, {name: f"\n{text}\n\n" for name, text in texts.items()})
 
 
-def _counts(table: pd.DataFrame) -> pd.DataFrame:
-    findings, per_patient = table[list(FINDINGS)].sum(axis=1), table.groupby("patient").size()
-    rows = {
-        "Images": len(table),
+def _counts(images: pd.DataFrame) -> Table:
+    findings, per_patient = images[list(FINDINGS)].sum(axis=1), images.groupby("patient").size()
+    counts = {
+        "Images": len(images),
         "Patients": len(per_patient),
         "Images without a finding": (findings == 0).sum(),
         "Images with several findings": (findings > 1).sum(),
         "Patients with one image": (per_patient == 1).sum(),
         "Most images of one patient": per_patient.max(),
-        "Median age in years, over images": int(table["age"].median()),
-        "Oldest in years": table["age"].max(),
+        "Median age in years, over images": int(images["age"].median()),
+        "Oldest in years": images["age"].max(),
     }
-    return pd.DataFrame([(name, f"{count:,}") for name, count in rows.items()], columns=["What", "How many"])
+    return Table(pd.DataFrame(counts.items(), columns=["What", "How many"]), {"How many": "count"})
 
 
-def _views(table: pd.DataFrame) -> pd.DataFrame:
+def _views(images: pd.DataFrame) -> Table:
     """Return images by view and sex, and the share of each without a finding."""
     rows = [
-        (*group, f"{len(some):,}", f"{100 * (some[list(FINDINGS)].sum(axis=1) == 0).mean():.1f} %")
-        for group, some in table.groupby(["view", "sex"])
+        (*group, len(rows), 100 * (rows[list(FINDINGS)].sum(axis=1) == 0).mean())
+        for group, rows in images.groupby(["view", "sex"])
     ]
-    return pd.DataFrame(rows, columns=["View", "Sex", "Images", "Without a finding"])
+    shown = pd.DataFrame(rows, columns=["View", "Sex", "Images", "Without a finding"])
+    return Table(shown, {"Images": "count", "Without a finding": "rate"})
 
 
-def _positive(table: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+def _positive(images: pd.DataFrame, parts: pd.DataFrame) -> Table:
     """Return positive images per finding, for each part of the published splits."""
-    counts = {"All": table[list(FINDINGS)].sum()}
-    for row in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
-        counts[f"{row['split']} {row['part']}"] = row
-    rows = {name: [f"{count[finding]:,}" for finding in FINDINGS] for name, count in counts.items()}
-    return pd.DataFrame({"Finding": FINDINGS, **rows})
+    counts = {"All": images[list(FINDINGS)].sum()}
+    for part in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
+        counts[f"{part['split']} {part['part']}"] = part
+    rows = {name: [count[finding] for finding in FINDINGS] for name, count in counts.items()}
+    return Table(pd.DataFrame({"Finding": FINDINGS, **rows}), dict.fromkeys(rows, "count"))

@@ -28,7 +28,7 @@ from cxrbench.datasets.phantom import draw
 from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
-from cxrbench.paper.fmt import first_of, words
+from cxrbench.paper.formats import first_of, words
 from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, is_phantom
 from cxrbench.study.files import written_aside

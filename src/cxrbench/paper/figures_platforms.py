@@ -23,7 +23,7 @@ from cxrbench.paper.figures import (
     styled,
     with_network,
 )
-from cxrbench.paper.fmt import words
+from cxrbench.paper.formats import words
 from cxrbench.paper.measurements import step_in_words, steps_in_fp32
 from cxrbench.paper.results import Results, parity_drawn, processors_differ, read_measurements
 

@@ -9,9 +9,8 @@ import pandas as pd
 from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
-from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Columns, Row, Table
-from cxrbench.paper.latex import escape, listing
+from cxrbench.paper.formats import Columns, Row, Table, of_kinds, table
+from cxrbench.paper.latex import listing
 from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text
 
@@ -21,19 +20,19 @@ PRINTED = ("preprint", OURS)  # sources whose claims stand in the PDF
 
 def claims_by_verdict(read: Results) -> Table:
     """How many findings of each source, and of all others', have which verdict, beside the entries."""
-    texts = [(name, some) for name, some in read.claims.groupby("source") if name != OURS]
-    others = read.claims[read.claims["source"] != OURS]
-    ours = read.claims[read.claims["source"] == OURS]
+    ours = read.claims["source"] == OURS
+    groups = {name: claims for name, claims in read.claims[~ours].groupby("source")}
+    groups |= {"all texts of others": read.claims[~ours], OURS: read.claims[ours]}
     verdicts = [verdict for verdict in VERDICTS if verdict in set(read.claims["verdict"])]
     rows = [
-        {"Source": name, "entries": len(some)}
-        | {str(verdict): findings(some[some["verdict"] == verdict]) for verdict in verdicts}
-        | {"against it": findings(against(some)), "of these, if assumed": assumed(some)}
-        for name, some in [*texts, ("all texts of others", others), (OURS, ours)]
-        if len(some)
+        {"Source": name, "entries": len(claims)}
+        | {str(verdict): findings(claims[claims["verdict"] == verdict]) for verdict in verdicts}
+        | {"against it": findings(against(claims)), "of these, if assumed": assumed(claims)}
+        for name, claims in groups.items()
+        if len(claims)
     ]
-    shown = pd.DataFrame(rows).astype(str)
-    return shown, "l" + "r" * (len(shown.columns) - 1)
+    shown = pd.DataFrame(rows)
+    return Table(shown, dict.fromkeys(shown.columns[1:], "plain"))
 
 
 def assumed(claims: pd.DataFrame) -> int:
@@ -42,7 +41,7 @@ def assumed(claims: pd.DataFrame) -> int:
     return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
 
 
-@fmt.table("lllll")
+@of_kinds()
 def sources(read: Results) -> Iterator[Row]:
     """Who says what is tested: author, title, place, and what they may gain by it."""
     for key, source in read_claims(CLAIMS).sources.items():
@@ -53,23 +52,23 @@ def sources(read: Results) -> Iterator[Row]:
 def facts(read: Results) -> Table:
     """Facts that several entries rest on: those entries are one finding."""
     rows = read.claims[read.claims["rests_on"] != ""]
-    table = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
-    return table.set_axis(["Name", "Fact", "Entries"], axis=1), "lll"
+    joined = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
+    return Table(joined.set_axis(["Name", "Fact", "Entries"], axis=1))
 
 
 def write_ledger(claims: pd.DataFrame, out: Path) -> None:
     """Write ``out``/ledger.tex: the :data:`PRINTED` rows of claims.csv (read with empty texts, not NaN)."""
     columns: Columns = {
-        "Id": "{id}",
-        "Claim, in our words": claimed,
-        "Stated": stated,
-        "Computed": computed,
-        "Verdict": lambda row: f"{row.verdict}: {row.if_assumed}" if row.if_assumed else row.verdict,
+        "Id": "id",
+        "Claim, in our words": ("text", claimed),
+        "Stated": ("name", stated),
+        "Computed": ("name", computed),
+        "Verdict": (
+            "name",
+            lambda row: f"{row.verdict}: {row.if_assumed}" if row.if_assumed else row.verdict,
+        ),
     }
-    shown = claims[claims["source"].isin(PRINTED)]
-    table = pd.DataFrame(fmt.rows(shown, columns), columns=list(columns))
-    texts = table.map(lambda text: escape(text, longest=400))
-    write_text(out / "ledger.tex", listing(texts))
+    write_text(out / "ledger.tex", listing(table(claims[claims["source"].isin(PRINTED)], columns)))
 
 
 def claimed(row: Any) -> str:

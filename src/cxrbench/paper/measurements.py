@@ -1,7 +1,7 @@
 """What was measured apart from cells: speed, gains, XLA's ways, step parity, the graph audit; no torch."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -22,9 +22,8 @@ from cxrbench.evidence.store import (
     STEP_TOLERANCE,
     TESTED_STEPS,
 )
-from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Columns, Row, Values, listed
-from cxrbench.paper.latex import escape
+from cxrbench.paper.formats import Columns, Estimate, Parts, Row, Spread, Table, listed, of_kinds, table
+from cxrbench.paper.prose import Value, Values, keyed, range_or
 from cxrbench.paper.results import Results, read_measurements
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
@@ -52,36 +51,39 @@ _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 def numbers(read: Results) -> Values:
     """Return what the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
-    return _throughput_values(read) | _xla_values(read) | _step_values(read) | audit_values(read)
+    parts = (_throughput_values, _xla_values, _step_values, audit_values)
+    return {key: value for part in parts for key, value in part(read).items()}
 
 
 # -- measured on a machine -------------------------------------------------------------------------
 
 
-@fmt.table("lllllrrrrrrrrrrrll")
-def throughput(read: Results) -> Iterable[Row]:
+def throughput(read: Results) -> Table:
     """Training speed beside timm's and the device's limit, as recorded on each machine."""
     columns: Columns = {
-        "Machine": lambda row: host_in_words(row.host),
-        "Platform": "{platform}",
-        "Network": "{architecture}",
-        "Step": lambda row: step_in_words(row.pixels, row.batch, row.precision, row.fastest),
-        "Contenders": lambda row: "own processes" if row.own_processes else "one process",
-        "Images/s": "{ours:.0f}",
-        "timm": "{timm:.0f}",
-        "timm's best": "{timm_best:.0f}",
-        "Limit": "{limit:.0f}",
-        "Ours/timm": "{ratio_to_timm:.2f}",
-        "Ours/best": "{ratio_to_timm_best:.2f}",
-        "With our memory": _with_our_memory,
-        "Ours/ours": lambda row: fmt.number(row.ratio_to_null, ".2f", ""),
-        "Share of limit": lambda row: f"{row.share_of_limit:.2f} ± {row.spread / 2:.2f}",
-        "In matrix work": lambda row: fmt.number(row.matrix_share, ".2f", ""),
-        "Of peak": "{share_of_matmul_peak:.2f}",
-        f"Best by {AHEAD:.2f}": lambda row: _yes_or_no(row.ratio_to_timm_best, AHEAD),
-        "Never behind": lambda row: _yes_or_no(min(getattr(row, name) for name in _KEPT), NEVER_BEHIND),
+        "Machine": ("name", lambda row: host_in_words(row.host)),
+        "Platform": "platform",
+        "Network": "architecture",
+        "Step": ("name", lambda row: step_in_words(row.pixels, row.batch, row.precision, row.fastest)),
+        "Contenders": ("name", lambda row: "own processes" if row.own_processes else "one process"),
+        "Images/s": "ours:speed",
+        "timm": "timm:speed",
+        "timm's best": "timm_best:speed",
+        "Limit": "limit:speed",
+        "Ours/timm": "ratio_to_timm:ratio",
+        "Ours/best": "ratio_to_timm_best:ratio",
+        "With our memory": ("ratio", _with_our_memory),
+        "Ours/ours": "ratio_to_null:ratio",
+        "Share of limit": ("ratio", lambda row: Spread(row.share_of_limit, row.spread / 2)),
+        "In matrix work": "matrix_share:ratio",
+        "Of peak": "share_of_matmul_peak:ratio",
+        f"Best by {AHEAD:.2f}": ("name", lambda row: _yes_or_no(row.ratio_to_timm_best, AHEAD)),
+        "Never behind": (
+            "name",
+            lambda row: _yes_or_no(min(getattr(row, name) for name in _KEPT), NEVER_BEHIND),
+        ),
     }
-    return fmt.rows(_speeds(read), columns)
+    return table(_speeds(read), columns)
 
 
 def _speeds(read: Results) -> pd.DataFrame:
@@ -94,10 +96,10 @@ def _yes_or_no(ratio: float, least: float) -> str:
     return "" if pd.isna(ratio) else "yes" if ratio >= least else "no"
 
 
-def _with_our_memory(row: Any) -> str:
+def _with_our_memory(row: Any) -> Parts | None:
     """Return our speed over that of timm, and of timm's best, where they keep memory as our loop does."""
     ratios = (row.ratio_to_timm_kept, row.ratio_to_timm_best_kept)
-    return "" if pd.isna(ratios[0]) else " / ".join(f"{ratio:.2f}" for ratio in ratios)
+    return None if pd.isna(ratios[0]) else Parts(ratios, " / ")
 
 
 def step_in_words(pixels: int, batch: int, precision: str, fastest: bool) -> str:
@@ -108,15 +110,15 @@ def step_in_words(pixels: int, batch: int, precision: str, fastest: bool) -> str
 def _throughput_values(read: Results) -> Values:
     """Return the rows of a platform and their smallest and largest ratios: ``throughput/cpu/...``."""
     rows, peers = _speeds(read), ["ratio_to_timm", "ratio_to_timm_best"]
-    values, missing = _below_goal(rows), r"\emph{not measured}"
+    values = {**_below_goal(rows)}
     rows = rows.reindex(columns=["platform", *peers, *_KEPT, "share_of_limit"])
     rows["ratio_to_faster"] = rows[peers].min(axis=1)
     rows["ratio_to_faster_kept"] = rows[_KEPT].min(axis=1, skipna=False)
     for platform in ("cpu", "cuda"):
-        of_platform = rows[rows["platform"] == platform].drop(columns="platform")
-        values[f"throughput/{platform}/rows"] = str(len(of_platform))
-        for name in of_platform:
-            values[f"throughput/{platform}/{name}"] = fmt.range_of(of_platform[name], "{:.2f}", missing)
+        ratios = rows[rows["platform"] == platform].drop(columns="platform")
+        values[f"throughput/{platform}/rows"] = len(ratios)
+        for name in ratios:
+            values[f"throughput/{platform}/{name}"] = range_or(ratios[name], "ratio", "not measured")
     return values
 
 
@@ -126,64 +128,68 @@ def _below_goal(rows: pd.DataFrame) -> Values:
     That is the ratio over the share of matrix work: what our step would reach if nothing else took time.
     """
     below = rows[rows["ratio_to_timm_best"] < AHEAD] if len(rows) else rows
-    said = []
-    for row in below.itertuples():
-        text = (
-            f"{row.architecture} in {row.precision} on {host_in_words(row.host)} {row.ratio_to_timm_best:.2f}"
-        )
-        if pd.isna(row.matrix_share):
-            said.append(f"{text} (matrix work not recorded)")
-        else:
-            roofline = row.ratio_to_timm_best / row.matrix_share
-            said.append(f"{text} (matrix work is {row.matrix_share:.2f} of the step: at most {roofline:.2f})")
+    said = "; ".join(
+        f"{row.architecture} in {row.precision} on {host_in_words(row.host)} {row.ratio_to_timm_best:.2f} "
+        f"({_roofline(row.ratio_to_timm_best, row.matrix_share)})"
+        for row in below.itertuples()
+    )
+    sentence = (
+        f"Less than {AHEAD:.2f} times timm's best, with the most that our step could reach if nothing but "
+        f"matrix work took time: {said}."
+    )
     return {
-        "throughput/goal": f"{AHEAD:.2f}",
-        "throughput/below/rows": str(len(below)),
-        "throughput/below/said": escape("; ".join(said), 4000),
+        "throughput/goal": Value(AHEAD, "ratio"),
+        "throughput/below/rows": len(below),
+        "throughput/below/said": said,
+        "throughput/below/sentence": sentence if said else "",
     }
 
 
-@fmt.table("llllllrl")
+def _roofline(ratio: float, matrix_share: float) -> str:
+    if pd.isna(matrix_share):
+        return "matrix work not recorded"
+    return f"matrix work is {matrix_share:.2f} of the step: at most {ratio / matrix_share:.2f}"
+
+
+@of_kinds({"Median": "gain"})
 def gains(read: Results) -> Iterator[Row]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
     by = ["host", "platform", "pixels", "batch", "precision", "fastest", "way"]
-    for (host, platform, *step, way), networks in rows.groupby(by, sort=False) if len(rows) else ():
-        median, null = networks["gain"].median(), networks.get("null", pd.Series(dtype=float)).max()
+    for (host, platform, *step, way), steps in rows.groupby(by, sort=False) if len(rows) else ():
+        median, null = steps["gain"].median(), steps.get("null", pd.Series(dtype=float)).max()
         limit = KEPT_ABOVE if pd.isna(null) else null  # the largest difference of two equal contenders
         yield {
             "Machine": host_in_words(host),
             "Platform": platform,
             "Step": step_in_words(*step),
             "Way": way,
-            "Added to": listed(networks["added_to"]),
-            "Gain by network": listed(networks["architecture"] + networks["gain"].map(" {:+.1%}".format)),
-            "Median": f"{median:+.1%}",
+            "Added to": listed(steps["added_to"]),
+            "Gain by network": listed(steps["architecture"] + steps["gain"].map(" {:+.1%}".format)),
+            "Median": median,
             "Kept": "yes" if median > limit else "no",
         }
 
 
-@fmt.table("llrrrrl")
-def xla_ways(read: Results) -> Iterable[Row]:
+def xla_ways(read: Results) -> Table:
     """Compiles, seconds and fallbacks of the same steps with one XLA change left out."""
     columns: Columns = {
-        "Way": "{way}",
-        "What is different": "{meaning}",
-        "Steps": "{steps}",
-        "Compiles": "{compiles}",
-        "Compile s": "{compile_seconds:.1f}",
-        "All s": "{seconds:.1f}",
-        "Fallbacks": lambda row: ", ".join(row.fallbacks) or "none",
+        "Way": "way",
+        "What is different": "meaning",
+        "Steps": "steps:count",
+        "Compiles": "compiles:count",
+        "Compile s": "compile_seconds:seconds",
+        "All s": "seconds:seconds",
+        "Fallbacks": ("name", lambda row: ", ".join(row.fallbacks) or "none"),
     }
-    return fmt.rows(read_measurements(read.recorded, "xla_ways"), columns)
+    return table(read_measurements(read.recorded, "xla_ways"), columns)
 
 
 def _xla_values(read: Results) -> Values:
     """Return what was run of XLA's ways, and where: ``xla/...``."""
-    host: Columns = {"host": lambda row: host_in_words(row.host)}
-    columns = {"steps": "{steps}", "network": "{architecture}"} | host
-    values = fmt.keyed(read_measurements(read.recorded, "xla_ways"), "xla", columns)
-    return {key: escape(text) for key, text in values.items()}
+    host: Columns = {"host": ("name", lambda row: host_in_words(row.host))}
+    columns = {"steps": "steps:count", "network": "architecture", **host}
+    return keyed(read_measurements(read.recorded, "xla_ways"), "xla", columns)
 
 
 def steps_in_fp32(read: Results) -> pd.DataFrame:
@@ -197,7 +203,7 @@ def steps_in_fp32(read: Results) -> pd.DataFrame:
     return rows.assign(update=updates)[rows["precision"] == "fp32"]
 
 
-@fmt.table("lllrrr")
+@of_kinds(dict.fromkeys(_PARTS, "size"))
 def largest_steps(read: Results) -> Iterator[Row]:
     """The largest differences from the CPU over all compared steps, by network, machine and update.
 
@@ -207,12 +213,13 @@ def largest_steps(read: Results) -> Iterator[Row]:
     for (network, host), steps in rows.groupby(["architecture", "host"], sort=False) if len(rows) else ():
         largest = steps.groupby("platform", sort=False)[[*parts.values()]].max()
         updates = steps.drop_duplicates("platform").set_index("platform")["update"]
+        floor = largest.loc[STEP_FLOOR]
         for platform, most in largest.drop(index=STEP_FLOOR).iterrows():
             yield {
                 "Network": f"{network} {platform}",
                 "Machine": host_in_words(host),
                 "Update": updates[platform],
-                **{name: f"{most[key]:.0e} ({largest[key][STEP_FLOOR]:.0e})" for name, key in parts.items()},
+                **{name: Estimate(most[key], note=f"{floor[key]:.0e}") for name, key in parts.items()},
             }
 
 
@@ -221,14 +228,8 @@ def _step_values(read: Results) -> Values:
     steps = steps_in_fp32(read)
     if steps.empty:
         return {}
-    values = {f"steps/tolerance/{name}": _power(most) for name, most in STEP_TOLERANCE.items()}
-    return values | {"steps/count": f"{steps['step'].max()}", "steps/tested": f"{TESTED_STEPS}"}
-
-
-def _power(value: float) -> str:
-    """Return ``$2\\cdot10^{-6}$``, or 0."""
-    digits, _, exponent = f"{value:.0e}".partition("e")
-    return rf"${digits}\cdot10^{{{int(exponent)}}}$" if value else "0"
+    values = {f"steps/tolerance/{name}": Value(most, "power") for name, most in STEP_TOLERANCE.items()}
+    return {**values, "steps/count": int(steps["step"].max()), "steps/tested": TESTED_STEPS}
 
 
 def xla_listing() -> str:
@@ -250,49 +251,50 @@ def of_setting(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_index("architecture", drop=False)
 
 
-@fmt.table("llrrrrrrrrrlrrrrll")
-def audit_table(read: Results) -> Iterable[Row]:
+def audit_table(read: Results) -> Table:
     """The networks of :data:`ROWS` as graphs, with what the preprint's abstract says of them."""
     captured = of_setting(read_audit(read.recorded))
     columns: Columns = {
-        "Network": "{architecture}",
-        "Abstract": lambda row: REPORTED.get(row.architecture, ""),
-        "Million weights": "{million:.1f}",
-        "GMAC": "{gmac:.2f}",
-        "MiB/image": "{activation_mib_per_image:.0f}",
-        "Largest batch": "{largest_batch}",
-        "HLO": "{instructions:,}",
-        "Conv.": "{convolutions}",
-        "Grouped": "{grouped_convolutions} + {batch_grouped_convolutions}",
-        "Dots": "{dots}",
-        "Permutes": "{permutes}",
-        "Kernels": "{kernels}",
-        "LN": "{layernorms}",
-        "Rows": "{largest_layernorm:,}",
-        "BN": "{batchnorms}",
-        "Tiles/cap": "{share_of_cap:.2f}",
-        "Predict failure": "{predicts_failure}",
-        "Others": "{other_rules}",
+        "Network": "architecture",
+        "Abstract": ("name", lambda row: REPORTED.get(row.architecture, "")),
+        "Million weights": "million:one",
+        "GMAC": "gmac:ratio",
+        "MiB/image": "activation_mib_per_image:speed",
+        "Largest batch": "largest_batch:plain",
+        "HLO": "instructions:count",
+        "Conv.": "convolutions:plain",
+        "Grouped": (
+            "plain",
+            lambda row: Parts((row.grouped_convolutions, row.batch_grouped_convolutions), " + "),
+        ),
+        "Dots": "dots:plain",
+        "Permutes": "permutes:plain",
+        "Kernels": "kernels",
+        "LN": "layernorms:plain",
+        "Rows": "largest_layernorm:count",
+        "BN": "batchnorms:plain",
+        "Tiles/cap": "share_of_cap:ratio",
+        "Predict failure": "predicts_failure",
+        "Others": "other_rules",
     }
-    return fmt.rows(captured.loc[[name for name in ROWS if name in captured.index]], columns)
+    return table(captured.loc[[name for name in ROWS if name in captured.index]], columns)
 
 
-@fmt.table("llrrrrrrr")
-def pico_and_tiny(read: Results) -> Iterable[Row]:
+def pico_and_tiny(read: Results) -> Table:
     """The preprint's two networks and the two with the other's MLP, by what their steps contain."""
     captured = of_setting(read_audit(read.recorded))
     columns: Columns = {
-        "Network": "{architecture}",
-        "Preprint": lambda row: REPORTED.get(row.architecture, "not named"),
-        "Depthwise": "{depthwise_convolutions}",
-        "LayerNorm": "{layernorms}",
-        "Permutes": "{permutes}",
-        "Convolutions": "{convolutions}",
-        "Dots": "{dots}",
-        "Instructions": "{instructions:,}",
-        "Tiles/cap": "{share_of_cap:.2f}",
+        "Network": "architecture",
+        "Preprint": ("name", lambda row: REPORTED.get(row.architecture, "not named")),
+        "Depthwise": "depthwise_convolutions:plain",
+        "LayerNorm": "layernorms:plain",
+        "Permutes": "permutes:plain",
+        "Convolutions": "convolutions:plain",
+        "Dots": "dots:plain",
+        "Instructions": "instructions:count",
+        "Tiles/cap": "share_of_cap:ratio",
     }
-    return fmt.rows(captured.loc[[name for name in SWAPPED if name in captured.index]], columns)
+    return table(captured.loc[[name for name in SWAPPED if name in captured.index]], columns)
 
 
 def predictive_value(score: Score) -> str:
@@ -313,23 +315,22 @@ def audit_values(read: Results) -> Values:
     """Return ``audit/<architecture>/<what>`` at the paper's setting, and the setting itself."""
     captured = of_setting(read_audit(read.recorded))
     columns: Columns = {
-        **{name: f"{{{name}:,}}" for name in _COUNTS},
-        "step gib": "{step_gib:.1f}",
-        "share of cap": lambda row: f"{100 * row.share_of_cap:.0f}",
+        **{name: f"{name}:count" for name in _COUNTS},
+        "step gib": "step_gib:one",
+        "share of cap": ("speed", lambda row: 100 * row.share_of_cap),
     }
     scored = score(read_reported(), read_audit(read.recorded))
     said = (f"{r.name} ({r.ground}, predicts {r.predicts}): {r.says}" for r in RULES)
-    versions = {"audit/torch_xla": escape(listed(captured["torch_xla"]))} if len(captured) else {}
     return {
-        "audit/networks": str(len(captured)),
-        "audit/pixels": str(SETTING.pixels),
-        "audit/batch": str(SETTING.batch),
-        "audit/core gib": f"{CORE_GIB:.0f}",
-        "audit/instruction cap": f"{INSTRUCTION_CAP:,}",
-        "audit/rules": str(len(RULES)),
-        "audit/rules said": escape("; ".join(said) + ".", 9000),
-        "audit/retired": escape("; ".join(f"{name}: {why}" for name, why in RETIRED.items()) + ".", 2000),
-        "audit/predictive value": escape(predictive_value(scored)),
-        **fmt.keyed(captured, "audit/{architecture}", columns),
-        **versions,
+        "audit/networks": len(captured),
+        "audit/pixels": SETTING.pixels,
+        "audit/batch": SETTING.batch,
+        "audit/core gib": Value(CORE_GIB, "speed"),
+        "audit/instruction cap": Value(INSTRUCTION_CAP, "count"),
+        "audit/rules": len(RULES),
+        "audit/rules said": "; ".join(said) + ".",
+        "audit/retired": "; ".join(f"{name}: {why}" for name, why in RETIRED.items()) + ".",
+        "audit/predictive value": predictive_value(scored),
+        **keyed(captured, "audit/{architecture}", columns),
+        **({"audit/torch_xla": listed(captured["torch_xla"])} if len(captured) else {}),
     }

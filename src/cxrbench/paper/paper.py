@@ -1,7 +1,6 @@
 """The paper: tables (LaTeX, CSV, Markdown) and a macro for every number from evidence, then the PDF."""
 
 import errno
-import json
 import os
 import re
 import resource
@@ -10,46 +9,34 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import pandas as pd
-
 from cxrbench.paper import measurements
-from cxrbench.paper.items import Item, figures, printed, tables
-from cxrbench.paper.latex import breakable, escape, figure, macros, placed
+from cxrbench.paper.items import figures, printed, tables
+from cxrbench.paper.latex import figure, macros, placed
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
 
-SIDES = "sides.json"  # beside the tables' CSV files: l, c or r for each column
-
 
 def write_tables(read: Results, out: Path) -> None:
     """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
-    sides = {item.name: _write_table(item, read, out) for item in tables().values()}
-    write_text(read.folder / "tables" / SIDES, json.dumps(sides, indent=1) + "\n")
+    for item in tables().values():
+        table = item.make(read)
+        path = read.folder / "tables" / f"table_{item.name}"
+        write_csv(path.with_suffix(".csv"), table.texts)
+        write_text(
+            path.with_suffix(".md"), table.texts.to_markdown(index=False, disable_numparse=True) + "\n"
+        )
+        if item.in_paper:
+            write_text(out / f"table_{item.name}.tex", placed(item, table))
     for item in printed(figures()):
         write_text(out / f"figure_{item.name}.tex", figure(item))
     write_text(out / "xla_listing.tex", measurements.xla_listing())
     write_ledger(read.claims, out)
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
-    beside[SIDES] = sha256_json(sides)
     write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
-
-
-def _write_table(item: Item, read: Results, out: Path) -> str:
-    """Write a table; return the side of each column."""
-    table, sides = item.make(read)
-    path = read.folder / "tables" / f"table_{item.name}"
-    write_csv(path.with_suffix(".csv"), table)
-    write_text(path.with_suffix(".md"), table.to_markdown(index=False) + "\n")
-    if not item.in_paper:
-        return sides
-    text = pd.DataFrame({"": ["Nothing of this has been run."]}) if table.empty else table
-    shown = text.map(lambda text: breakable(escape(text, longest=1000))).rename(columns=escape)
-    write_text(out / f"table_{item.name}.tex", placed(item, shown, "l" if table.empty else sides))
-    return sides
 
 
 def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:

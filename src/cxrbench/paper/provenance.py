@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pandas as pd
 
 from cxrbench.analysis.matrix import NOT_RUN, state_of
+from cxrbench.compile.outcomes import NOT_RUN as NOT_COMPILED
+from cxrbench.compile.outcomes import STEP, outcomes
 from cxrbench.compile.reports import read_reported
+from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, read_compiled
 from cxrbench.evidence.machine import GROUP, host_in_words, short_processor
-from cxrbench.paper import fmt
-from cxrbench.paper.fmt import Row, Table, Values, listed
+from cxrbench.paper.formats import Row, Table, listed, missing, of_kinds, words
+from cxrbench.paper.prose import Value, Values
 from cxrbench.paper.results import Results
 from cxrbench.study.files import sha256_file
 
@@ -25,9 +28,36 @@ _WHAT = {
 
 
 def numbers(read: Results) -> Values:
-    """Return speeds that others published, ``reported/<network>/<status>``."""
+    """Return speeds that others published, ``reported/<network>/<status>``, and ``compile/...``."""
     rows = read_reported().dropna(subset="images_per_second").itertuples()
-    return {f"reported/{row.architecture}/{row.status}": f"{row.images_per_second:,.0f}" for row in rows}
+    speeds = {
+        f"reported/{row.architecture}/{row.status}": Value(row.images_per_second, "count") for row in rows
+    }
+    return {**speeds, **compile_numbers(read)}
+
+
+def compile_numbers(read: Results) -> Values:
+    """Return how many graphs are planned, and how many have which outcome of Neuron's compiler."""
+    planned = read.study.compilation
+    table = outcomes(planned, read_compiled(read.recorded))
+    failed = table["failed"].dropna()
+    done = table["status"] != NOT_COMPILED
+    counts = {
+        "steps": len(table.drop_duplicates(STEP)),
+        "networks": table["network"].nunique(),
+        "done": done.sum(),
+        "compiled": (~failed).sum(),
+        "failed": failed.sum(),
+        "stopped": (table["failed"].isna() & done).sum(),
+        "parts": len(PARTS),
+    }
+    return {
+        **{f"compile/{name}": int(count) for name, count in counts.items()},
+        "compile/planned": Value(len(table), "count"),
+        "compile/compiler": planned.compiler if planned else "",
+        "compile/target": planned.target if planned else "",
+        "compile/not shown": NOT_SHOWN[0].upper() + NOT_SHOWN[1:],
+    }
 
 
 def status_matrix(read: Results) -> Table:
@@ -49,22 +79,27 @@ def status_matrix(read: Results) -> Table:
         rows.append({"Architecture": network, "own": own, **texts})
     alike = pd.DataFrame(rows).groupby(["own", *platforms], sort=False)["Architecture"]
     shown = alike.agg(", ".join).reset_index()[["Architecture", *platforms]]
-    return shown, "l" * len(shown.columns)
+    return Table(shown)
 
 
 def reports(read: Results) -> Table:
     """What others report, with the source of each, and whether we read it ourselves."""
-    table = read_reported()
-    table["images_per_second"] = [fmt.number(speed, ".10g", "") for speed in table["images_per_second"]]
-    stated = ("{target}", "{pixels} px", "batch {batch}", "{precision}", "{version}")
-    texts = (fmt.row(row, {form: form for form in stated}).values() for row in table.itertuples())
-    table["compiled"] = [", ".join(filter(None, texts_of_row)) for texts_of_row in texts]
+    rows = read_reported()
+    stated = {"target": "{}", "pixels": "{} px", "batch": "batch {}", "precision": "{}", "version": "{}"}
+    rows["compiled"] = [
+        ", ".join(
+            form.format(row[name])
+            for name, form in stated.items()
+            if not missing(row[name]) and row[name] != ""
+        )
+        for row in rows.to_dict("records")
+    ]
     shown = ["architecture", "platform", "status", "compiled", "images_per_second", "source", "source_was"]
-    table = table[[*shown, "words"]]
-    return table.rename(columns=lambda name: fmt.words(name).capitalize()), "llllrlll"
+    named = rows[[*shown, "words"]].rename(columns=lambda name: words(name).capitalize())
+    return Table(named, {"Images per second": "exact"})
 
 
-@fmt.table("llllllll")
+@of_kinds()
 def cells_by_status(read: Results) -> Iterator[Row]:
     """Cells alike in dataset, architecture, platform, status and origin: date, machine and commit."""
     for group, cells in read.cells.groupby(_ALIKE, sort=False, dropna=False):
@@ -100,7 +135,7 @@ def _seeds(seeds: pd.Series) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed(seeds)}"
 
 
-@fmt.table("llllll")
+@of_kinds()
 def measured_files(read: Results) -> Iterator[Row]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
     recorded = read.recorded

@@ -1,20 +1,20 @@
-"""The tables that the graph has made, and how the paper writes their values."""
+"""The tables that the graph has made, and what the paper takes from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pandas as pd
 
 from cxrbench.analysis.estimates import ENDPOINT
-from cxrbench.analysis.evaluate import read_metrics
+from cxrbench.analysis.evaluate import prevalence, read_metrics
 from cxrbench.evidence.machine import GROUP, processors_in_words
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
 from cxrbench.evidence.store import DEFAULTS, read_rows
-from cxrbench.paper import fmt
-from cxrbench.paper.fmt import UNDEFINED
+from cxrbench.paper.formats import Estimate, Range
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.files import read_csv
 
@@ -47,7 +47,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
-        names = [field.name for field in fields(cls) if field.type == "pd.DataFrame"]  # as text
+        names = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
         read = cls(folder, read_study(study), recorded, **{name: read_table(folder, name) for name in names})
         return replace(read, cost=read._in_order(read.cost))
 
@@ -104,12 +104,12 @@ class Results:
 
     def mean(
         self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
-    ) -> str:
+    ) -> Estimate:
         """Return a mean over ``seeds``, times ``scale``, with its interval (see :meth:`interval_of`)."""
-        found = self.of(group, metric, label) if seeds is None else seeds
-        if len(found) > 1 and found["value"].isna().any():
-            return mean_of_seeds(found["value"] * scale)
-        return with_interval(self.of_mean(group, metric, label, found), scale)
+        rows = self.of(group, metric, label) if seeds is None else seeds
+        if len(rows) > 1 and rows["value"].isna().any():
+            return mean_of_seeds(rows["value"] * scale)
+        return with_interval(self.of_mean(group, metric, label, rows), scale)
 
     def of_mean(self, group: Group, metric: str, label: str, seeds: pd.DataFrame) -> pd.DataFrame:
         """Return the row with value, ci_low and ci_high of a mean over ``seeds``; that of a single seed."""
@@ -117,9 +117,14 @@ class Results:
             return seeds
         return rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
 
-    def f1(self, group: Group, definition: str) -> str:
+    def f1(self, group: Group, definition: str) -> Estimate:
         """Return :meth:`mean` of a definition of F1 over all findings."""
         return self.mean(group, definition, "macro" if definition == "f1_macro" else "all")
+
+    def prevalence(self, group: Group) -> pd.Series:
+        """Return the share of positive test images of each finding."""
+        rows = rows_of(self.metrics, *group, "average_precision")
+        return prevalence(rows[rows["label"].isin(self.findings(*group))])
 
     def runs(self, group: Group) -> pd.DataFrame:
         """Return the rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
@@ -129,8 +134,8 @@ class Results:
     def interval_of(self, group: Group) -> str:
         """Return what the intervals of a group's means speak of: one network, or the recipe."""
         rows = self.of(group, "auroc", "macro")
-        what = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
-        return what if rows["n_patients"].notna().any() else f"{what}; images as patients"
+        subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
+        return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
 
     def processors(self, group: Group) -> str:
         """Return the processors of a group's scored cells; accuracy is pooled over machines."""
@@ -194,35 +199,39 @@ def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def difference(row: Any, interval: str = "ci") -> Estimate:
+    """Return the difference of a row with its ``interval`` (95 %; ``ci90``: 90 %)."""
+    return Estimate(row.difference, getattr(row, f"{interval}_low"), getattr(row, f"{interval}_high"))
+
+
+def seeds_of(row: Any) -> int:
+    """Return how many seeds a row of contrasts.csv compares."""
+    return len(str(row.seeds_a).split(","))
+
+
 def processors_differ(row: Any) -> bool:
     """Return whether the two sides of a row of parity.csv ran on different processors."""
     return bool(row.processors_a != row.processors_b and row.processors_a and row.processors_b)
 
 
-def with_interval(rows: pd.DataFrame, scale: float = 1) -> str:
-    """Return ``0.712 (0.690 to 0.734)``: the value of a single row and its interval, times ``scale``.
-
-    A finding without an interval says why: ``0.901 (too few patients)``.
-    """
+def with_interval(rows: pd.DataFrame, scale: float = 1) -> Estimate:
+    """Return the value of a single row with its interval, times ``scale``, or why it has no interval."""
     if rows.empty or rows["value"].isna().all():
-        return UNDEFINED
+        return Estimate(math.nan)
     value, low, high = rows[["value", "ci_low", "ci_high"]].to_numpy(float).squeeze(0) * scale
-    few = "too_few" in rows and bool(rows["too_few"].iloc[0])
-    ends = f" ({low:.3f} to {high:.3f})" if pd.notna(low) else f" ({TOO_FEW})" * few
-    return f"{value:.3f}{ends}"
+    few = "too_few" in rows and bool(rows["too_few"].iloc[0]) and math.isnan(low)
+    return Estimate(value, low, high, TOO_FEW if few else "")
 
 
-def mean_of_seeds(values: pd.Series) -> str:
-    """Return ``0.712``, or ``0.712 (2 of 3 seeds)`` where the others have no value."""
-    return _of_seeds(values, f"{values.mean():.3f}")
+def mean_of_seeds(values: pd.Series) -> Estimate:
+    """Return a mean, and how many seeds have a value where others have none."""
+    return Estimate(values.mean(), note=_defined(values))
 
 
-def range_of_seeds(values: pd.Series) -> str:
-    """Return ``0.701 to 0.723``, the lowest and the highest value, and how many seeds have one."""
-    return _of_seeds(values, fmt.range_of(values, "{:.3f}"))
+def range_of_seeds(values: pd.Series) -> Range:
+    """Return the lowest and the highest value, and how many seeds have one where others have none."""
+    return Range(values.min(), values.max(), _defined(values))
 
 
-def _of_seeds(values: pd.Series, text: str) -> str:
-    defined = values.count()
-    some = f" ({defined} of {len(values)} seeds)" if defined < len(values) else ""
-    return text + some if defined else UNDEFINED
+def _defined(values: pd.Series) -> str:
+    return "" if values.notna().all() else f"{values.count()} of {len(values)} seeds"

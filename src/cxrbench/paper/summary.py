@@ -10,6 +10,7 @@ from tabulate import tabulate
 from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.evidence.machine import GROUP
+from cxrbench.paper.formats import missing, text
 from cxrbench.paper.results import Group, Results
 
 
@@ -21,7 +22,7 @@ def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:
     for row in matrix(read.cells, states):
         rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
     seeds = read.metrics.query("metric == 'auroc' and label == 'macro'").groupby(GROUP, sort=False)
-    scores = [[*group, *_score(read, group, some)] for group, some in seeds]
+    scores = [[*group, *_score(read, group, rows)] for group, rows in seeds]
     findings = read.metrics.query("metric == 'auroc' and label != 'macro'").groupby("cell")["label"].nunique()
     count = f"{findings.iloc[0]} " if findings.nunique() == 1 else ""
     mean = f"mean over {count}findings and over seeds (95 % interval), and what the interval covers"
@@ -41,9 +42,8 @@ def _score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
     """Return a group's mean macro AUROC with its interval, and what that interval covers."""
     unit = "patients" if seeds["n_patients"].notna().any() else "images"
     covers = f"{unit} of one seed" if len(seeds) == 1 else f"{unit} and {len(seeds)} seeds"
-    if seeds["value"].isna().any() or read.of_mean(group, "auroc", "macro", seeds)["ci_low"].isna().all():
-        return read.mean(group, "auroc", "macro"), "no interval"
-    return read.mean(group, "auroc", "macro"), covers
+    mean = read.mean(group, "auroc", "macro")
+    return text(mean, "auroc"), "no interval" if missing(mean.low) else covers
 
 
 def _counts(entry: Mapping[State, int]) -> str:

@@ -1,10 +1,8 @@
 """The HTML page: answers, figures, tables, claims and the evidence of every cell, in a single file."""
 
 import base64
-import csv
 import hashlib
 import io
-import json
 import re
 import shlex
 import tomllib
@@ -29,12 +27,12 @@ from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.machine import short_processor
 from cxrbench.evidence.record import FAILED, LOG, read_record
 from cxrbench.evidence.store import check_evidence
-from cxrbench.paper import fmt, items, ledger
+from cxrbench.paper import formats, items, ledger
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.figures import drawn_figures
-from cxrbench.paper.fmt import Columns, Values
-from cxrbench.paper.latex import as_text, read_macros
-from cxrbench.paper.paper import SIDES
+from cxrbench.paper.formats import Columns, Table, table
+from cxrbench.paper.numbers import numbers
+from cxrbench.paper.prose import Values, as_text
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
@@ -55,44 +53,57 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of texts with its title and caption; columns in ``numeric`` stand right and sort as numbers."""
+    """A table with its title and caption."""
 
     key: str
     title: str
     caption: str
-    rows: pd.DataFrame
-    numeric: frozenset[str] = frozenset()
+    table: Table
 
     @property
     def parts(self) -> list["Part"]:
         """The rows that were run, and those that were not, if there are any."""
-        states = self.rows[[name for name in _STATES if name in self.rows]]
-        unrun = (states == NOT_RUN).any(axis=1)
-        return [Part.of(self.rows[rows]) for rows in (~unrun, unrun)]
+        rows, kinds = self.table.rows, self.table.kinds
+        unrun = (rows[[name for name in _STATES if name in rows]] == NOT_RUN).any(axis=1)
+        return [Part.of(Table(rows[~unrun], kinds, self.table.foot)), Part.of(Table(rows[unrun], kinds))]
 
 
 @dataclass(frozen=True)
 class Part:
     """Some rows of a table; what they all have in common stands beside them."""
 
-    rows: pd.DataFrame
+    table: Table
     shared: dict[str, str]
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> "Part":
-        """Take the columns of one value out of ``rows``, but for the first."""
-        same = [name for name in rows.columns[1:] if len(rows) > 1 and rows[name].nunique() == 1]
-        shared = {name: rows[name].iloc[0] for name in same if rows[name].iloc[0]}
-        return cls(rows.drop(columns=same), shared)
+    def of(cls, table: Table) -> "Part":
+        """Take the columns of one value out of ``table``, but for the first."""
+        texts = table.texts
+        same = [name for name in texts.columns[1:] if len(texts) > 1 and texts[name].nunique() == 1]
+        shared = {name: texts[name].iloc[0] for name in same if texts[name].iloc[0]}
+        kept = (rows.drop(columns=same, errors="ignore") for rows in (table.rows, table.foot))
+        rows, foot = kept
+        return cls(Table(rows, table.kinds, foot), shared)
+
+    @property
+    def cells(self) -> list[list[tuple[str, float | None]]]:
+        """The text of every value, and the number by which it is sorted."""
+        rows = self.table.rows
+        columns = [
+            [
+                (formats.text(value, kind), None if side == "l" else formats.first_number(value))
+                for value in rows[name]
+            ]
+            for name, kind, side in ((name, self.table.kind(name), self.table.side(name)) for name in rows)
+        ]
+        return [list(row) for row in zip(*columns, strict=True)]
 
 
-def write_page(
-    results: Path, study: Path, recorded: Path, expected: Path, generated: Path, out: Path
-) -> None:
+def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: Path) -> None:
     """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
     read, reviewed = Results.read(results, study, recorded), read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
-    gathered = _verdicts(read, states) | _items(read, generated) | _cells(read, states)
+    gathered = _verdicts(read, states) | _items(read) | _cells(read, states)
     write_text(out, _render(gathered))
 
 
@@ -101,7 +112,7 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
     rows = matrix(read.cells, states)
-    run = [row for row in rows if any(of.word != NOT_RUN for some in row.platforms.values() for of in some)]
+    run = [row for row in rows if any(of.word != NOT_RUN for seeds in row.platforms.values() for of in seeds)]
     return {
         "study": read.study,
         "counted": kinds,
@@ -117,36 +128,33 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
 def _ledger(source: str, claims: pd.DataFrame) -> PageTable:
     """Return the claims of a source; the last column opens on demand."""
     columns: Columns = {
-        "Id": "{id}",
-        "Verdict": "{verdict}",
-        "Claim, in our words": ledger.claimed,
-        "Stated": ledger.stated,
-        "Computed": ledger.computed,
-        "Where": "{where}",
-        "How": lambda row: " ".join(
-            f"{text.rstrip('.')}.".replace("?.", "?")
-            for text in filter(None, (row.why, row.inputs, row.note, row.fact))
-        ),
+        "Id": "id",
+        "Verdict": "verdict",
+        "Claim, in our words": ("text", ledger.claimed),
+        "Stated": ("name", ledger.stated),
+        "Computed": ("name", ledger.computed),
+        "Where": "where",
+        "How": ("text", _how),
     }
     told = read_claims(ledger.CLAIMS).sources[source]
     title = f"{told.title}, by {told.author}"
-    return PageTable(
-        f"ledger_{source}", title, f"Source: {told.where}.", pd.DataFrame(fmt.rows(claims, columns))
-    )
+    return PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
 
 
-def _items(read: Results, generated: Path) -> dict[str, Any]:
-    """Return the conclusions, the paper's tables by group, as read from their CSV files, and its figures."""
-    values = read_macros(generated / "macros.tex")
-    sides = json.loads((read.folder / "tables" / SIDES).read_text(encoding="utf-8"))
+def _how(row: Any) -> str:
+    texts = filter(None, (row.why, row.inputs, row.note, row.fact))
+    return " ".join(f"{text.rstrip('.')}.".replace("?.", "?") for text in texts)
+
+
+def _items(read: Results) -> dict[str, Any]:
+    """Return the conclusions, the paper's tables by group, and its figures."""
+    values = numbers(read)
     groups: dict[str, list[PageTable]] = {}
     for item in items.tables().values():
-        with (read.folder / f"tables/table_{item.name}.csv").open(newline="", encoding="utf-8") as file:
-            head, *texts = csv.reader(file)
-        numeric = frozenset(name for name, side in zip(head, sides[item.name], strict=False) if side != "l")
-        caption, rows = as_text(item.caption, values), pd.DataFrame(texts, columns=head)
-        table = PageTable(f"table_{item.name}", item.title, caption, rows, numeric)
-        groups.setdefault(item.group, []).append(table)
+        caption = as_text(item.caption, values)
+        groups.setdefault(item.group, []).append(
+            PageTable(f"table_{item.name}", item.title, caption, item.make(read))
+        )
     questions = _words()["questions"]
     answers = [
         (questions[one.topic]["asks"], as_text(questions[one.topic]["run"], values), one)
@@ -183,19 +191,17 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
     ran = read.cells[read.cells["status"] != NOT_RUN]
     columns: Columns = {
-        "Cell": "{cell}",
-        "State": lambda row: str(states[row.cell]),
-        "Ended (UTC)": "{ended:.16}",
-        "Machine": lambda row: short_processor(row.machine) if isinstance(row.machine, str) else "",
-        "Macro AUROC": lambda row: scores.get(row.cell, ""),
-        "Images/s": "{images_per_second:,.0f}",
-        "Command": lambda row: f"make cell CELL={shlex.quote(row.cell)}",
+        "Cell": "cell",
+        "State": ("name", lambda row: str(states[row.cell])),
+        "Ended (UTC)": ("name", lambda row: row.ended[:16] if isinstance(row.ended, str) else ""),
+        "Machine": ("name", lambda row: short_processor(row.machine) if isinstance(row.machine, str) else ""),
+        "Macro AUROC": ("auroc", lambda row: scores.get(row.cell, "")),
+        "Images/s": "images_per_second:count",
+        "Command": ("name", lambda row: f"make cell CELL={shlex.quote(row.cell)}"),
     }
     caption = "Every cell of the study, with 95 % intervals over patients."
-    rows = pd.DataFrame(fmt.rows(read.cells, columns))
-    numeric = frozenset({"Macro AUROC", "Images/s"})
     return {
-        "cells_list": PageTable("cells_list", "All cells", caption, rows, numeric),
+        "cells_list": PageTable("cells_list", "All cells", caption, table(read.cells, columns)),
         "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
         "with_evidence": set(ran["cell"]),
     }
@@ -218,7 +224,9 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
         "name": row.cell,
         "state": state,
         "facts": {"run": {name: fields[name] for name in fields if name not in parts}} | parts,
-        "history": PageTable(f"history/{cell}", "Epochs", caption, history.map(_shown), frozenset(history)),
+        "history": PageTable(
+            f"history/{cell}", "Epochs", caption, Table(history, dict.fromkeys(history, "measured"))
+        ),
         "log": _tail(folder / LOG),
         "refused": refused,
         "last_lines": record.failure.last_lines if record.failure else [],
@@ -230,8 +238,9 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return {"None": "none", "True": "yes", "False": "no"}.get(text, text)
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return formats.text(value, "measured") if isinstance(value, float) else str(value)
 
 
 def _tail(path: Path) -> list[str]:
@@ -275,8 +284,8 @@ def visible(value: Any) -> Any:
 def _badge(state: object) -> Markup:
     """Return a verdict or state in its colour, with a link to its meaning."""
     text = visible(state)
-    found = (name for name, words in _COLOURS.items() if text.startswith(words))
-    colour = "bad" if text.endswith(UNEXPECTED) else next(found, "none")
+    colours = (name for name, words in _COLOURS.items() if text.startswith(words))
+    colour = "bad" if text.endswith(UNEXPECTED) else next(colours, "none")
     term = next((one["term"] for one in _words()["glossary"] if text.startswith(one["term"])), None)
     if term is None:
         return Markup('<span class="badge {}">{}</span>').format(colour, text)

@@ -6,9 +6,8 @@
   const make = (tag, of) => Object.assign(document.createElement(tag), of);
   const say = (text) => { document.getElementById("said").textContent = text; };
   const value = (row, index, numeric) => {
-    const text = row.cells[index].textContent.trim();
-    const found = /^([-+\u2212]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( k)?/i.exec(text.replaceAll(",", ""));
-    return numeric ? found && Number(found[1].replace("\u2212", "-")) * (found[2] ? 1000 : 1) : text || null;
+    const cell = row.cells[index], text = cell.textContent.trim();
+    return numeric ? (cell.dataset.value === undefined ? null : Number(cell.dataset.value)) : text || null;
   };
   const compare = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
   const sort = (table, header, index) => {
@@ -83,7 +82,7 @@
     if (wide && !box.dataset.named) {
       box.dataset.named = true;
       const names = [...table.tHead.rows[0].cells].map((header) => header.textContent.trim());
-      for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, index) => { cell.dataset.name = names[index]; });
+      for (const row of all("tbody tr, tfoot tr", table)) [...row.cells].forEach((cell, index) => { cell.dataset.name = names[index]; });
     }
     box.classList.toggle("cards", wide);
     box.classList.add("fits");
