@@ -110,7 +110,7 @@ def test_the_study_is_compiled_in_its_order_and_goes_on(compile_here, tmp_path):
     assert Counter(record.failed for record in records) == {False: 4 + len(ALWAYS), True: 2}
     read = made_up(study=read_study(config), recorded=tmp_path / "data/recorded")
     values = compile_numbers(read)
-    assert [values[f"compile/{what}"] for what in ("planned", "done", "failed")] == ["12", "6", "2"]
+    assert [str(values[f"compile/{name}"]) for name in ("planned", "done", "failed")] == ["12", "6", "2"]
     assert states_of(read) == {"compiles": 1, "backward fails": 1, NOT_RUN: 2}
 
     study_file(tmp_path, compiler="1.2.3")

@@ -84,10 +84,13 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
         below = same
     shown = _laid_out(texts.drop(columns=below), numbers)
     # Where the terminal is too narrow for whole words, a table is as wide as in a file.
-    shown.width = max(columns(), min(COLUMNS, console.measure(shown).minimum))
-    with console.capture() as capture:
-        console.print(shown)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
+    least = min(COLUMNS, console.measure(shown).minimum)
+    for shown.width in range(room := max(columns(), least), least - 1, -1):
+        with console.capture() as capture:
+            console.print(shown)
+        lines = [line.rstrip() for line in capture.get().splitlines()]
+        if max(map(len, lines)) <= room:  # rich keeps least widths of columns beyond the table's
+            break
     if alike := [f"{name} {texts[name].iloc[0]}" for name in below if texts[name].iloc[0] != "-"]:
         lines.append(wrapped(f"In all rows: {'; '.join(alike)}."))
     return "\n".join(lines)

@@ -9,11 +9,11 @@ from cxrbench.paper.formats import KINDS, Table, escape, latex
 from cxrbench.paper.items import Item
 from cxrbench.paper.prose import Values, as_latex
 
-_WIDE = 8  # a table with more columns than this is made narrower, or stands on a page in landscape
-_MOST = 12  # columns side by side
+_WIDE = 8  # columns; a table with more is made narrower
+_MOST = 11  # columns side by side: others stand below them
 _PAGE_OF_ROWS = 40  # a longer table may break between pages
 _WEIGHT = {"text": 3}  # of a column's width, by its kind
-_LOOK = r"width=\linewidth,rowsep=1pt,colsep=4pt,column{1}={leftsep=0pt},column{Z}={rightsep=0pt}"
+_LONG = r"width=\linewidth,rowsep=1pt,colsep=4pt,column{1}={leftsep=0pt},column{Z}={rightsep=0pt},rowhead=1"
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
@@ -38,8 +38,7 @@ def _caption(item: Item, kind: str) -> str:
 def placed(item: Item, table: Table) -> str:
     """Return a table with the caption and label of its registered ``item``.
 
-    Columns of one value in a wide table move to a line below it; a wide table of a single row is transposed;
-    one that is still wide stands on a page in landscape.
+    Columns of one value in a wide table move to a line below it; a wide table of a single row is transposed.
     """
     texts, kinds, below = table.texts, {head: table.kind(head) for head in table.rows}, ""
     if texts.empty:
@@ -50,14 +49,14 @@ def placed(item: Item, table: Table) -> str:
         same = [head for head in texts if texts[head].nunique() == 1]
         below = "; ".join(f"{head}: {texts[head].iloc[0]}" for head in same if texts[head].iloc[0])
         texts = texts.drop(columns=same)
-    landscape, caption = len(texts.columns) > _WIDE, _caption(item, "tab")
-    if landscape or len(texts) > _PAGE_OF_ROWS:
+    caption = _caption(item, "tab")
+    if len(texts) > _PAGE_OF_ROWS:
         caption = caption.replace(r"\caption", r"\captionof{table}", 1)
         lines = [r"{\footnotesize", caption, *_laid_out(texts, kinds, below, "longtblr"), "}"]
     else:
-        begin = r"\begin{table}[htbp]\centering\footnotesize"
-        lines = [begin, caption, *_laid_out(texts, kinds, below, "tblr"), r"\end{table}"]
-    return HEAD + "\n".join([r"\landscapepage{", *lines, "}"] if landscape else lines) + "\n"
+        begin = r"\begin{table}\centering\footnotesize"
+        lines = [begin, caption, *_laid_out(texts, kinds, below, "tabulary"), r"\end{table}"]
+    return HEAD + "\n".join(lines) + "\n"
 
 
 def listing(table: Table) -> str:
@@ -72,9 +71,12 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
     parts = math.ceil(len(others) / _MOST) or 1
     size = math.ceil(len(others) / parts)
     sides = [kinds.get(head, "name") for head in texts.columns[: size + 1]]
-    columns = "".join(f"X[-{_WEIGHT.get(kind, 1)},{KINDS[kind].side}]" for kind in sides)
-    outer, head = ("[entry=none,label=none]", ",rowhead=1") if environment == "longtblr" else ("", "")
-    yield rf"\begin{{{environment}}}{outer}{{{_LOOK}{head},colspec={{{columns}}}}}"
+    if environment == "longtblr":  # breaks between pages, and is as slow as ten others
+        columns = "".join(f"X[-{_WEIGHT.get(kind, 1)},{KINDS[kind].side}]" for kind in sides)
+        yield rf"\begin{{longtblr}}[entry=none,label=none]{{{_LONG},colspec={{{columns}}}}}"
+    else:
+        columns = "".join(KINDS[kind].side.upper() for kind in sides)
+        yield rf"\begin{{tabulary}}{{\linewidth}}{{@{{}}{columns}@{{}}}}"
     yield r"\toprule"
     for start in range(0, max(len(others), 1), size or 1):
         part = texts[[first, *others[start : start + size]]]
@@ -83,10 +85,10 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
         yield r"\midrule " * (start > 0) + _line(part)
         yield r"\midrule"
         yield from map(_line, part.mask(repeated, "").itertuples(index=False))
-    if below:
-        yield rf"\midrule \SetCell[c={size + 1}]{{l,\linewidth}} \emph{{In all rows:}} {_cell(below)} \\"
     yield r"\bottomrule"
     yield rf"\end{{{environment}}}"
+    if below:
+        yield rf"\par\smallskip\emph{{In all rows:}} {_cell(below)}"
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -102,6 +102,7 @@ def _dataset_numbers(read: Results) -> Values:
             name: str(getattr(recipe, name)) for name in ("epochs", "batch", "precision", "threads")
         }
         of |= {"learning rate": Value(recipe.learning_rate, "given"), "recipe": recipe.hash()}
+        of["cells"] = len(rows_of(read.cells, dataset))
         of["pixels"] = read.study.dataset(dataset).pixels
         if identity := read.identity(dataset):
             patients = sum(identity.patients.values())
