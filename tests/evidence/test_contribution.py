@@ -88,7 +88,8 @@ def test_what_was_trained_elsewhere_is_kept_as_recorded_evidence(place: Path) ->
     row |= {"fastest": False, "machine": "some-cpu-2-cores", "measured": "2026-01-01", "commit": "0" * 40}
     (bench / "train.json").write_text(json.dumps([row, row | {"platform": "cuda"}]))
     archive = archived(place)
-    assert archive.name.startswith("contribution-") and archive.name.endswith("-2-cores-2026-11-21.tar.gz")
+    ended = json.loads((place / f"results/runs/{NEW}/record.json").read_text())["ended"]
+    assert re.fullmatch(rf"contribution-.+-2-cores-{ended[:10]}\.tar\.gz", archive.name)
     assert sorted(files_in(archive)) == sorted(
         ["SHA256SUMS", "SUMMARY.md", "versions.json", "bench/train.json"]
         + [f"records/{NEW}/{name}" for name in ("predictions.parquet", "record.json", "train.log")]
