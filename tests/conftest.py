@@ -44,6 +44,7 @@ FEW_CELLS = (
     *("nih128-64px/resnet18/cpu/*", "nih128-64px/convnext_pico/cpu/*"),
     *("nih128-32px/*/cpu/*", "nih128-32px/*/xla_cpu/*"),
 )
+BUILT = {"from_evidence", "from_all_evidence", "dumped"}  # fixtures that take half a minute or more
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
 FAULTS = """\
@@ -94,8 +95,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     raise pytest.UsageError(f"{page.name} was not current and has been renewed: commit it")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long ones first."""
+    """Put the long ones first; what waits for a whole build or for traced graphs is slow."""
+    for item in items:
+        if not BUILT.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 

@@ -87,6 +87,7 @@ def test_a_build_ends_in_the_report_and_makes_a_paper_only_under_a_title_of_its_
 HEADING = "A real study: 60,000 radiographs on a GPU"
 
 
+@pytest.mark.slow
 def test_a_network_from_given_weights_is_scored_on_other_data(drawn: Path, tmp_path: Path) -> None:
     images_and_labels(tmp_path)
     shutil.copytree(tmp_path / "images", tmp_path / "theirs")

@@ -93,6 +93,7 @@ capture(build(os.environ["NETWORK"], 32), Setting(32, 4), platforms.load("xla_cp
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", [TINY, "test_convnext"])
 def test_functionalization_changes_nothing_but_copies(architecture: str) -> None:
     """It is off on Neuron: what is trained with it here stands for what is trained there."""

@@ -199,6 +199,7 @@ def splits(tmp_path: Path) -> Path:
     return clone
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a build was killed and left its locks", "the next one says so, clears them and goes on")
 def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path) -> None:
     with open(splits / ".snakemake/alive.lock", "w") as running:
@@ -218,6 +219,7 @@ def test_locks_of_another_machine_stay(splits: Path) -> None:
     assert f"ran on not-{socket.gethostname()}" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a build is started while another one runs", "its process is named; later it works")
 def test_a_running_build_is_named_and_not_disturbed(tmp_path: Path) -> None:
     clone, tools, words = clone_of_the_tree(tmp_path / "clone"), tmp_path / "tools", (SPLITS, *EVIDENCE)
@@ -236,6 +238,7 @@ def test_a_running_build_is_named_and_not_disturbed(tmp_path: Path) -> None:
     built(clone, SPLITS)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a file that a build made is edited by hand", "it is made again; the same bytes")
 def test_an_edited_result_is_named_and_made_again(tmp_path: Path) -> None:
     clone = clone_of_the_tree(tmp_path)
@@ -287,6 +290,7 @@ def test_an_unknown_target_is_one_message(tmp_path: Path) -> None:
     assert "MissingRuleException" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a rule's command fails", "its message, once; nothing else in red")
 def test_the_reason_of_a_failure_reaches_the_terminal_once(tmp_path: Path) -> None:
     clone = clone_of_the_tree(tmp_path)

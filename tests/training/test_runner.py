@@ -56,6 +56,7 @@ def test_a_finished_cell_has_a_whole_record_and_its_predictions(finished: Path, 
     assert predictions[SCORES].dtypes.eq("float32").all()
 
 
+@pytest.mark.slow
 def test_the_same_cell_gives_the_same_bits_with_streamed_images(finished, make_job, tmp_path: Path) -> None:
     run(make_job(limits=Limits(resident_gib=0)), tmp_path / "again")
     assert (scores(finished) == scores(tmp_path / "again")).all()
@@ -136,6 +137,7 @@ def test_strict_makes_a_failed_training_an_error_and_keeps_its_record(make_job, 
     assert json.loads((tmp_path / "out/record.json").read_text())["status"] == "diverged"
 
 
+@pytest.mark.slow
 def test_too_long_is_timed_out_and_kills_no_later_trainer(make_job, recipe, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("cxrbench.training.watch._PAUSE", 3)  # between two looks for processes left to kill
     long = make_job("late", recipe=recipe.model_copy(update={"epochs": 99}), limits=Limits(hours=1 / 3600))
