@@ -204,6 +204,6 @@ def _markdown(rows: pd.DataFrame, index: list[str], columns: str) -> str:
     names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
     shares = ["rate", "monte_carlo_error", *(["mean_width", "wide"] if "mean_width" in rows else [])]
     forms = dict(zip(shares, ("{:.1%}", " ± {:.1%}", "; {:.3f}", "; {:.1%}"), strict=False))
-    shown = sum((rows[name].map(form.format) for name, form in forms.items()), start="")
+    shown = pd.DataFrame({name: rows[name].map(form.format) for name, form in forms.items()}).sum(axis=1)
     wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
     return as_markdown(wide.fillna("").reset_index().rename(columns={**names, "metric": "Metric"}))
