@@ -218,21 +218,31 @@ def _luck(rows: pd.DataFrame, end: str) -> pd.Series:
     return own * rows["n_seeds"] / (rows["n_seeds"] - 1)
 
 
-def power_table(spread: pd.DataFrame, margins: Margins, measured: pd.DataFrame | None = None) -> pd.DataFrame:
+def power_table(
+    spread: pd.DataFrame,
+    margins: Margins,
+    measured: pd.DataFrame | None = None,
+    compute: Callable[..., Iterable[Any]] = map,
+) -> pd.DataFrame:
     """Return one row per group of spread.csv, metric and share of the seed variance that is made anew.
 
     ``measured``: shares of :func:`cxrbench.analysis.pairs.shares`; that of a network is one more row, which
-    ``share_from`` names.
+    ``share_from`` names. ``compute`` applies a function to each of many arguments, as ``map`` does.
     """
-    rows = []
+    firsts, asks = [], []
     for named, recipe, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
         for share, origin in shares_for(measured, named["architecture"], named["metric"]):
             design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
-            first = named | {"measured_seeds": seeds, "share_from": origin}
-            rows.append(first | answers(recipe, design, *asked))
+            firsts.append(named | {"measured_seeds": seeds, "share_from": origin})
+            asks.append((recipe, design, *asked))
+    rows = [first | row for first, row in zip(firsts, compute(_answered, asks), strict=True)]
     return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
+
+
+def _answered(asked: tuple[Spread, Design, float, float | None]) -> dict[str, float | None]:
+    return answers(*asked)
 
 
 def shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) -> list[tuple[float, str]]:

@@ -46,7 +46,7 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "pairs": paired,
         "shares": measured,
         "spread": spreads,
-        "power": power_table(spreads, study.margins, measured),
+        "power": power_table(spreads, study.margins, measured, _on_all_cores),
         "f1_search": _per_cell(predictions, f1_search.f1_search, f1_search.COLUMNS),
         "subgroups": _per_cell(of_nih, _by_sex_and_view, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
@@ -118,7 +118,7 @@ def _per_cell(
 def _on_all_cores(compute: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     """Return ``compute`` of every item, in order, by a process per core, but none idle."""
     with ProcessPoolExecutor(max(1, min(cores(), len(items)))) as pool:
-        return list(pool.map(compute, items))
+        return list(pool.map(compute, items, chunksize=max(1, len(items) // 64)))
 
 
 def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
