@@ -284,7 +284,7 @@ def test_each_release_is_a_column_with_the_casting_of_its_time():
         record_of((*step, "step"), ENDINGS[1], "B", 4, options=CompileOptions(**cnn)),
     ]
     table = columns(planned, records)
-    names = [f"{VERSION}, generic", f"{VERSION}, cnn-training", "2.21.33363.0, generic, auto-cast matmult"]
+    names = [f"{VERSION} (generic)", f"{VERSION} (cnn-training)", "2.21.33363.0 (generic, auto-cast matmult)"]
     assert [*table.columns[4:]] == names and len(table) == len(planned.steps())
     assert [*table.loc[0, names]] == ["compiles", "step fails", "step fails"]
     assert set(table.loc[1:, names[0]]) == {NOT_RUN}

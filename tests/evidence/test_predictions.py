@@ -149,7 +149,7 @@ def test_what_takes_minutes_says_so_before(tmp_path, table, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("p.txt", "no Parquet file, and no name in .csv; name a CSV file so"),
+        ("p.txt", "neither Parquet nor CSV by its name; name a .parquet or .csv file"),
         (".", "a folder without predictions"),
     ],
 )

@@ -86,11 +86,13 @@ def compile(
     recorded: RecordedOption = RECORDED,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile the parts of networks' training steps with neuronx-cc, one graph at a time.
+    """Compile networks' training steps with neuronx-cc, Neuron's compiler. No device is needed.
 
-    No Neuron device is needed. Controls are compiled first: while one of them fails,
-    nothing else is. Every outcome is kept with its log. After an interruption, the
-    same command continues.
+    Controls are compiled first: while one of them fails, nothing else is.
+    Every outcome is kept with its log. After an interruption, the same
+    command continues.
+
+    Example: cxrbench compile convnext_pico --pixels 64 --batch 32
     """
     from cxrbench.compile.request import PARTS, Graphs, Places, Way, compiled
 
@@ -119,7 +121,8 @@ def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
         print(shown.to_json(orient="records", indent=1))
     elif len(shown):
         print(in_columns(shown, _HEADS))
-    say(f"{len(shown)} of {len(table)} planned training steps have an outcome, by {', '.join(releases)}")
+    asked = "; ".join(releases)
+    say(f"{len(shown)} of {len(table)} planned training steps have an outcome. By neuronx-cc: {asked}")
 
 
 def _show(version: str, records: Any, as_json: bool) -> None:

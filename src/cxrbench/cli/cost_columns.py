@@ -21,7 +21,7 @@ _OVER_SEEDS = (
     "run", "machine", "basis", "as_of", "cost_to_usable", "usd_sd", "target_auroc", "cost_to_auroc",
 )  # fmt: skip
 _HEADS = {
-    "as_of": "price of", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
+    "as_of": "price date", "hours_total": "hours", "usd_total": "USD", "usd_used_cores": "USD, used cores",
     "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
     "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
     "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
@@ -29,7 +29,7 @@ _HEADS = {
     "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
     "rate": "stops/h", "factor": "times the hours",
     "expected_hours": "expected h", "usd": "USD", "old_usd": "USD/h before",
-        "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "price before of",
+        "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "date before",
     "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB", "rests_on": "rests on",
 }  # fmt: skip
 

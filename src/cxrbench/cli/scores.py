@@ -234,7 +234,7 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     several = "dataset" in table and len(table[["dataset", "architecture", "platform"]].drop_duplicates()) > 1
     depends = f"It depends on the {'run' if several else 'share of seed variance that platforms make anew'}"
     word = "Enough" if power.min() >= POWER else "Too few" if power.max() < POWER else depends
-    agree = f"agree within {table['margin'].iloc[0]:g} {metric} in {_ends(table, 'power_at_zero')} of studies"
+    agree = f"agree within {table['margin'].iloc[0]:g} in {_METRICS[metric]} in {_ends(table, 'power_at_zero')} of studies"
     shown = (
         f"{word}: {_ends(table, 'seeds')} seeds and {_ends(table, 'patients')} test patients show equal "
         f"platforms to {agree}. The aim is {POWER:.0%}"
@@ -282,10 +282,12 @@ def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], st
         return list(SHARES), ""
     of = "all networks" if row["architecture"] == ALL else row["architecture"]
     ends = f"{row['share_low']:.2f} to {min(row['share_high'], 1):.2f}"
-    text = f"share of {metric} as measured on {row['pairs']:.0f} pairs of {of}: {row['share']:.2f} ({ends})"
+    pairs = f"{row['pairs']:.0f} pairs of {of}"
+    text = f"share in {_METRICS[metric]} as measured on {pairs}: {row['share']:.2f} ({ends})"
     return [min(row["share"], 1.0)], f"{text}; above 1 counts as 1. --share sets another"
 
 
+_METRICS = {"auroc": "AUROC", "f1_macro": "macro F1", "f1_micro": "micro F1"}
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
 _FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
 _FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")

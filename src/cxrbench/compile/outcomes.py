@@ -92,7 +92,7 @@ def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFr
             state = states(outcomes(planned, kept, (version, options)))["state"]
             if model_type == usual.model_type or (state != NOT_RUN).any():
                 cast = f", auto-cast {options.auto_cast}" if options.auto_cast != "none" else ""
-                table[f"{version}, {model_type}{cast}"] = state
+                table[f"{version} ({model_type}{cast})"] = state
     return table
 
 

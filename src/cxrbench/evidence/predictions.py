@@ -131,7 +131,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
         reason = f"a folder without {PREDICTIONS}" if path.is_dir() else "there is no such file"
         raise UserError(f"{path}: {reason}; name a Parquet or CSV file of predictions")
     if path.suffix.lower() not in (".csv", ".parquet") and not _begins(path, b"PAR1"):
-        raise UserError(f"{path}: no Parquet file, and no name in .csv; name a CSV file so")
+        raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet or .csv file")
     table, notes = _read(path, "write it again"), []
     if "split" not in table:
         table = table.assign(split="test")
