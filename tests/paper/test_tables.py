@@ -195,6 +195,13 @@ def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.Mo
     assert forward == ["reported to fail", FORWARD], "a forward pass is no training"
 
 
+def test_a_short_interval_is_not_broken_between_lines() -> None:
+    texts = ["+0.0029 (\u22120.0035 to +0.0093)", "0.46 (0.39 to 0.52)", "\u22120.00008 (\u22120.00019 to +0.00003)"]
+    text = placed(items.tables()["auroc"], Table(pd.DataFrame({"a": texts, "b": 1})))
+    assert "0.0035~to~+0.0093)" in text and "(0.39~to~0.52)" in text
+    assert "0.00019 to +0.00003)" in text, "too long for a narrow column"
+
+
 def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     says = predictive_value(score(read_reported(), read_audit(Path("data/recorded"))))

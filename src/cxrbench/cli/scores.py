@@ -234,7 +234,8 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     several = "dataset" in table and len(table[["dataset", "architecture", "platform"]].drop_duplicates()) > 1
     depends = f"It depends on the {'run' if several else 'share of seed variance that platforms make anew'}"
     word = "Enough" if power.min() >= POWER else "Too few" if power.max() < POWER else depends
-    agree = f"agree within {table['margin'].iloc[0]:g} in {_METRICS[metric]} in {_ends(table, 'power_at_zero')} of studies"
+    within = f"{table['margin'].iloc[0]:g} in {_METRICS[metric]}"
+    agree = f"agree within {within} in {_ends(table, 'power_at_zero')} of studies"
     shown = (
         f"{word}: {_ends(table, 'seeds')} seeds and {_ends(table, 'patients')} test patients show equal "
         f"platforms to {agree}. The aim is {POWER:.0%}"
