@@ -196,7 +196,7 @@ def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.Mo
 
 
 def test_a_short_interval_is_not_broken_between_lines() -> None:
-    texts = ["+0.0029 (\u22120.0035 to +0.0093)", "0.46 (0.39 to 0.52)", "\u22120.00008 (\u22120.00019 to +0.00003)"]
+    texts = ["+0.0029 (-0.0035 to +0.0093)", "0.46 (0.39 to 0.52)", "-0.00008 (-0.00019 to +0.00003)"]
     text = placed(items.tables()["auroc"], Table(pd.DataFrame({"a": texts, "b": 1})))
     assert "0.0035~to~+0.0093)" in text and "(0.39~to~0.52)" in text
     assert "0.00019 to +0.00003)" in text, "too long for a narrow column"
