@@ -211,8 +211,8 @@ def bench_record(
 
     Rows of other settings that are recorded there stay; train-224.json joins train.json.
     """
+    from benchmarks import folder_name
     from cxrbench.evidence.sums import updated_sums
-    from cxrbench.training.host import folder_name
 
     if not (measured := sorted(source.rglob("*.json"))):
         raise UserError(f"{source}: nothing was measured there; run a `cxrbench bench`, or name --source")

@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from timm.optim import param_groups_weight_decay
 
-from benchmarks import train
+from benchmarks import measured_now, train
 from cxrbench import platforms
 from cxrbench.platforms.base import Platform
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training import host
 from cxrbench.training.method import build_network
 
 _EAGER = ("plain", "channels_last", "fused AdamW")
@@ -49,7 +48,7 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
         row: dict[str, Any] = vars(setting) | {"way": way, "added_to": before}
         row |= {"images_per_second": statistics.median(blocks[way]), "gain": gain}
         judged = {"spread": train.quartile_spread(gains), "null": null, "above_threshold": gain > null}
-        rows.append(row | judged | host.measured_now(platform))
+        rows.append(row | judged | measured_now(platform))
         report(f"{setting.architecture}: {way} {gain:+.1%} over {before} (no change: up to {null:.1%})")
     return rows
 

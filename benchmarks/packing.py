@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Resize, ToTensor
 
+from benchmarks import measured_now
 from benchmarks.train import Report, paired_blocks, paired_ratios
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.nih_table import read_nih_table
@@ -36,7 +37,6 @@ from cxrbench.datasets.table import Images
 from cxrbench.study.config import Dataset, NihSource, TableSource
 from cxrbench.study.files import cores
 from cxrbench.study.recipe import SPLITS
-from cxrbench.training.host import measured_now
 
 SOURCE = 1024  # pixels a side, as NIH publishes them
 TARBALL = "images_001.tar.gz"

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks import measured_now
 from benchmarks.drift import drift
 from benchmarks.train import Report
 from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.store import STEP_FLOOR, STEP_TOLERANCE, TESTED_STEPS, outside
 from cxrbench.study.config import Recipe
-from cxrbench.training import host
 from cxrbench.training.run import update_of
 from cxrbench.training.steps import Steps
 
@@ -97,7 +97,7 @@ def trace(
         parameters = list(trained.network.parameters())
         gradients = _flat([p.grad for p in parameters if p.grad is not None])
         taken.append((trained.loss(), float(np.linalg.norm(gradients)), _flat(parameters)))
-    return taken, host.measured_now(device) | {"update": update_of(trained.optimizer)}
+    return taken, measured_now(device) | {"update": update_of(trained.optimizer)}
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> np.ndarray:

@@ -30,6 +30,7 @@ from timm.utils import ModelEmaV3
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import measured_now
 from benchmarks.roofline import matmul_flops_per_second, matrix_share, seconds_of
 from cxrbench import platforms
 from cxrbench.datasets.findings import FINDINGS
@@ -39,7 +40,6 @@ from cxrbench.platforms.cpu import keep_memory
 from cxrbench.study.config import PhantomSource, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores
-from cxrbench.training import host
 from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps
 
@@ -218,7 +218,7 @@ def _ours(setting: Setting, folder: Path) -> Made:
         images = len(joules) * (setting.steps + 1) * setting.batch  # with the untimed step of a block
         read = [value for value in joules if value is not None]
         return {
-            **host.measured_now(platform),
+            **measured_now(platform),
             "model_flops_per_image": counter.get_total_flops() / setting.batch,
             "peak_memory_mib": platform.peak_memory_mib(),
             "matrix_share": share,

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.nn.functional import affine_grid, grid_sample
 
+from benchmarks import measured_now
 from benchmarks.steps import in_own_process
 from benchmarks.train import Report
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
 from cxrbench.study.errors import UserError
-from cxrbench.training import host
 from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
 
@@ -40,7 +40,7 @@ def measure_ways(architecture: str, packed: Path, steps: int, report: Report) ->
         except Exception as error:
             raise UserError(f"'{way}' failed: {error}") from error
         named = {"way": way, "meaning": meaning, "architecture": architecture, "steps": steps}
-        rows.append(named | counted | host.measured_now())
+        rows.append(named | counted | measured_now())
         report("{way}: {compiles} compiles, {seconds:.1f} s, fallbacks: {fallbacks}".format_map(rows[-1]))
     return rows
 

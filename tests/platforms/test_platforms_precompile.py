@@ -13,7 +13,6 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, write_text
 from cxrbench.training import precompile
 from cxrbench.training.child import TRIAL
-from cxrbench.training.watch import trainer_command
 from training.trainers import custom_network
 
 
@@ -97,7 +96,7 @@ def test_the_error_of_a_trial_is_told_through_torchrun(
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", ONE_FAILS))
     job = make_job(architecture="broken_net", micro_batch=micro_batch, limits=Limits(processes=2))
     trial = job.model_copy(update={"work": job.work / "as it is tried"})
-    done = ran(*trainer_command(trial, TRIAL))
+    done = ran(*trial.command(TRIAL))
     assert done.returncode == code
     machine(f"INFO: trial....{done.stdout}{done.stderr}{FAILED}", code=1)
     with pytest.raises(UserError, match=message):

@@ -14,7 +14,7 @@ from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError
 from cxrbench.training.job import Ending
 from cxrbench.training.supervisor import Interrupted, run
-from cxrbench.training.watch import classify, normalise, unknown
+from cxrbench.training.watch import classify, error_line, normalise
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds
 
@@ -37,8 +37,8 @@ def test_a_fingerprint_is_the_same_for_the_same_failure() -> None:
 
 def test_an_unknown_failure_is_named_by_its_exception_not_by_the_last_line() -> None:
     log = "Traceback (most recent call last):\n  File x\nValueError: odd size\n[W] cleanup\n"
-    assert unknown(log, "train", None)[:3] == ("crashed", "error in phase train", "ValueError: odd size")
-    assert classify("") is None and unknown("", "setup", None)[2] == "no output"
+    assert error_line(log) == "ValueError: odd size"
+    assert classify("") is None and error_line("") == "no output"
 
 
 @pytest.mark.slow
@@ -117,6 +117,7 @@ def test_a_crash_keeps_its_work_folder_until_trained_anew(broken_job, tmp_path, 
     monkeypatch.setenv("FAIL", "1")
     record = run(job, tmp_path / "out")
     assert (record.status, record.phase) == ("crashed", "train")
+    assert record.failure.kind == "error in phase train"
     assert record.failure.fingerprint == "ValueError: odd size"
     assert record.host.device.startswith("CPU") and record.dataset.images["train"] == 900
     assert "ValueError: odd size" in (job.work / "train.log").read_text()

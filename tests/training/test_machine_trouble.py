@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from cxrbench import platforms
-from cxrbench.evidence.record import LOG
 from cxrbench.study.config import Limits
 from cxrbench.study.errors import UserError
-from cxrbench.training import supervisor
-from cxrbench.training.job import Ending, checkpoints
-from cxrbench.training.supervisor import Interrupted, run
-from cxrbench.training.watch import Start
+from cxrbench.training.job import checkpoints
+from cxrbench.training.supervisor import ATTEMPTS, run
 
 from .trainers import start, stub_timm
 
@@ -58,7 +55,7 @@ def test_a_file_that_may_not_grow_is_an_error(make_job, tmp_path) -> None:
 def test_a_log_that_fills_the_disk_is_an_error(small_disk, broken_job, tmp_path) -> None:
     job = on(small_disk("size=1m"), broken_job("print('x' * 2**21); return super().forward(x)"))
     assert "the disk is full; free some space on" in refusal(start(job, tmp_path))
-    assert not (tmp_path / "out").exists() and job.attempts.exists()
+    assert not (tmp_path / "out").exists() and (job.work / ATTEMPTS).exists()
 
 
 @pytest.mark.slow
@@ -85,7 +82,7 @@ def test_host_memory_that_no_limit_declares_is_an_error(broken_job, tmp_path) ->
     job = broken_job("torch.empty(1 << 50)", limits=Limits(out_of_memory="record"))
     with pytest.raises(UserError, match=r"out of memory \(host\) .* declare it as limits\.memory_gib"):
         run(job, tmp_path / "out")
-    assert not (tmp_path / "out").exists() and job.attempts.exists()
+    assert not (tmp_path / "out").exists() and (job.work / ATTEMPTS).exists()
 
 
 @pytest.mark.alone
@@ -108,16 +105,10 @@ def test_the_kernels_killer_is_no_crash(broken_job, tmp_path) -> None:
 
 @pytest.mark.fault("an interrupted compilation leaves a lock", "the next start clears it before it compiles")
 def test_locks_are_cleared_at_every_start_but_the_first(make_job, tmp_path, monkeypatch) -> None:
-    job, cleared = make_job(platform="neuron"), []
-
-    def interrupted(started, seconds_before: float) -> Start:
-        (started.work / LOG).write_text("compiling\n")
-        return Start(returncode=75, stop_requests=1, reported=Ending.INTERRUPTED)
-
-    monkeypatch.setattr(supervisor, "start_trainer", interrupted)
+    job, cleared = make_job(platform="gpu"), []
     monkeypatch.setattr(platforms, "recover", cleared.append)
-    for before in ([], ["neuron"]):
-        with pytest.raises(Interrupted):
+    for before in ([], ["gpu"]):
+        with pytest.raises(UserError, match="unknown platform 'gpu'"):
             run(job, tmp_path / "out")
         assert cleared == before
 
@@ -149,4 +140,4 @@ def test_kills_before_any_step_are_an_error(make_job, tmp_path, monkeypatch) -> 
     with pytest.raises(UserError, match="SIGKILL from outside ended the trainer twice in phase setup"):
         run(job, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    assert '"count": 2' in job.attempts.read_text()
+    assert '"count": 2' in (job.work / ATTEMPTS).read_text()

@@ -108,7 +108,7 @@ def test_a_process_that_crashes_counts_as_a_crashed_trainer(make_job, tmp_path, 
         "import __main__\n"
         "if os.environ['RANK'] == '1':\n"
         "    os.kill(os.getpid(), signal.SIGSEGV)\n"
-        "while not __main__._stop:\n"  # torchrun stops the other one, which then fails
+        "while not __main__._stops:\n"  # torchrun stops the other one, which then fails
         "    time.sleep(0.01)\n"
         "raise RuntimeError('stopped')"
     )

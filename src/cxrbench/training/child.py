@@ -1,7 +1,7 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``.
 
-With several processes it starts itself again under torchrun, and ends like the first that failed.
-Exit codes are those of ``Ending``; 0 with predictions.parquet in the work folder.
+With several processes it starts itself again under torchrun, and ends like the first that failed. Exit codes
+are those of ``Ending``; 0 with predictions.parquet in the work folder.
 """
 
 from __future__ import annotations
@@ -14,50 +14,59 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
 from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
 from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
-from cxrbench.training.job import PDEATHSIG, WEIGHTS, Ending, Interrupted, Job, event, prctl  # noqa: E402
+from cxrbench.training.job import PDEATHSIG, WEIGHTS, Diverged, Ending, Interrupted, Job, event, prctl  # noqa: E402
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
-_stop = False
+_stops: list[int] = []  # what the supervisor has sent to ask for an end
 
 
 def main(path: str, *options: str) -> int:
-    """Train the job in ``path``, return the exit code. ``--worker``: as one of several processes."""
+    """Train the job in ``path``, report a failure as an event, return the exit code."""
     job = Job.model_validate_json(Path(path).read_text(encoding="utf-8"))
     if job.limits.processes > 1 and WORKER not in options:
         return _torchrun(job.limits.processes, path, *options, WORKER)
     if TRIAL not in options:
-        _attach_to_supervisor(job)
-    return report_failures(lambda: train(job, trial=TRIAL in options))
+        _attach_to_supervisor(job.limits.memory_gib)
+    try:
+        train(job, trial=TRIAL in options)
+        return 0
+    except Interrupted:
+        ending, message = Ending.INTERRUPTED, ""
+    except Diverged as error:
+        ending, message = Ending.DIVERGED, str(error)
+    except UserError as error:
+        ending, message = Ending.REFUSED, str(error)
+    except Exception as error:
+        traceback.print_exc(file=sys.stdout)
+        ending, message = Ending.CRASHED, "".join(traceback.format_exception_only(error))[:2000]
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM):  # no network's doing
+            reported = f"the operating system reported: {error}; fix it and run the same command again"
+            ending, message = Ending.REFUSED, str(explained(error) or reported)
+    event(ending, message=message)
+    return ending.exit_code
 
 
-def _attach_to_supervisor(job: Job) -> None:
-    """End with the supervisor, stop when it asks, and keep to the job's limit of memory."""
-
-    def ask_to_stop(signum: int, frame: FrameType | None) -> None:
-        global _stop
-        _stop = True
-
+def _attach_to_supervisor(memory_gib: float | None) -> None:
+    """End with the supervisor, stop when it asks, and keep to a limit of memory."""
     prctl(PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGTERM, lambda number, _: _stops.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the supervisor, which asks with SIGTERM
-    if job.limits.memory_gib is not None:
-        limit = int(job.limits.memory_gib * 2**30)
+    if memory_gib is not None:
+        limit = int(memory_gib * 2**30)
         # Data, not address space: libraries map far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _torchrun(processes: int, *words: str) -> int:
-    """Run this module in several processes; return an exit code, or minus the signal that ended one."""
+    """Run this module in several processes; return the exit code, or end by the signal that ended one."""
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -70,44 +79,25 @@ def _torchrun(processes: int, *words: str) -> int:
     except ChildFailedError as error:
         # A process killed by a signal makes others fail. Those that torchrun stopped are not among these.
         codes = [failure.exitcode for failure in error.failures.values()]
-        return min(codes) if min(codes) < 0 else error.get_first_failure()[1].exitcode
+        if (killed_by := -min(codes)) > 0:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if killed_by != signal.SIGKILL:
+                signal.signal(killed_by, signal.SIG_DFL)
+            os.kill(os.getpid(), killed_by)
+        return int(error.get_first_failure()[1].exitcode)
     return 0
-
-
-def report_failures(work: Callable[[], None]) -> int:
-    """Run ``work``, report its failure as an event, return the exit code."""
-    try:
-        from cxrbench.training.run import Diverged  # slow: imports torch
-    except ImportError as error:
-        event(Ending.REFUSED, message=f"the environment cannot train: {error}; run `make setup`")
-        return Ending.REFUSED.exit_code
-    try:
-        work()
-        return 0
-    except Interrupted:
-        ending, message = Ending.INTERRUPTED, ""
-    except UserError as error:
-        ending, message = Ending.REFUSED, str(error)
-    except Diverged as error:
-        ending, message = Ending.DIVERGED, str(error)
-    except Exception as error:
-        traceback.print_exc(file=sys.stdout)
-        ending, message = Ending.CRASHED, "".join(traceback.format_exception_only(error))[:2000]
-        if isinstance(error, OSError) and error.errno not in (None, errno.ENOMEM):  # no network's doing
-            reported = f"the operating system reported: {error}; fix it and run the same command again"
-            ending, message = Ending.REFUSED, str(explained(error) or reported)
-    event(ending, message=message)
-    return ending.exit_code
 
 
 def train(job: Job, trial: bool = False) -> None:
     """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
-    from cxrbench import platforms
-    from cxrbench.datasets.packed import read_packed
-    from cxrbench.evidence.predictions import write_scores
-    from cxrbench.training.run import Trainer, run_trial
-    from cxrbench.training.weights import keep
-
+    try:
+        from cxrbench import platforms
+        from cxrbench.datasets.packed import read_packed
+        from cxrbench.evidence.predictions import write_scores
+        from cxrbench.training.run import Trainer, run_trial
+        from cxrbench.training.weights import keep
+    except ImportError as error:
+        raise UserError(f"the environment cannot train: {error}; run `make setup`") from error
     event("phase", phase="setup")
     packed, recipe = read_packed(job.packed), job.recipe
     platform = platforms.load(job.platform, recipe.threads, recipe.precision, recipe.compiler)
@@ -126,7 +116,7 @@ def train(job: Job, trial: bool = False) -> None:
     versions = {name: platforms.installed(name) for name in _VERSIONS}
     event("facts", versions={"python": python_platform.python_version(), **versions})
     event("facts", dataset=dataset, device=platform.describe())
-    trainer = Trainer(job, packed, platform, stop=lambda: _stop)
+    trainer = Trainer(job, packed, platform, stop=lambda: bool(_stops))
     trainer.progress.timing.setup_seconds += platform.clock() - STARTED
     event("facts", parameters=trainer.parameters, weights=trainer.weights.model_dump())
     trainer.report_facts()  # of earlier attempts, should this one die before its first epoch ends
@@ -144,9 +134,4 @@ def train(job: Job, trial: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    if (code := main(*sys.argv[1:])) < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    sys.exit(code)
+    sys.exit(main(*sys.argv[1:]))

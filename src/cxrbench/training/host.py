@@ -1,7 +1,5 @@
 """What machine this is and at which commit the code stands, for the record. Imports no torch."""
 
-from __future__ import annotations
-
 import os
 import platform as python_platform
 import re
@@ -9,16 +7,11 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
-from cxrbench.platforms import installed
 from cxrbench.study.files import cores, git
-from cxrbench.study.platform_names import ACCELERATED
-
-if TYPE_CHECKING:
-    from cxrbench.platforms.base import Platform
 
 _DMI = Path("/sys/devices/virtual/dmi/id")
 
@@ -26,8 +19,7 @@ _DMI = Path("/sys/devices/virtual/dmi/id")
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the processor's own name, such as 'AMD EPYC 9R14'.
 
-    A hypervisor may hide its number ('AMD EPYC'): family and model then tell generations apart, which differ
-    in speed by a factor of two.
+    Where a hypervisor hides its number ('AMD EPYC'), family and model tell generations apart.
     """
     with suppress(OSError):
         facts = dict(re.findall(r"^([a-z ]+?)\s*: *(.*?) *$", cpuinfo.read_text("utf-8"), re.M))
@@ -35,11 +27,6 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
             hidden = not re.search(r"\d", name) and {"cpu family", "model"} <= facts.keys()
             return f"{name} family {facts['cpu family']} model {facts['model']}" if hidden else name
     return python_platform.processor() or python_platform.machine()
-
-
-def folder_name(device: str = "") -> str:
-    """Return a folder name for this machine: accelerator ``device``, processor and cores."""
-    return "-".join(re.findall(r"[a-z0-9]+", f"{device} {cpu_name()} {cores()} cores".lower()))
 
 
 def instance_type() -> str | None:
@@ -80,37 +67,20 @@ def published(log: bytes) -> str:
 def commit() -> tuple[str, bool]:
     """Return (commit, whether this code's checkout differs from it); ('unknown', True) where there is none.
 
-    An untracked module is a difference too. CXRBENCH_COMMIT names the commit in a container without a
-    checkout, with ``-dirty`` at its end where that is so.
+    An untracked module is a difference too. CXRBENCH_COMMIT names the commit where there is no checkout, with
+    ``-dirty`` at its end where that is so.
     """
     if given := os.environ.get("CXRBENCH_COMMIT"):
         return given.removesuffix("-dirty"), given.endswith("-dirty")
-    asked = ("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")
     package = Path(__file__).parents[1]  # the checkout of the package, not the caller's
-    head, changed = (git(package, *words) for words in asked)
+    named = git(package, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     untracked = git(package, "ls-files", "--others", "--exclude-standard")
-    if head is None or changed is None or untracked is None:
+    if named is None or untracked is None:
         return "unknown", True
-    return head.strip(), bool(changed or untracked)
+    head, changed, _ = named.strip().partition("-dirty")
+    return head, bool(changed or untracked)
 
 
 def now() -> str:
     """Return the time as records have it: UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def measured_now(platform: Platform | None = None) -> dict[str, Any]:
-    """Return when, where, at which commit and with which libraries a measurement is made.
-
-    ``platform``: what it is made on, where that may be an accelerator.
-    """
-    head, dirty = commit()
-    on = platform.describe() if platform and platform.name in ACCELERATED else {}
-    return {
-        "measured": now(),
-        "machine": folder_name(on.get("device", "")),
-        **{name: on[name] for name in ("device", "driver", "sdk") if name in on},
-        "commit": head,
-        "dirty": dirty,
-        "versions": {name: installed(name) for name in ("torch", "timm")},
-    }

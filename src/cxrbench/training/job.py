@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -16,20 +15,17 @@ from pydantic import BaseModel, ConfigDict
 
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.files import locked
+from cxrbench.study.files import locked, write_text
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the supervisor, not log
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed
 WEIGHTS = "weights.safetensors"  # in the work folder, until they are kept
 CRASHED = "crashed.json"  # in a work folder that is kept for inspection; the next training starts anew
-PDEATHSIG = 1  # prctl(2): be killed when the parent dies, so none trains on
+PDEATHSIG, CHILD_SUBREAPER = 1, 36  # prctl(2): be killed when the parent dies; get orphans of descendants
 
 
 class Ending(StrEnum):
-    """How a start of the trainer ended; those that can be a record's status have its name.
-
-    The trainer reports all but the last two, which only its supervisor sees, and exits with their code.
-    """
+    """How a start of the trainer ended; the last two only its supervisor sees."""
 
     OK = "ok"
     INTERRUPTED = "interrupted"  # saved: start again to resume
@@ -46,7 +42,11 @@ class Ending(StrEnum):
 
 
 class Interrupted(Exception):
-    """The trainer was asked to stop and has saved its state: exit with 75 and call again to go on."""
+    """The trainer was asked to stop and has saved its state: call again to go on."""
+
+
+class Diverged(Exception):
+    """The loss is not a number."""
 
 
 class Job(BaseModel):
@@ -76,14 +76,22 @@ class Job(BaseModel):
         return next((steps for steps, _ in checkpoints(self.checkpoints)), -1)
 
     @property
-    def attempts(self) -> Path:
-        """Where the supervisor keeps what it must remember between starts of the trainer."""
-        return self.work / "attempts.json"
-
-    @property
     def cell(self) -> Cell:
         """The cell that this job trains."""
         return Cell(self.dataset, self.architecture, self.platform, self.seed)
+
+    def command(self, *options: str) -> list[str]:
+        """Write this job to its work folder and return the command that trains it."""
+        path = self.work / "job.json"
+        write_text(path, self.model_dump_json(indent=1))
+        return [sys.executable, "-m", "cxrbench.training.child", str(path), *options]
+
+    def environment(self) -> dict[str, str]:
+        """Return the trainer's number of threads, and a PATH with the tools beside the interpreter."""
+        threads = str(self.recipe.threads)
+        # Neuron's compiler lies there, and the interpreter may have been called by its path.
+        places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": os.pathsep.join(places)}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -102,13 +110,10 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-# A process that ends so may be the only one to report it.
-_FROM_EACH = (Ending.REFUSED, Ending.DIVERGED, Ending.CRASHED)
-
-
 def event(name: str, **values: Any) -> None:
     """Send an event to the supervisor: from the first process, or from each that reports its own failure."""
-    if name in _FROM_EACH or os.environ.get("RANK", "0") == "0":
+    failed = name in (Ending.REFUSED, Ending.DIVERGED, Ending.CRASHED)  # only this process may know
+    if failed or os.environ.get("RANK", "0") == "0":
         # One write that starts with a newline: processes share the pipe, so a line may be unfinished.
         sys.stdout.write(f"\n{EVENT}{json.dumps({'event': name, **values})}\n")
         sys.stdout.flush()
@@ -116,27 +121,24 @@ def event(name: str, **values: Any) -> None:
 
 def parse_events(line: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the events in a line of output and the texts around them; an incomplete event is text."""
-    events: list[dict[str, Any]] = []
-    texts, rest, marker = [""], line, EVENT
-    while marker:
-        before, marker, rest = rest.partition(EVENT)
+    events, texts = list[dict[str, Any]](), [""]
+    while EVENT in line:
+        before, _, line = line.partition(EVENT)
         texts[-1] += before
         try:
-            reported, end = json.JSONDecoder().raw_decode(rest)
+            reported, end = json.JSONDecoder().raw_decode(line)
             reported["event"]
         except (ValueError, TypeError, KeyError):
-            texts[-1] += marker
+            texts[-1] += EVENT
         else:
             events.append(reported)
             texts.append("")
-            rest = rest[end:]
+            line = line[end:]
+    texts[-1] += line
     return events, [text.rstrip() for text in texts if text.strip()]
-
-
-_CHECKPOINT = re.compile(r"^step(\d{9})-([0-9a-f]{16})\.pt$")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return (optimizer steps, file) of the checkpoints in ``folder``, newest first."""
-    named = ((_CHECKPOINT.match(path.name), path) for path in folder.glob("step*.pt"))
-    return sorted(((int(match[1]), path) for match, path in named if match), reverse=True)
+    paths = folder.glob(f"step{'[0-9]' * 9}-*.pt")
+    return [(int(path.name[4:13]), path) for path in sorted(paths, reverse=True)]

@@ -22,7 +22,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, write_json
 from cxrbench.training.child import TRIAL
 from cxrbench.training.job import PRECOMPILED, Ending, Job, parse_events
-from cxrbench.training.watch import error_line, trainer_command, trainer_environment
+from cxrbench.training.watch import error_line
 
 TOOL = "neuron_parallel_compile"
 _GRAPH, _LOG = "model.hlo_module.pb", "precompile.log"  # as the cache names a graph; of the tool
@@ -84,7 +84,7 @@ def _environment(job: Job, given: dict[str, str]) -> dict[str, str]:
     # The cell's settings, so that the cache's keys agree; and one retry: trn1 has little host memory.
     settings = neuron_settings.environment(job.recipe.precision, job.recipe.compiler, os.environ | given)
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
-    environment = retries | os.environ | settings | given | trainer_environment(job)
+    environment = retries | os.environ | settings | given | job.environment()
     if shutil.which(TOOL, path=environment["PATH"]) is None:
         raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
     return environment
@@ -95,7 +95,7 @@ def _tried(job: Job, words: list[str], environment: dict[str, str]) -> tuple[int
     trial = job.model_copy(update={"work": job.work / "trial"})
     shutil.rmtree(trial.work, ignore_errors=True)  # a checkpoint of an earlier trial would be resumed
     with (job.work / _LOG).open("w", encoding="utf-8") as file:
-        command = [TOOL, *words, *trainer_command(trial, TRIAL)]
+        command = [TOOL, *words, *trial.command(TRIAL)]
         done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
     shutil.rmtree(trial.work)
     return done.returncode, (job.work / _LOG).read_text(encoding="utf-8", errors="replace")

@@ -20,7 +20,7 @@ from cxrbench.study.errors import UserError
 from cxrbench.training import checkpoint
 from cxrbench.training.batches import Batches
 from cxrbench.training.checkpoint import WARMUP_STEPS, Clock, CoreUse, Progress
-from cxrbench.training.job import Interrupted, Job, event
+from cxrbench.training.job import Diverged, Interrupted, Job, event
 from cxrbench.training.method import (
     Averaged,
     Batch,
@@ -44,10 +44,6 @@ _COMPILED_STEPS = 2  # after these a platform that compiles has met every traini
 _REPORT_SECONDS = 1.0  # how often progress is read from the device and reported
 TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
 TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
-
-
-class Diverged(Exception):
-    """The loss is not a number."""
 
 
 class Trainer:

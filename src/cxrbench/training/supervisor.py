@@ -2,7 +2,7 @@
 
 The trainer's failure is a result (status, fingerprint, last lines). An interruption and the machine's trouble
 (no disk, no memory, no permission, a kill from outside) are not: no record is written, the state is kept, and
-the next call goes on from there. :func:`_judged` decides; ``Ending`` has the ways in which a start can end.
+the next call goes on from there.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,11 +27,13 @@ from cxrbench.evidence.store import step_parity
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
 from cxrbench.study.platform_names import ACCELERATED
-from cxrbench.training import host
-from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Interrupted, Job
-from cxrbench.training.watch import OWN_SIGNALS, Diagnosis, Start, classify, normalise, start_trainer, unknown
+from cxrbench.training import host, watch
+from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Interrupted, Job, parse_events
+from cxrbench.training.watch import Diagnosis
 
+ATTEMPTS = "attempts.json"  # in the work folder
 _SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
+_NOTICE_SECONDS = 5.0  # between two questions whether a spot instance goes, as Amazon recommends
 
 
 @dataclass
@@ -38,8 +45,7 @@ class Attempts:
     dirty: bool
     count: int = 0
     seconds: float = 0.0
-    cut_off: bool = False  # the last start, or its supervisor, was killed
-    saved: int = -1  # optimizer steps of the newest checkpoint when the last start began
+    saved: int | None = None  # if the last start was killed: optimizer steps saved when it began
     unsaved: int = 0  # starts that were killed before they saved
     reached: int | None = None  # optimizer steps done when the trainer was last killed
     micro_batch: int | None = None
@@ -55,24 +61,88 @@ class Attempts:
 
     def begin(self, job: Job) -> Job:
         """Count a start; return its job, with more frequent checkpoints where earlier ones saved nothing."""
-        saved = job.saved
-        self.unsaved += self.cut_off and saved == self.saved
-        self.count, self.cut_off, self.saved = self.count + 1, True, saved
+        self.unsaved += job.saved == self.saved
+        self.count, self.saved = self.count + 1, job.saved
         minutes = job.limits.checkpoint_minutes / _SOONER**self.unsaved
         limits = job.limits.model_copy(update={"checkpoint_minutes": minutes})
         return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
 
-    def worth_restarting(self, start: Start, saved: int) -> bool:
-        """Always restart after the first kill; after later kills only if steps were gained.
 
-        A signal of the trainer's own recurs at its step, so it must come later each time than before; one
-        from outside may come at any step.
+@dataclass
+class Start:
+    """One start of the trainer: what it reported, and how it ended."""
+
+    child: subprocess.Popen[bytes]
+    kill: Callable[[], None]  # of all that was started
+    log: str = ""  # its own part, without events
+    timed_out: bool = False
+    stop_requests: int = 0
+    out_of_memory_kills: int = 0  # by the kernel, of any process meanwhile
+    phase: Phase = "setup"
+    step: int = 0  # the last one reported
+    facts: dict[str, Any] = field(default_factory=dict)
+    reported: Ending | None = None
+    message: str = ""
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended the trainer."""
+        return signal.Signals(-self.child.returncode).name if self.child.returncode < 0 else None
+
+    @property
+    def ending(self) -> Ending:
+        """How it ended."""
+        if self.child.returncode == 0:
+            return Ending.OK
+        if self.stop_requests:
+            # Stopping a job also stops its compilers, so the trainer may fail, or have nothing to save yet.
+            # A failure that has another cause will recur at the next call.
+            if self.signal in ("SIGTERM", "SIGKILL") or self.reported in (None, Ending.CRASHED):
+                return Ending.INTERRUPTED
+        elif self.timed_out:
+            return Ending.TIMED_OUT
+        if self.reported not in (None, Ending.CRASHED):
+            return self.reported
+        return Ending.KILLED if self.signal else Ending.CRASHED
+
+    def stop(self, *_: object) -> None:
+        """Ask the trainer to save and to end; kill it at the third time."""
+        self.stop_requests += 1
+        if self.stop_requests < 3:  # Ctrl-C in a graph arrives twice: from the terminal and from Snakemake
+            self.child.terminate()
+        else:
+            self.kill()
+
+    def read(self, log: FileIO, display: watch.Display) -> None:
+        """Take in the trainer's events and append its other output to the log, on a thread of its own.
+
+        The main thread must not block here: a signal that another thread receives would not be handled.
         """
-        before, done = self.reached, max(start.step, saved)
-        self.reached = max(done, -1 if before is None else before)
-        if before is None:
-            return True
-        return done > before if start.signal in OWN_SIGNALS else start.step > 0 or saved > self.saved
+        refused: OSError | None = None
+        for line in self.child.stdout or ():
+            events, texts = parse_events(line.decode(errors="backslashreplace"))
+            for event in events:
+                match event.pop("event"):
+                    case "phase":
+                        self.phase = event["phase"]
+                        display.show(self.phase, at_once=True)
+                    case "progress":
+                        self.step = event["step"]
+                        display.show_progress(**event)
+                    case "facts":
+                        self.facts |= event
+                    case ending if self.reported is None:  # it makes other processes fail: the first counts
+                        self.reported = Ending(ending)
+                        self.message = event.get("message", "").encode(errors="backslashreplace").decode()
+            try:
+                log.write("".join(f"{text}\n" for text in texts).encode())
+            except OSError as error:  # a full disk: the trainer may still save
+                if refused is None:
+                    self.stop()
+                refused = error
+        if refused:
+            refused.filename = log.name
+            raise refused
 
 
 def run(job: Job, target: Path) -> Record:
@@ -81,12 +151,16 @@ def run(job: Job, target: Path) -> Record:
     Raises Interrupted (state saved, no record) and UserError (the user's mistake or the machine's trouble, or
     the cell is being trained already; no record, state kept).
     """
+    place = target.absolute()
+    folder = next(folder for folder in (place, *place.parents) if folder.exists())
     try:
         with job.locked():
-            _check_writable(target)
+            if not os.access(folder, os.W_OK | os.X_OK):  # before hours of training
+                reason = "this may not be written; change its permissions or name another place"
+                raise UserError(f"{folder}: {reason}")
             record = _train(job, target)
             if record.status == "crashed":
-                job.attempts.rename(job.work / CRASHED)
+                (job.work / ATTEMPTS).rename(job.work / CRASHED)
             else:
                 shutil.rmtree(job.work, ignore_errors=True)
             return record
@@ -96,22 +170,58 @@ def run(job: Job, target: Path) -> Record:
 
 def _train(job: Job, target: Path) -> Record:
     """Start the trainer until it ends in a result, and write that."""
-    attempts, cause = Attempts.read(job.attempts), None
+    place, cause = job.work / ATTEMPTS, None
+    attempts = Attempts.read(place)
     while cause is None:
         if attempts.count:  # however the last start ended, a compiler of it may have left a lock
             platforms.recover(job.platform)
-        tried = attempts.begin(job)
-        write_json(job.attempts, vars(attempts))  # now: this process may be killed too
-        began = time.monotonic()
-        start = start_trainer(tried, attempts.seconds)
-        attempts.seconds += time.monotonic() - began
-        if start.ending is Ending.TIMED_OUT:
-            platforms.recover(job.platform)
+        tried, began = attempts.begin(job), time.monotonic()
+        write_json(place, vars(attempts))  # now: this process may be killed too
         try:
+            start = start_trainer(tried, attempts.seconds)
             cause = _judged(tried, start, attempts)
         finally:
-            write_json(job.attempts, vars(attempts))
+            attempts.seconds += time.monotonic() - began
+            write_json(place, vars(attempts))
     return _write_evidence(tried, start, attempts, cause, target)
+
+
+def start_trainer(job: Job, seconds_before: float) -> Start:
+    """Start the trainer once, follow it to its end, append its output to the log."""
+    kills, deadline = watch.out_of_memory_kills(), time.monotonic() + job.limits.hours * 3600 - seconds_before
+    display = watch.Display(str(job.cell))
+    with (
+        open(job.work / LOG, "ab", buffering=0) as log,
+        display,
+        watch.adopted() as kill,
+        subprocess.Popen(
+            job.command(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | job.environment() | {"PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # Ctrl-C must reach the trainer only through us
+        ) as child,
+        ExitStack() as handlers,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        start = Start(child, kill)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                handlers.callback(signal.signal, number, signal.signal(number, start.stop))
+        log_from = log.seek(0, os.SEEK_END)
+        reading = thread.submit(start.read, log, display)
+        while child.poll() is None and not start.timed_out:
+            if job.limits.spot_notice and not start.stop_requests and watch.instance_goes():
+                start.stop()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.0, min(_NOTICE_SECONDS, deadline - time.monotonic())))
+            start.timed_out = child.poll() is None and time.monotonic() >= deadline
+        kill()  # what the trainer leaves behind too: it would hold the output open and cost money
+        reading.result()
+    start.log = host.published((job.work / LOG).read_bytes()[log_from:])
+    start.out_of_memory_kills = watch.out_of_memory_kills() - kills
+    return start
 
 
 def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
@@ -119,14 +229,11 @@ def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
 
     Raises Interrupted, and UserError where the machine or the user is the cause.
     """
-    ending, log = start.ending, _publishable_log(job, start.log_from)
-    attempts.cut_off = ending is Ending.KILLED
-    if ending is not Ending.OK:
+    if start.ending is not Ending.KILLED:
+        attempts.saved = None
+    if start.ending is not Ending.OK:
         attempts.phase_when_killed = start.phase
-    if start.log_error:
-        refusal = explained(start.log_error, job.work / LOG)
-        raise refusal or _trouble(job, f"its log cannot be written: {start.log_error}", "mend that")
-    match ending:
+    match start.ending:
         case Ending.OK:
             return Diagnosis("ok", "", "")
         case Ending.INTERRUPTED:
@@ -134,14 +241,17 @@ def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
         case Ending.REFUSED:
             raise UserError(start.message)
         case Ending.TIMED_OUT:
+            platforms.recover(job.platform)
             return Diagnosis("timed_out", f"stopped after {job.limits.hours:g} h", f"in phase {start.phase}")
         case Ending.DIVERGED:
-            return Diagnosis("diverged", "loss is not a number", normalise(start.message))
-    cause = classify(log)
+            return Diagnosis("diverged", "loss is not a number", watch.normalise(start.message))
+    cause = watch.classify(start.log)
     if cause is None:
         if _to_be_resumed(job, start, attempts):
             return None
-        return unknown(start.message if start.reported else log, start.phase, start.signal)
+        said = watch.normalise(watch.error_line(start.message if start.reported else start.log))
+        kind = f"killed by {start.signal}" if start.signal else "error"
+        return Diagnosis("crashed", f"{kind} in phase {start.phase}", start.signal or said)
     no_memory = cause.status == "out_of_memory"
     if no_memory and job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0:
         attempts.micro_batch = job.micro_batch // 2
@@ -152,18 +262,27 @@ def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
 
 
 def _to_be_resumed(job: Job, start: Start, attempts: Attempts) -> bool:
-    """Return whether a trainer was killed after progress; UserError where only the machine is the cause."""
+    """Return whether to start again: always after the first kill, after later ones only if steps were gained.
+
+    A signal of the trainer's own recurs at its step, so it must come later each time than before; one from
+    outside may come at any step. UserError where only the machine is the cause.
+    """
     if start.out_of_memory_kills and start.signal in (None, "SIGKILL"):
         fault = f"the kernel killed a process for want of host memory, and the trainer ended in {start.phase}"
         raise _trouble(job, fault, "free host memory or lower limits.micro_batch")
     if start.signal is None:
         return False
-    resumed = attempts.worth_restarting(start, job.saved)
-    if not resumed and start.signal not in OWN_SIGNALS:
+    before, done = attempts.reached, max(start.step, job.saved)
+    attempts.reached = done if before is None else max(done, before)
+    if before is None:
+        return True
+    if start.signal in watch.OWN_SIGNALS:
+        return done > before
+    if start.step == 0:
         attempts.reached = None
         fault = f"{start.signal} from outside ended the trainer twice in phase {start.phase} before any step"
         raise _trouble(job, fault, "find its sender (a memory limit, a scheduler, a person)")
-    return resumed
+    return True
 
 
 def _trouble(job: Job, fault: str, remedy: str) -> UserError:
@@ -181,27 +300,33 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
     facts, status, failure = start.facts, cause.status, None
     assert status is not None
     timing, about = facts.setdefault("timing", {}), facts.setdefault("platform", {})
+    device = facts.pop("device", {"device": job.platform, "device_count": 0})
+    # A logical core of trn2 joins two physical ones. A count of 0: not reported, or not yet.
+    used = job.limits.processes * device.pop("devices_per_process", 1)
+    charges: list[tuple[Phase, float]] = []
     if status != "ok":
-        last = _publishable_log(job, start.log_from)
-        failure = Failure.of(cause.kind, cause.fingerprint, start.returncode, last)
+        failure = Failure.of(cause.kind, cause.fingerprint, start.child.returncode, start.log)
     if status != "ok" or attempts.count > 1:  # charge unreported time to the phase in which a trainer died
         reported = sum(timing.get(f"{phase}_seconds", 0.0) for phase in get_args(Phase))
-        _charge(timing, attempts.phase_when_killed, max(0.0, attempts.seconds - reported))
+        charges.append((attempts.phase_when_killed, max(0.0, attempts.seconds - reported)))
     if (precompiled := job.work / PRECOMPILED).exists():  # before the first attempt: paid for too
         about["precompile"] = json.loads(precompiled.read_text(encoding="utf-8"))
-        _charge(timing, "compile", about["precompile"]["seconds"])
+        charges.append(("compile", about["precompile"]["seconds"]))
+    for phase, seconds in charges:
+        timing[f"{phase}_seconds"] = timing.get(f"{phase}_seconds", 0.0) + seconds
     if job.platform in ACCELERATED:  # null: the step was not compared with the CPU's before
         about["step_parity"] = step_parity(job.platform, job.recipe.precision)
+    places = {PREDICTIONS: target / PREDICTIONS, WEIGHTS: job.weights} if status == "ok" else {}
+    sums = dict[str, str]()
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
-        log_file.write_text(_publishable_log(job), encoding="utf-8", newline="\n")
-        predictions = weights = None
-        if status == "ok":
-            predictions = files.enter_context(written_aside(target / PREDICTIONS))
-            shutil.copyfile(job.work / PREDICTIONS, predictions)
-        if status == "ok" and job.weights:
-            weights = files.enter_context(written_aside(job.weights))
-            shutil.copyfile(job.work / WEIGHTS, weights)
+        log = host.published((job.work / LOG).read_bytes())
+        log_file.write_text(log, encoding="utf-8", newline="\n")
+        for name, place in places.items():
+            if place:
+                copy = files.enter_context(written_aside(place))
+                shutil.copyfile(job.work / name, copy)
+                sums[name] = sha256_file(copy)
         record = Record(
             cell=str(job.cell),
             status=status,
@@ -212,45 +337,22 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
             started=attempts.started,
             ended=host.now(),
             attempts=attempts.count,
-            host=_host(job, facts.pop("device", {"device": job.platform, "device_count": 0})),
+            host=Host(
+                **device,
+                **host.described(),
+                devices_used=min(used, device["device_count"] or used),
+                cores_used=min(job.recipe.threads * job.limits.processes, cores()),
+            ),
             versions=facts.pop("versions", {}),
             recipe=job.recipe.published(),
             recipe_hash=job.recipe.hash(),
             micro_batch=job.micro_batch,
-            predictions_sha256=sha256_file(predictions) if predictions else None,
-            kept_weights_sha256=sha256_file(weights) if weights else None,
+            predictions_sha256=sums.get(PREDICTIONS),
+            kept_weights_sha256=sums.get(WEIGHTS),
             log_sha256=sha256_file(log_file),
             **facts,
         )
         record_file.write_text(record.to_json(), encoding="utf-8", newline="\n")
-    if not predictions:
+    if status != "ok":
         (target / PREDICTIONS).unlink(missing_ok=True)
     return record
-
-
-def _charge(timing: dict[str, Any], phase: Phase, seconds: float) -> None:
-    """Add ``seconds`` to those of a phase."""
-    timing[f"{phase}_seconds"] = timing.get(f"{phase}_seconds", 0.0) + seconds
-
-
-def _host(job: Job, device: dict[str, Any]) -> Host:
-    per_process = device.pop("devices_per_process", 1)  # a logical core of trn2 joins two physical ones
-    asked = job.limits.processes * per_process
-    return Host(
-        **device,
-        **host.described(),
-        devices_used=min(asked, device["device_count"] or asked),  # 0: not reported, or not yet
-        cores_used=min(job.recipe.threads * job.limits.processes, cores()),
-    )
-
-
-def _check_writable(target: Path) -> None:
-    """Raise UserError before hours of training where their evidence could not be written."""
-    folder = next(folder for folder in (target.absolute(), *target.absolute().parents) if folder.exists())
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"{folder}: this may not be written; change its permissions or name another place")
-
-
-def _publishable_log(job: Job, first: int = 0) -> str:
-    """Return the log from byte ``first`` on, as :func:`published`."""
-    return host.published((job.work / LOG).read_bytes()[first:])
