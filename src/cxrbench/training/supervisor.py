@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from cxrbench import platforms
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record
@@ -293,27 +294,22 @@ def _trouble(job: Job, fault: str, remedy: str) -> UserError:
 
 
 def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis, target: Path) -> Record:
-    """Write log, predictions and record into ``target``: all of them or, on a full disk, none.
-
-    ``start``: the last one of ``attempts``; ``cause``: what its end means.
-    """
+    """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
     facts, status, failure = start.facts, cause.status, None
     assert status is not None
-    timing, about = facts.setdefault("timing", {}), facts.setdefault("platform", {})
+    timing = facts["timing"] = defaultdict(float, facts.get("timing", {}))
+    about = facts.setdefault("platform", {})
     device = facts.pop("device", {"device": job.platform, "device_count": 0})
     # A logical core of trn2 joins two physical ones. A count of 0: not reported, or not yet.
     used = job.limits.processes * device.pop("devices_per_process", 1)
-    charges: list[tuple[Phase, float]] = []
     if status != "ok":
         failure = Failure.of(cause.kind, cause.fingerprint, start.child.returncode, start.log)
     if status != "ok" or attempts.count > 1:  # charge unreported time to the phase in which a trainer died
-        reported = sum(timing.get(f"{phase}_seconds", 0.0) for phase in get_args(Phase))
-        charges.append((attempts.phase_when_killed, max(0.0, attempts.seconds - reported)))
+        reported = sum(value for name, value in timing.items() if name.endswith("_seconds"))
+        timing[f"{attempts.phase_when_killed}_seconds"] += max(0.0, attempts.seconds - reported)
     if (precompiled := job.work / PRECOMPILED).exists():  # before the first attempt: paid for too
         about["precompile"] = json.loads(precompiled.read_text(encoding="utf-8"))
-        charges.append(("compile", about["precompile"]["seconds"]))
-    for phase, seconds in charges:
-        timing[f"{phase}_seconds"] = timing.get(f"{phase}_seconds", 0.0) + seconds
+        timing["compile_seconds"] += about["precompile"]["seconds"]
     if job.platform in ACCELERATED:  # null: the step was not compared with the CPU's before
         about["step_parity"] = step_parity(job.platform, job.recipe.precision)
     places = {PREDICTIONS: target / PREDICTIONS, WEIGHTS: job.weights} if status == "ok" else {}
