@@ -17,10 +17,7 @@ _DMI = Path("/sys/devices/virtual/dmi/id")
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's own name, such as 'AMD EPYC 9R14'.
-
-    Where a hypervisor hides its number ('AMD EPYC'), family and model tell generations apart.
-    """
+    """Return the processor's own name, with family and model where a hypervisor hides its number."""
     with suppress(OSError):
         facts = dict(re.findall(r"^([a-z ]+?)\s*: *(.*?) *$", cpuinfo.read_text("utf-8"), re.M))
         if name := facts.get("model name"):
@@ -29,26 +26,20 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return python_platform.processor() or python_platform.machine()
 
 
-def instance_type() -> str | None:
-    """Return the EC2 type, from SageMaker's variable or the firmware's tables; None elsewhere."""
-    if given := os.environ.get("SM_CURRENT_INSTANCE_TYPE"):
-        return given
-    with suppress(OSError):
-        if "Amazon EC2" in (_DMI / "sys_vendor").read_text(encoding="utf-8"):
-            return (_DMI / "product_name").read_text(encoding="utf-8").strip()
-    return None
-
-
 def described() -> dict[str, Any]:
     """Return what records say of any machine: processor, cores, memory, system, as Linux 6.1, EC2 type."""
     library, version = python_platform.libc_ver()
+    instance = os.environ.get("SM_CURRENT_INSTANCE_TYPE")
+    with suppress(OSError):
+        if not instance and "Amazon EC2" in (_DMI / "sys_vendor").read_text(encoding="utf-8"):
+            instance = (_DMI / "product_name").read_text(encoding="utf-8").strip()
     release = ".".join(python_platform.release().split(".")[:2])
     return {
         "cpu": cpu_name(),
         "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "os": f"{python_platform.system()} {release}" + (f", {library} {version}" if library else ""),
-        "instance": instance_type(),
+        "instance": instance or None,
     }
 
 
@@ -65,12 +56,8 @@ def published(log: bytes) -> str:
 
 
 def commit() -> tuple[str, bool]:
-    """Return (commit, whether this code's checkout differs from it); ('unknown', True) where there is none.
-
-    An untracked module is a difference too. CXRBENCH_COMMIT names the commit where there is no checkout, with
-    ``-dirty`` at its end where that is so.
-    """
-    if given := os.environ.get("CXRBENCH_COMMIT"):
+    """Return (commit, whether the checkout of this code differs); ('unknown', True) where there is none."""
+    if given := os.environ.get("CXRBENCH_COMMIT"):  # in a container without a checkout
         return given.removesuffix("-dirty"), given.endswith("-dirty")
     package = Path(__file__).parents[1]  # the checkout of the package, not the caller's
     named = git(package, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")

@@ -115,10 +115,7 @@ class Start:
             self.kill()
 
     def read(self, log: FileIO, display: watch.Display) -> None:
-        """Take in the trainer's events and append its other output to the log, on a thread of its own.
-
-        The main thread must not block here: a signal that another thread receives would not be handled.
-        """
+        """Take in events, append other output to the log; on a thread, as the main one handles signals."""
         refused: OSError | None = None
         for line in self.child.stdout or ():
             events, texts = parse_events(line.decode(errors="backslashreplace"))
@@ -208,7 +205,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
     ):
         start = Start(child, kill)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
                 handlers.callback(signal.signal, number, signal.signal(number, start.stop))
         log_from = log.seek(0, os.SEEK_END)
         reading = thread.submit(start.read, log, display)
@@ -226,10 +223,7 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
 
 
 def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
-    """Return what the end of a start means; None: the trainer is to be started again.
-
-    Raises Interrupted, and UserError where the machine or the user is the cause.
-    """
+    """Return what the end of a start means; None: start again. Raise what is no result of the cell."""
     if start.ending is not Ending.KILLED:
         attempts.saved = None
     if start.ending is not Ending.OK:

@@ -30,10 +30,7 @@ _LINE_SECONDS = 10.0  # between two lines of progress where standard error is no
 
 @contextmanager
 def adopted() -> Iterator[Callable[[], None]]:
-    """Adopt the orphans of what this process starts; yields a function that kills all of it.
-
-    Such as compilers whose process was killed: the kernel hands them to this process meanwhile.
-    """
+    """Adopt orphans of what is started meanwhile, as compilers; yields a function that kills all of it."""
     supervisor = psutil.Process()
     others = set(supervisor.children())
 
@@ -66,10 +63,7 @@ def out_of_memory_kills() -> int:
 
 
 def instance_goes() -> bool:
-    """Return whether EC2 announces, two minutes ahead, that this spot instance will go; False elsewhere.
-
-    Source: Amazon EC2 User Guide, "Spot Instance interruption notices".
-    """
+    """Return whether EC2 announces that it takes this instance (EC2 guide, "Spot interruption notices")."""
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
     lasting = {f"{_TOKEN}-ttl-seconds": "60"}
     ask = urllib.request.Request(f"{base}/latest/api/token", method="PUT", headers=lasting)
@@ -84,10 +78,7 @@ def instance_goes() -> bool:
 
 
 class Display(Spinner):
-    """Progress of a cell on standard error: one rewritten line on a terminal, else a line now and then.
-
-    On a terminal the cell's name is last: a narrow one cuts the end off, and the name is known.
-    """
+    """Progress of a cell on standard error: one rewritten line on a terminal, else a line now and then."""
 
     def __init__(self, cell: str) -> None:
         rewrites = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
@@ -114,7 +105,8 @@ class Display(Spinner):
 
     def show(self, text: str, at_once: bool) -> None:
         """Show what the trainer does; without a terminal print it, if it is to be seen ``at_once``."""
-        self.update(f"{text}  {self._cell}"[: self.console.width - 2])  # beside the spinner
+        # Beside the spinner, the name last: a narrow terminal cuts the end off, and the name is known.
+        self.update(f"{text}  {self._cell}"[: self.console.width - 2])
         if at_once and not self.console.is_terminal:
             print(f"{self._cell}: {text}", file=sys.stderr, flush=True)
 
