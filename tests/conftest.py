@@ -44,7 +44,7 @@ FEW_CELLS = (
     *("nih128-64px/resnet18/cpu/*", "nih128-64px/convnext_pico/cpu/*"),
     *("nih128-32px/*/cpu/*", "nih128-32px/*/xla_cpu/*"),
 )
-BUILT = {"from_evidence", "from_all_evidence", "dumped"}  # fixtures that take half a minute or more
+SLOW = {"from_evidence", "from_all_evidence", "dumped", "small_disk"}  # fixtures that build, trace or mount
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
 FAULTS = """\
@@ -97,9 +97,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long ones first; what waits for a whole build or for traced graphs is slow."""
+    """Put the long ones first; what needs a whole build, traced graphs or a full disk is slow."""
     for item in items:
-        if not BUILT.isdisjoint(getattr(item, "fixturenames", ())):
+        if not SLOW.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 

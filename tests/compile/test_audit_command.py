@@ -76,6 +76,7 @@ def test_a_table_for_people_names_each_rule_once(done) -> None:
     assert "flagged" in run.stdout and "clear" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_damaged_kept_file_is_made_again(done) -> None:
     _, folder = done
     (kept,) = (folder / "cache").glob("*/test_resnet.json")

@@ -174,6 +174,7 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
     must_work("verify", cwd=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a process that traces a network is killed", "a message; the other networks are traced")
 def test_a_killed_trace_is_a_message_about_its_own_network(tmp_path, monkeypatch):
     monkeypatch.setattr("cxrbench.compile.campaign._trace", dying_trace.trace)

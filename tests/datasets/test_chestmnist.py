@@ -74,6 +74,7 @@ def test_medmnists_evaluator_agrees_with_our_auroc(predictions, folder: Path) ->
     assert auroc(sample_of(predictions, "test")).value.mean() == pytest.approx(theirs, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_evidence_without_patients_is_kept_and_its_intervals_are_by_image(predictions, tmp_path) -> None:
     write_predictions(tmp_path / "predictions.parquet", predictions)
     kept = read_predictions(tmp_path / "predictions.parquet")

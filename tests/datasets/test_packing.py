@@ -139,6 +139,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(nih128: Path, tmp_path: Path) -> None:
     """VmHWM and not ru_maxrss: that of a new process begins with what its parent had."""
     done = ran(sys.executable, "-c", PEAK, nih128, tmp_path, check=True)

@@ -38,6 +38,7 @@ def kinds_of_parity(folder: Path, images_per_pass: int) -> set[str]:
     return set(pd.read_csv(folder / "results/tables/parity.csv")["kind"])
 
 
+@pytest.mark.slow
 def test_batchnorm_over_another_number_of_images_is_another_network(tmp_path: Path) -> None:
     assert kinds_of_parity(tmp_path / "equal", 64) == {"platforms", "noise floor"}
     assert kinds_of_parity(tmp_path / "halved", 32) == {"noise floor"}

@@ -39,6 +39,7 @@ def test_a_machine_without_a_tpu_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     assert xla_tpu_settings.environment("fp32", Compiler(), os.environ) == {"PJRT_DEVICE": "TPU"}
 
 
+@pytest.mark.slow
 def test_only_facts_of_the_device_differ_from_the_rehearsal() -> None:
     """On torch_xla's CPU device, which is told to pass for a TPU."""
     code = """if True:

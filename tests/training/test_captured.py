@@ -99,6 +99,7 @@ def test_a_replayed_step_is_an_eager_step(architecture: str, packed: Path) -> No
     assert all(torch.equal(eager[name], replayed[name]) for name in eager)
 
 
+@pytest.mark.slow
 def test_a_replayed_evaluation_scores_as_an_eager_one(make_job: Callable[..., Job]) -> None:
     scores = []
     for of in (_Numbers, _Recording):
