@@ -26,8 +26,7 @@ from cxrbench.analysis.components import ALPHA, between_platforms, over_seeds
 from cxrbench.analysis.estimates import areas_with_ends, interval
 from cxrbench.analysis.parity import holm
 from cxrbench.analysis.sample import Sample
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums

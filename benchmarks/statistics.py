@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from cxrbench.analysis.auroc import auroc
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.analysis.sample import Sample, sample_of
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.predictions import predictions_table
 
 PREVALENCE = 0.05

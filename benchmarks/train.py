@@ -33,7 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import measured_now
 from benchmarks.roofline import matmul_flops_per_second, matrix_share, seconds_of
 from cxrbench import platforms
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import keep_memory

@@ -142,13 +142,12 @@ def test_no_two_rooms_have_modules_of_one_name() -> None:
 
 # What a reader follows: the commands of the rules, and the trainer that `train` starts by its name.
 CELL = {
-    "cxrbench.cli.train": ["train"],
+    "cxrbench.cli.train": ["train", "adopt"],
     "cxrbench.training.child": ["main"],
-    "cxrbench.cli.evidence": ["adopt"],
     "cxrbench.cli.scores": ["evaluate"],
 }
 NUMBER = CELL | {"cxrbench.cli.report": ["statistics", "tables"]}
-FILES_OF_A_CELL, FILES_OF_A_NUMBER = 33, 61  # as it stands: these may only fall; the aims are 15 and 25
+FILES_OF_A_CELL, FILES_OF_A_NUMBER = 32, 57  # as it stands: these may only fall; the aims are 15 and 25
 
 
 def definitions(module: str) -> dict[str, ast.AST]:

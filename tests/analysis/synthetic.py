@@ -7,7 +7,7 @@ from scipy.stats import norm
 from columns import LABELS, SCORES
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.analysis.sample import Sample
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.study.cells import Cell
 
 # roughly the share of images of each finding in ChestX-ray14, in the findings' order

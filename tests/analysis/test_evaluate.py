@@ -12,7 +12,7 @@ from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
 from cxrbench.analysis.sample import choose_thresholds, validation_of
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.study.cells import Cell
 
 from .synthetic import draw_predictions

@@ -6,7 +6,7 @@ import pytest
 
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.analysis.literature import COLUMNS, compare_with_literature, read_baselines
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.study.errors import UserError
 
 BASELINES = Path(__file__).parents[2] / "data" / "baselines.csv"

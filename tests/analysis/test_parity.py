@@ -8,7 +8,7 @@ from scipy import stats
 from columns import SCORES
 from cxrbench.analysis.components import SPREAD_COLUMNS, patient_sampling_variance, spread
 from cxrbench.analysis.parity import COLUMNS, EVERY, Cause, family, holm, parity
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.study.config import Margins
 
 from .synthetic import draw_predictions, estimated, network_of

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from conftest import SIZES, must_work
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.phantom import draw
 from cxrbench.datasets.split import choose_rows
 from cxrbench.study.errors import UserError

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, must_work, text_of
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, score
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
 from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Table, Verdict, text

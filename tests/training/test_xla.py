@@ -10,7 +10,7 @@ from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms
 from cxrbench import platforms
 from cxrbench.evidence.predictions import read_predictions, scores_of
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS, EvidenceStore, check_evidence
-from cxrbench.paper.measurements import xla_listing
+from cxrbench.paper.latex import xla_listing
 from cxrbench.paper.results import read_measurements
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.errors import UserError

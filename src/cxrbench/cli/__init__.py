@@ -70,7 +70,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "3. Evidence: keep it, check it": {
         "record": evidence.record,
         "verify": evidence.verify,
-        "adopt": evidence.adopt,
+        "adopt": train.adopt,
         "expected": evidence.expected,
         "contribute": contribute.contribute,
     },

@@ -1,4 +1,4 @@
-"""Commands about evidence: adopt, record and verify it, compare outcomes with the reviewed ones."""
+"""Commands about evidence: record and verify it, compare outcomes with the reviewed ones."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,6 @@ from cxrbench.cli.words import (
     RECORDED,
     RESULTS,
     STUDY,
-    CellArgument,
     RecordedOption,
     StudyOption,
     complain,
@@ -19,18 +18,6 @@ from cxrbench.cli.words import (
 )
 from cxrbench.study.cells import Cell
 from cxrbench.study.errors import UserError
-
-
-def adopt(
-    cell: CellArgument,
-    source: Annotated[Path, typer.Argument(help="record.json to check.")],
-    target: Annotated[Path, typer.Argument(help="record.json to write.")],
-) -> None:
-    """Check the evidence beside SOURCE, a record.json, and copy it to TARGET's folder."""
-    from cxrbench.evidence.store import check_evidence, copy_evidence
-
-    check_evidence(source.parent, Cell.parse(cell))
-    copy_evidence(source.parent, target.parent)
 
 
 def record(

@@ -1,4 +1,4 @@
-"""Commands about one cell: train it, compile it before, compare it with its recorded evidence."""
+"""Commands about one cell: train it, adopt its evidence, compile before, compare with the recorded."""
 
 from __future__ import annotations
 
@@ -98,6 +98,18 @@ def train(
     _tell(log, f"{named}: {record.status}{failure}")
     if strict and record.failure:
         raise typer.Exit(1)
+
+
+def adopt(
+    cell: CellArgument,
+    source: Annotated[Path, typer.Argument(help="record.json to check.")],
+    target: Annotated[Path, typer.Argument(help="record.json to write.")],
+) -> None:
+    """Check the evidence beside SOURCE, a record.json, and copy it to TARGET's folder."""
+    from cxrbench.evidence.store import check_evidence, copy_evidence
+
+    check_evidence(source.parent, Cell.parse(cell))
+    copy_evidence(source.parent, target.parent)
 
 
 def _tell(log: Path | None, message: str) -> None:

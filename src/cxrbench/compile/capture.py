@@ -30,7 +30,7 @@ from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
 from cxrbench.compile.module import read_module
 from cxrbench.compile.operators import REFUSED_TYPES
 from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.compiled import GraphPart, TracedGraph
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform

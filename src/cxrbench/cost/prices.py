@@ -118,11 +118,6 @@ def regions(prices: pd.DataFrame) -> pd.Series:
     return prices["region"].where(prices["assumed"] == "", prices["region"] + " (assumed)")
 
 
-def unversioned(sources: pd.Series) -> pd.Series:
-    """Return sources without their version: several versions of a file are one source."""
-    return sources.str.split(r" @| \(", n=1, regex=True).str[0]
-
-
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:

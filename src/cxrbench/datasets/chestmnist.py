@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS
+from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.study.config import ChestMnistSource
 from cxrbench.study.errors import UserError

@@ -15,8 +15,7 @@ from PIL import Image
 
 from cxrbench.datasets.archives import Encoded, complete_in, found_in, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode, in_steps, reduced
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.packed import Packed
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource

@@ -1,4 +1,4 @@
-"""NIH's label table (v2020), read from the data files of the torchxrayvision wheel."""
+"""NIH's label table (v2020) and its findings, read from the data files of the torchxrayvision wheel."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -7,9 +7,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS
 from cxrbench.study.errors import UserError
 
+FINDINGS = (  # of ChestX-ray14, in NIH's order and spelling
+    "Atelectasis",
+    "Cardiomegaly",
+    "Effusion",
+    "Infiltration",
+    "Mass",
+    "Nodule",
+    "Pneumonia",
+    "Pneumothorax",
+    "Consolidation",
+    "Edema",
+    "Emphysema",
+    "Fibrosis",
+    "Pleural_Thickening",
+    "Hernia",
+)
 IMAGES, PATIENTS = 112_120, 30_805  # the counts NIH publishes; asserted at every read
 _COLUMNS = ["Image Index", "Patient ID", "View Position", "Patient Gender", "Patient Age"]
 

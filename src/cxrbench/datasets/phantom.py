@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table, wheel_file
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, wheel_file
 from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.datasets.split import choose_rows
 from cxrbench.study.config import PhantomSource

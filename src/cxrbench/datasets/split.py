@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 from cxrbench.study.recipe import SPLITS

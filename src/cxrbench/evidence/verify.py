@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
 from cxrbench.evidence.compiled import compile_problems

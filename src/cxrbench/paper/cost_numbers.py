@@ -5,7 +5,6 @@ import pandas as pd
 
 from cxrbench.cost.costs import EXCLUDED
 from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD
-from cxrbench.cost.prices import unversioned
 from cxrbench.paper.formats import listed, words
 from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results
@@ -17,7 +16,7 @@ _NONE = "none"
 def cost_values(read: Results) -> Values:
     """Return every value that the paper's section on cost may name."""
     prices, ratios, load = read.csv("prices"), read.csv("ratios"), read.cost["others_share"]
-    sources = unversioned(prices["source"]).value_counts()
+    sources = _unversioned(prices["source"]).value_counts()
     busy, runs, unknown = (int(count) for count in (read.cost["busy"].sum(), len(load), load.isna().sum()))
     return {
         "cost/excluded": EXCLUDED,
@@ -39,11 +38,16 @@ def cost_values(read: Results) -> Values:
     }
 
 
+def _unversioned(sources: pd.Series) -> pd.Series:
+    """Return sources without their version: several versions of a file are one source."""
+    return sources.str.split(r" @| \(", n=1, regex=True).str[0]
+
+
 def _ratio_sources(ratios: pd.DataFrame) -> str:
     """Return every source of the prices behind the ratios, with regions and bases."""
     both = pd.concat([ratios, ratios.assign(source=ratios["source_other"])], ignore_index=True)
     where = both["region"] + " " + both["basis"].map(words)
-    places = where.groupby(unversioned(both["source"]), sort=False).unique()
+    places = where.groupby(_unversioned(both["source"]), sort=False).unique()
     return "; ".join(f"{name} ({', '.join(at)})" for name, at in places.items())
 
 

@@ -8,8 +8,7 @@ import pandas as pd
 
 from cxrbench.analysis.label_noise import EXACT, NONE, label_noise
 from cxrbench.datasets.decoding import contrast_table
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import PUBLISHED, splits
 from cxrbench.paper.blocks import renew

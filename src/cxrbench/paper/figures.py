@@ -22,8 +22,7 @@ from sklearn.metrics import roc_curve
 from cxrbench.analysis.calibration import reliability
 from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
-from cxrbench.datasets.findings import FINDINGS
-from cxrbench.datasets.nih_table import read_nih_table, rows_of
+from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, rows_of
 from cxrbench.datasets.phantom import draw
 from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.predictions import findings_of, read_predictions

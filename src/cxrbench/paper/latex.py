@@ -3,6 +3,8 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from textwrap import dedent
 
 import pandas as pd
 
@@ -10,6 +12,7 @@ from cxrbench.paper.formats import KINDS, Table, escape, latex
 from cxrbench.paper.items import Item
 from cxrbench.paper.prose import Values, as_latex
 
+_XLA = Path(__file__).parent.parent / "platforms/xla.py"
 _WIDE = 8  # columns; a table with more is made narrower
 _MOST = 11  # columns side by side: others stand below them
 _PAGE_OF_ROWS = 40  # a longer table may break between pages
@@ -66,6 +69,13 @@ def listing(table: Table) -> str:
     """Return a table without a caption, over as many pages as it takes."""
     kinds = {head: table.kind(head) for head in table.rows}
     return HEAD + "\n".join(_laid_out(table.texts, kinds, "", "longtblr")) + "\n"
+
+
+def xla_listing() -> str:
+    """Return the marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
+    blocks = re.findall(r"^[ ]*# \(\d\) (?:.*\S.*\n)+", _XLA.read_text(encoding="utf-8"), flags=re.M)
+    lines = [line for block in blocks for line in dedent(block).splitlines()]
+    return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 
 
 def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environment: str) -> Iterator[str]:

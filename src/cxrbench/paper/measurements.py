@@ -1,9 +1,6 @@
 """What was measured apart from cells: speed, gains, XLA's ways, step parity, the graph audit; no torch."""
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pandas as pd
@@ -46,7 +43,6 @@ _COUNTS = (
 _KEPT = ["ratio_to_timm_kept", "ratio_to_timm_best_kept"]  # timm with the memory settings of our loop
 _NEWER = [*_KEPT, "matrix_share", "ratio_to_null"]  # of bench train: older rows lack them
 _PARTS = ("Loss", "Gradient norm", "Weights")  # of STEP_DIFFERENCES
-_XLA = Path(__file__).parent.parent / "platforms/xla.py"
 
 
 def numbers(read: Results) -> Values:
@@ -230,13 +226,6 @@ def _step_values(read: Results) -> Values:
         return {}
     values = {f"steps/tolerance/{name}": Value(most, "power") for name, most in STEP_TOLERANCE.items()}
     return {**values, "steps/count": int(steps["step"].max()), "steps/tested": TESTED_STEPS}
-
-
-def xla_listing() -> str:
-    """Return the marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
-    blocks = re.findall(r"^[ ]*# \(\d\) (?:.*\S.*\n)+", _XLA.read_text(encoding="utf-8"), flags=re.M)
-    lines = [line for block in blocks for line in dedent(block).splitlines()]
-    return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 
 
 # -- training steps as graphs ----------------------------------------------------------------------

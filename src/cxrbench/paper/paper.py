@@ -9,9 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cxrbench.paper import measurements
 from cxrbench.paper.items import figures, printed, tables
-from cxrbench.paper.latex import figure, macros, placed
+from cxrbench.paper.latex import figure, macros, placed, xla_listing
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
@@ -32,7 +31,7 @@ def write_tables(read: Results, out: Path) -> None:
             write_text(out / f"table_{item.name}.tex", placed(item, table))
     for item in printed(figures()):
         write_text(out / f"figure_{item.name}.tex", figure(item))
-    write_text(out / "xla_listing.tex", measurements.xla_listing())
+    write_text(out / "xla_listing.tex", xla_listing())
     write_ledger(read.claims, out)
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
