@@ -147,7 +147,7 @@ CELL = {
     "cxrbench.cli.scores": ["evaluate"],
 }
 NUMBER = CELL | {"cxrbench.cli.report": ["statistics", "tables"]}
-FILES_OF_A_CELL, FILES_OF_A_NUMBER = 32, 57  # as it stands: these may only fall; the aims are 15 and 25
+FILES_OF_A_CELL, FILES_OF_A_NUMBER = 31, 55  # as it stands: these may only fall; the aims are 15 and 25
 
 
 def definitions(module: str) -> dict[str, ast.AST]:

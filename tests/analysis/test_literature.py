@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cxrbench.analysis.evaluate import evaluate
-from cxrbench.analysis.literature import COLUMNS, compare_with_literature, read_baselines
+from cxrbench.analysis.statistics import BASELINE_COLUMNS, compare_with_literature, read_baselines
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.study.errors import UserError
 
@@ -32,7 +32,7 @@ def test_committed_baselines_are_whole():
 def test_only_the_same_split_is_compared(table, split):
     baselines = read_baselines(BASELINES)
     rows = compare_with_literature(table, baselines, split_name=split, n_train_images=7077, pixels=64)
-    assert list(rows.columns) == COLUMNS and set(rows["split"]) == {split} & set(baselines["split"])
+    assert list(rows.columns) == BASELINE_COLUMNS and set(rows["split"]) == {split} & set(baselines["split"])
     assert set(rows["source"]) == set(baselines.loc[baselines["split"] == split, "source"])
     assert rows["difference"].to_numpy() == pytest.approx((rows["value"] - rows["published"]).to_numpy())
     assert not rows.duplicated(["label", "source"]).any()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.analysis.literature import read_baselines
+from cxrbench.analysis.statistics import read_baselines
 from cxrbench.claims.file import read_claims
 from cxrbench.compile.reports import read_reported
 from cxrbench.cost.prices import read_prices

@@ -31,15 +31,15 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
-from cxrbench.training.method import build_network, parameter_groups
-from cxrbench.training.package_weights import (
+from cxrbench.study.recipe import (
     PublishedWeights,
-    get_weights,
     has_tensors,
-    published,
+    published_weights,
     tensors_sha256,
     weights_missing,
 )
+from cxrbench.training.method import build_network, parameter_groups
+from cxrbench.training.package_weights import get_weights
 from cxrbench.training.plan import Plan
 from cxrbench.training.predict import predict
 from cxrbench.training.weights import used_weights
@@ -262,7 +262,7 @@ def test_weights_of_a_package_count_as_the_recorded_ones_by_their_tensors(packag
     assert sha256_file(path) != package.sha256 and tensors_sha256(path) == package.tensors
     row = package.model_dump(by_alias=True)
     pd.DataFrame([row]).to_csv(tmp_path / "weights.csv", index=False)
-    found = published(recipe_with(tmp_path / "truth.safetensors").weights, tmp_path / "weights.csv")
+    found = published_weights(recipe_with(tmp_path / "truth.safetensors").weights, tmp_path / "weights.csv")
     assert found == package and has_tensors(path, package.tensors)
     (tmp_path / "other.pth").write_bytes(b"none")
     assert not has_tensors(drawn_again(path, tmp_path), package.tensors)
@@ -297,7 +297,7 @@ def test_a_package_that_is_not_the_published_one_is_refused(changes, message, pa
 @pytest.mark.slow
 def test_the_published_package_has_the_weights_of_the_study(tmp_path: Path) -> None:
     study = parse_study(yaml.safe_load((ROOT / "config/config.yaml").read_text()))
-    row = published(study.recipe("nih128-128px").weights, ROOT / "data/weights.csv")
+    row = published_weights(study.recipe("nih128-128px").weights, ROOT / "data/weights.csv")
     try:
         get_weights(row, tmp_path / "lite0.safetensors")  # which compares the tensors
     except UserError as error:

@@ -30,7 +30,7 @@ from cxrbench.study.errors import UserError
 if TYPE_CHECKING:
     from cxrbench.datasets.registry import RemoteFile
     from cxrbench.study.config import Dataset, Study
-    from cxrbench.training.package_weights import PublishedWeights
+    from cxrbench.study.recipe import PublishedWeights
 
 FetchOption = Annotated[
     bool, typer.Option("--fetch", help="Download without a terminal too, where nobody could stop it.")
@@ -117,9 +117,7 @@ def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> 
     """Return what the datasets called ``names`` lack; UserError for what nobody publishes."""
     from cxrbench.datasets.packed import data_present
     from cxrbench.datasets.registry import published, to_download
-    from cxrbench.study.recipe import FileWeights
-    from cxrbench.training.package_weights import published as weights_of
-    from cxrbench.training.package_weights import weights_missing
+    from cxrbench.study.recipe import FileWeights, published_weights, weights_missing
 
     lacking = Lacking()
     for name in names:
@@ -131,7 +129,7 @@ def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> 
             if not published(config, registry) and not data_present(config):
                 raise UserError(f"the images of {name} are your own: put them where the study says")
         if missing := weights_missing(weights):
-            if not isinstance(weights, FileWeights) or (row := weights_of(weights)) is None:
+            if not isinstance(weights, FileWeights) or (row := published_weights(weights)) is None:
                 raise UserError(missing)
             lacking.weights[weights.file] = row
     return lacking

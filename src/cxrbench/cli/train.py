@@ -128,8 +128,8 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     """Return the job that trains ``cell`` of ``study``; ``packed`` is a manifest.json."""
     from cxrbench.datasets.packed import must_be_packed_from
     from cxrbench.study.config import read_study
+    from cxrbench.study.recipe import weights_missing
     from cxrbench.training.job import Job
-    from cxrbench.training.package_weights import weights_missing
 
     config = read_study(study)
     recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset

@@ -6,7 +6,6 @@ import pandas as pd
 
 from cxrbench.analysis import simulated
 from cxrbench.analysis.components import POWER
-from cxrbench.analysis.literature import reproductions
 from cxrbench.analysis.parity import family_counts
 from cxrbench.analysis.power import (
     ASSUMED,
@@ -18,6 +17,7 @@ from cxrbench.analysis.power import (
     sufficient_seeds,
     upper_seeds,
 )
+from cxrbench.analysis.statistics import reproductions
 from cxrbench.evidence.machine import GROUP
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Columns, Estimate, Parts, Range, Table, table

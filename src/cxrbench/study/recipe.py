@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from cxrbench.study.cells import PART, PLAIN
-from cxrbench.study.files import sha256_json
-from cxrbench.study.readers import matching
+from cxrbench.study.errors import UserError
+from cxrbench.study.files import sha256_file, sha256_json
+from cxrbench.study.readers import Row, Text, matching, read_rows
 
 Name = Annotated[str, matching(PART, PLAIN)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such as sha256sum prints")]
@@ -20,6 +23,7 @@ Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
 Precision = Literal["fp32", "tf32", "bf16"]
 EmulatedWeights = Literal["fp32", "bf16_nearest", "bf16_stochastic"]
+PUBLISHED = Path("data/weights.csv")  # a row per published file: its package, and the hash of its tensors
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
 # Implied values of fields that older records lack: a field with this value is not hashed.
 _UNRECORDED: dict[str, Any] = {
@@ -147,6 +151,81 @@ class Recipe(Strict):
         if isinstance(self.weights, FileWeights):
             values["weights"]["file"] = self.weights.file.name
         return values
+
+
+# -- files of initial weights: whether they are here, and where they are published ----------------
+
+
+class PublishedWeights(Row):
+    """A file of initial weights, and the package that it is made from."""
+
+    KEY: ClassVar = ("sha256",)
+    sha256: Sha256  # of the file that recipes name
+    tensors: Sha256
+    architecture: Text
+    package: Annotated[Text, matching(r"[\w.-]+==[\w.]+", "a package and its version, such as name==1.0")]
+    wheel: Sha256
+    size: Annotated[int, Field(gt=0, alias="bytes")]
+    member: Text
+    licence: Text
+
+
+def published_weights(weights: Any, table: Path = PUBLISHED) -> PublishedWeights | None:
+    """Return where ``weights`` of a recipe are published; None where nobody has written that down."""
+    if not isinstance(weights, FileWeights) or not table.is_file():
+        return None
+    rows = read_rows(table, PublishedWeights).values()
+    return next((row for row in rows if row.sha256 == weights.sha256), None)
+
+
+@cache
+def weights_missing(weights: Weights) -> str | None:
+    """Return why initial ``weights`` are not on this machine, in one sentence; None when they are.
+
+    Raises UserError for a file of another content; one with the same tensors counts as the same. Weights of
+    timm are downloaded when a cell is trained.
+    """
+    if not isinstance(weights, FileWeights):
+        return None
+    row = published_weights(weights)
+    if not weights.file.is_file():
+        remedy = "put or link them there" if row is None else f"they are in {row.package}"
+        return f"the weights {weights.file} are not on this machine: {remedy}"
+    digest = sha256_file(weights.file)
+    if digest != weights.sha256 and not (row and has_tensors(weights.file, row.tensors)):
+        raise UserError(
+            f"{weights.file}: its sha256 is {digest}, the recipe says {weights.sha256}: other weights; get "
+            "the file again whole, or correct sha256 in the recipe"
+        )
+    return None
+
+
+def has_tensors(path: Path, wanted: str) -> bool:
+    """Return whether the tensors of a file have the sha256 ``wanted``; a file without tensors has not."""
+    try:
+        from safetensors import SafetensorError
+    except ImportError:  # the small environment, which trains nothing
+        return False
+    try:
+        return tensors_sha256(path) == wanted
+    except (SafetensorError, ValueError, TypeError):
+        return False
+
+
+def tensors_sha256(path: Path) -> str:
+    """Return the sha256 over all tensors of a safetensors file, by name: name, type, shape, then bytes.
+
+    Raises SafetensorError or ValueError for another file.
+    """
+    from safetensors import safe_open
+
+    digest = hashlib.sha256()
+    with safe_open(path, "np") as file:
+        for name in sorted(file.keys()):
+            tensor = file.get_tensor(name)
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+            digest.update(tensor.tobytes())
+    return digest.hexdigest()
 
 
 # -- images and labels: one class for each source --------------------------------------------------

@@ -20,7 +20,7 @@ from cxrbench.study.cells import Cell
 from cxrbench.study.config import Cluster, Study, TableSource
 from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.platform_names import ACCELERATED
-from cxrbench.training.package_weights import weights_missing
+from cxrbench.study.recipe import weights_missing
 
 _SHOWN = 3  # unknown names in one message
 ARCHITECTURES = Path(__file__).parent / "architectures.txt"  # of the locked timm, and our variants

@@ -20,8 +20,7 @@ from cxrbench.evidence.record import UsedWeights
 from cxrbench.study.errors import UserError, suggestion
 from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.study.readers import shortened
-from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights
-from cxrbench.training.package_weights import weights_missing
+from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights, weights_missing
 
 _METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order
 _DAMAGED = (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError)
