@@ -163,7 +163,7 @@ def _get(
 ) -> None:
     """Download and pack what is lacking; without a terminal and ``fetch``, print ``command`` and exit."""
     from cxrbench.datasets.download import Options, download
-    from cxrbench.training.package_weights import get_weights
+    from cxrbench.training.weights import get_weights
 
     if downloads := lacking.downloads():
         must_be_asked_for(downloads, fetch, command)

