@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from cxrbench.study.files import cores, git
 
 _DMI = Path("/sys/devices/virtual/dmi/id")
@@ -28,6 +26,8 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 def described() -> dict[str, Any]:
     """Return what records say of any machine: processor, cores, memory, system, as Linux 6.1, EC2 type."""
+    import psutil  # imported here: every command loads this module
+
     library, version = python_platform.libc_ver()
     instance = os.environ.get("SM_CURRENT_INSTANCE_TYPE")
     with suppress(OSError):
