@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
-from cxrbench.evidence.store import KEYS, STEPS, Rows, merged, outside, read_rows
+from cxrbench.evidence.store import KEYS, STEPS, Rows, merged, outside, read_measured
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
 from cxrbench.study.platform_names import ACCELERATED, ENTRIES
@@ -67,7 +67,7 @@ def bench_train(
     from benchmarks import train
 
     must_run_here(platform)
-    kept = read_rows(out)
+    kept = read_measured(out)
     timed = steps or _steps_on(platform)
     with train.packed_phantoms(pixels) as folder:
         for name in architectures or train.NETWORKS:
@@ -93,7 +93,7 @@ def bench_gains(
     from benchmarks import gains, train
 
     must_run_here(platform)
-    kept = read_rows(out)
+    kept = read_measured(out)
     timed = _steps_on(platform)
     for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions):
         setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed)
@@ -130,7 +130,7 @@ def bench_steps(
     from benchmarks.train import packed_phantoms
 
     must_run_here(*platforms.split(","))
-    kept, wrong = read_rows(out), list[dict[str, Any]]()
+    kept, wrong = read_measured(out), list[dict[str, Any]]()
     with packed_phantoms(32) as packed:
         for name in architectures or ("resnet18", "convnext_atto"):
             rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
@@ -194,7 +194,7 @@ def bench_packing(
 
     if unknown := [name for name in formats or () if name not in KINDS]:
         raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
-    kept = read_rows(out)
+    kept = read_measured(out)
     for kind in formats or KINDS:
         row = bench_pack(kind, images, drawn, pixels, workers, blocks, say)
         kept = merged(kept, [row], "pack")
@@ -218,14 +218,14 @@ def bench_record(
         raise UserError(f"{source}: nothing was measured there; run a `cxrbench bench`, or name --source")
     kinds = {path: path.stem.partition("-")[0] for path in measured}
     if unread := [path for path, kind in kinds.items() if kind not in KEYS]:
-        known = ", ".join(f"{kind}.json" for kind in KEYS)
-        raise UserError(f"{unread[0]}: nothing reads a file of this name; rename it to one of {known}")
+        names = ", ".join(f"{kind}.json" for kind in KEYS)
+        raise UserError(f"{unread[0]}: nothing reads a file of this name; rename it to one of {names}")
     with updated_sums(recorded):
         for path, kind in kinds.items():
             machines: dict[str, Rows] = {}
-            for row in read_rows(path):
+            for row in read_measured(path):
                 machines.setdefault(row.get("machine") or folder_name(), []).append(row)
             for machine, rows in machines.items():
                 kept = recorded / "bench" / machine / f"{kind}.json"
-                write_json(kept, merged(read_rows(kept), rows, kind))
+                write_json(kept, merged(read_measured(kept), rows, kind))
                 say(f"recorded {path.name} of {machine}")

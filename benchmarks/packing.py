@@ -141,8 +141,8 @@ def _pack(config: Dataset, folder: Path, workers: int) -> None:
 def _alone(config: TableSource, files: Path, workers: int) -> None:
     decode = Images(config).decode
     with ThreadPoolExecutor(workers) as pool:
-        found = (Encoded(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
-        deque(pool.map(decode, found), 0)
+        pictures = (Encoded(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
+        deque(pool.map(decode, pictures), 0)
 
 
 def _decoding(source: Path, workers: int) -> None:

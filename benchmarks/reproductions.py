@@ -33,11 +33,11 @@ def reproductions(recorded: Path, runs: Iterable[Path], commits: Iterable[str]) 
             rows += [
                 _row(cell, place, recorded) for cell, place in _of_commit(commit, Path(folder), recorded)
             ]
-    found = [row for row in rows if row is not None]
-    if not found:
+    repeated = [row for row in rows if row is not None]
+    if not repeated:
         raise UserError("no cell was trained again with the recorded recipe and images; name such runs")
     order = ["cell", "device", "started"]
-    return pd.DataFrame(found).sort_values(order, ignore_index=True).drop_duplicates(order)
+    return pd.DataFrame(repeated).sort_values(order, ignore_index=True).drop_duplicates(order)
 
 
 def _of_commit(commit: str, folder: Path, recorded: Path) -> Iterator[tuple[Cell, Path]]:

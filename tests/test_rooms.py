@@ -64,7 +64,7 @@ def statements(node: ast.AST, eager: bool) -> Iterator[ast.Import | ast.ImportFr
 
 def imports(module: str, eager: bool = False) -> set[str]:
     """The modules that ``module`` imports; others' packages by their first name."""
-    found = set()
+    modules = set()
     for statement in statements(TREES[module], eager):
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]
@@ -73,8 +73,8 @@ def imports(module: str, eager: bool = False) -> set[str]:
             names = [f"{statement.module}.{alias.name}" for alias in statement.names]
         for name in names:
             of_ours = name if name in FILES else name.rpartition(".")[0]
-            found.add(of_ours if of_ours in FILES else name.split(".")[0])
-    return found - {module}
+            modules.add(of_ours if of_ours in FILES else name.split(".")[0])
+    return modules - {module}
 
 
 def test_imports_go_from_the_command_line_down_to_the_study() -> None:

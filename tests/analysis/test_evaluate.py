@@ -9,7 +9,7 @@ from columns import LABELS, SCORES
 from conftest import ran
 from cxrbench.analysis.components import spread
 from cxrbench.analysis.estimates import estimate_cell
-from cxrbench.analysis.evaluate import COLUMNS, evaluate, headline
+from cxrbench.analysis.evaluate import COLUMNS, evaluate, one_per_metric
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
 from cxrbench.analysis.sample import choose_thresholds, validation_of
 from cxrbench.datasets.nih_table import FINDINGS
@@ -32,7 +32,7 @@ def evaluation(common):
 
 
 def value(table, label, metric):
-    rows = headline(table)
+    rows = one_per_metric(table)
     (found,) = rows.loc[(rows["label"] == label) & (rows["metric"] == metric), "value"]
     return found
 
@@ -52,7 +52,7 @@ def test_table_is_tidy_and_every_metric_is_there(evaluation):
     (note,) = evaluation.notes
     assert note.endswith("by 200 draws of the validation patients")
     assert not table.duplicated(["split", "label", "metric", "ci_method"]).any()
-    assert not headline(table).duplicated(["label", "metric"]).any()
+    assert not one_per_metric(table).duplicated(["label", "metric"]).any()
     assert set(DEFINITIONS) <= set(table["metric"])
     assert table["value"].notna().all()
     assert (table["note"].ne("") == (table["metric"] == "calibration_error")).all()
@@ -106,7 +106,7 @@ def test_label_with_one_class_is_undefined_and_named(common):
     changed = common.copy()
     changed.loc[changed["split"] == "test", "label_Mass"] = 0
     evaluation = evaluate(changed, replicates=20)
-    rows = headline(evaluation.table)
+    rows = one_per_metric(evaluation.table)
     mass = rows[rows["label"] == "Mass"]
     assert mass["value"].isna().all() and mass["note"].str.contains("only one class").all()
     others = [k for k, name in enumerate(FINDINGS) if name != "Mass"]
@@ -120,7 +120,7 @@ def test_label_with_one_class_is_undefined_and_named(common):
 
 def test_untuned_label_has_no_f1_and_leaves_the_means(predictions):
     evaluation = evaluate(predictions, replicates=20)
-    rows = headline(evaluation.table).set_index(["label", "metric"])
+    rows = one_per_metric(evaluation.table).set_index(["label", "metric"])
     assert np.isnan(rows.loc[("Hernia", "f1"), "value"]) and rows.loc[("Hernia", "auroc"), "value"] > 0
     assert "no tuned threshold: 1 positive validation patient" in rows.loc[("Hernia", "f1"), "note"]
     per_label = rows.xs("f1", level="metric")["value"]
@@ -135,7 +135,7 @@ def test_single_positive_patient_has_a_value_but_no_interval(common):
     test = changed["split"] == "test"
     changed.loc[test, "label_Mass"] = 0
     changed.loc[changed.index[test][0], "label_Mass"] = 1
-    rows = headline(evaluate(changed, replicates=20).table).set_index(["label", "metric"])
+    rows = one_per_metric(evaluate(changed, replicates=20).table).set_index(["label", "metric"])
     for key in [("Mass", "auroc"), ("Mass", "average_precision"), ("Mass", "f1"), ("all", "f1_micro")]:
         assert np.isfinite(rows.loc[key, "value"]) and np.isnan(rows.loc[key, "ci_low"]), key
         assert "single patient" in rows.loc[key, "note"], key
@@ -166,7 +166,7 @@ def test_without_patients_intervals_are_image_level_and_say_so(common, evaluatio
         ours = alone.table[alone.table["metric"] == "auroc"].head(16)
         pd.testing.assert_series_equal(ours[column], rows[column])
     both = pd.concat([evaluation.table.assign(cell="a"), alone.table.assign(cell="b")], ignore_index=True)
-    rows = headline(both)  # each cell keeps its own intervals
+    rows = one_per_metric(both)  # each cell keeps its own intervals
     assert not rows.duplicated(["cell", "label", "metric"]).any()
     methods = rows[rows["metric"] == "auroc"].groupby("cell")["ci_method"].agg(list)
     assert methods.to_dict() == {"a": ["delong-patient"] * 16, "b": ["delong-image"] * 16}

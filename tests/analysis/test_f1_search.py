@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from columns import LABELS, SCORES
-from cxrbench.analysis.evaluate import evaluate, headline
+from cxrbench.analysis.evaluate import evaluate, one_per_metric
 from cxrbench.analysis.f1_search import COLUMNS, PREVALENCES, crossing, f1_search, values_by_prevalence
 from cxrbench.analysis.measures import DEFINITIONS
 from cxrbench.analysis.sample import Sample, sample_of
@@ -20,7 +20,7 @@ def search(predictions):
 
 def test_one_row_per_definition_with_the_values_of_the_tidy_table(predictions, search):
     assert list(search.columns) == COLUMNS and tuple(search["definition"]) == DEFINITIONS
-    table = headline(evaluate(predictions, replicates=2).table).set_index("metric")["value"]
+    table = one_per_metric(evaluate(predictions, replicates=2).table).set_index("metric")["value"]
     for row in search.itertuples():
         assert row.value == pytest.approx(table[row.definition]), row.definition
 

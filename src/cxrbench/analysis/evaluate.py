@@ -89,7 +89,7 @@ def evaluate(
     return Evaluation(_with_sizes(table, cell.sample), _notes(cell.scope))
 
 
-def headline(table: pd.DataFrame) -> pd.DataFrame:
+def one_per_metric(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row per metric: AUROC's interval is over patients, where its cell has one."""
     cells = table["cell"] if "cell" in table else pd.Series("", index=table.index)
     by_patient = (table["ci_method"] == "delong-patient").groupby(cells).transform("any")
@@ -144,12 +144,12 @@ def prevalence(rows: pd.DataFrame) -> pd.Series:
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
-    return headline(read_csv(path, dtype={"note": str, "ci_method": str}))
+    return one_per_metric(read_csv(path, dtype={"note": str, "ci_method": str}))
 
 
 def readable(table: pd.DataFrame) -> str:
     """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
-    rows = headline(table).replace({"metric": {"f1_macro": "f1"}})
+    rows = one_per_metric(table).replace({"metric": {"f1_macro": "f1"}})
     by_key = rows.set_index(["label", "metric"])
     names = list(dict.fromkeys(rows["label"][rows["metric"] == "auroc"]))
     columns = {name: short for name, short in _SHOWN.items() if (rows["metric"] == name).any()}

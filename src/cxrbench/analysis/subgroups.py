@@ -17,7 +17,7 @@ COLUMNS = [
     *("split", "group", "value_of_group", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
     *("n_images", "n_patients", "n_positive", "left_out", "note"),
 ]
-PHANTOM = "phantom_"  # a phantom image is named after the NIH row that it was drawn for
+PHANTOM_IMAGE = "phantom_"  # a phantom image is named after the NIH row that it was drawn for
 
 
 class Group(NamedTuple):
@@ -56,7 +56,7 @@ def subgroup_estimates(predictions: pd.DataFrame, nih: pd.DataFrame) -> dict[str
 
 def _groups(predictions: pd.DataFrame, nih: pd.DataFrame) -> Iterator[Group]:
     sample = sample_of(predictions)
-    names = [str(image).removeprefix(PHANTOM) for image in sample.images]
+    names = [str(image).removeprefix(PHANTOM_IMAGE) for image in sample.images]
     rows = nih.set_index("image")[["sex", "view"]].reindex(names)
     if (unknown := rows["sex"].isna().to_numpy()).any():
         raise UserError(

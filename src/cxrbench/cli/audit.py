@@ -66,14 +66,14 @@ def audit(
     if rules:
         _show_rules(recorded, as_json)
         return
-    from cxrbench.compile.audit import explained, survey
+    from cxrbench.compile.audit import survey, with_verdicts
     from cxrbench.compile.networks import NETWORKS
 
     settings = _settings(pixels or [224], batch or [32], precision or ["fp32"])
     table = survey(architectures or NETWORKS, settings, cache, say)
     _keep(table, settings, dump_hlo, out, recorded if record else None)
     if as_json:
-        print(json.dumps(explained(table), indent=1))
+        print(json.dumps(with_verdicts(table), indent=1))
     elif not out:
         _show(table[table["part"] == "step"], bool(architectures))
     _say_what_was_captured(table, settings, recorded)
@@ -128,12 +128,12 @@ def _agreement(recorded: Path) -> str:
 
 def _show(table: pd.DataFrame, named: bool) -> None:
     """A line per network and setting; the verdict of every rule for those named on the command line."""
-    from cxrbench.compile.audit import KEY, explained
+    from cxrbench.compile.audit import KEY, with_verdicts
 
     if len(captured := table[table["problem"] == ""].assign(parameters=table["parameters"] / 1e6)):
         shown = captured[[name for name in (*KEY[:3], *SHOWN) if name in SHOWN or table[name].nunique() > 1]]
         print(in_columns(shown, SHOWN))
-    details = explained(table) if named else []
+    details = with_verdicts(table) if named else []
     for network in details:
         if network["verdicts"]:
             print("\n{architecture}, {pixels} px, batch {batch}, {precision}".format_map(network))

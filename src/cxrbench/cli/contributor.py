@@ -18,7 +18,7 @@ from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, w
 from cxrbench.evidence import contribution
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, read_record
-from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_rows
+from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_measured
 from cxrbench.platforms import installed
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import TableSource, read_study
@@ -201,7 +201,7 @@ class Contributor:
     def _steps(self, cell: Cell, precision: str) -> Rows:
         """Return the compared steps of the cell's network on this platform."""
         kind = (self.platform, cell.architecture, precision)
-        return [row for row in read_rows(STEPS) if tuple(row[name] for name in KEYS["steps"]) == kind]
+        return [row for row in read_measured(STEPS) if tuple(row[name] for name in KEYS["steps"]) == kind]
 
     def _collect_graphs(self, cell: Cell) -> None:
         """Keep what a Neuron device sends to its compiler, so that anybody can compile it; once a network."""

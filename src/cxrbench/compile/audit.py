@@ -146,7 +146,7 @@ def of_setting(table: pd.DataFrame, setting: Setting, part: str = "step") -> pd.
     return table[(table[KEY[:4]] == wanted).all(axis=1)] if len(table) else table
 
 
-def explained(table: pd.DataFrame) -> list[dict[str, Any]]:
+def with_verdicts(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of ``table``, each with the verdict of every rule."""
     rows: list[dict[str, Any]] = table.to_dict("records")
     for values in rows:

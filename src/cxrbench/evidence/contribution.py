@@ -18,7 +18,15 @@ from cxrbench.datasets.archives import Content, read_images
 from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, read_record
-from cxrbench.evidence.store import FILES, KEYS, EvidenceStore, Rows, check_evidence, copy_evidence, read_rows
+from cxrbench.evidence.store import (
+    FILES,
+    KEYS,
+    EvidenceStore,
+    Rows,
+    check_evidence,
+    copy_evidence,
+    read_measured,
+)
 from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums, write_sums
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.cells import PART, Cell, find_cells
@@ -60,7 +68,7 @@ def write_archive(
     records = {cell: _add_cell(cell.folder(runs), cell.folder(work / RECORDS), clean) for cell in cells}
     platforms = {cell.platform for cell in cells}
     for kind in MEASURED:
-        rows = read_rows(bench / f"{kind}.json")
+        rows = read_measured(bench / f"{kind}.json")
         if ours := [row for row in rows if str(row.get("platform")).split(",")[0] in platforms | {"cpu"}]:
             write_json(work / BENCH / f"{kind}.json", cleaned(ours, clean))
     for network in {Path(cell.dataset, cell.architecture) for cell in cells if graphs}:
@@ -221,7 +229,7 @@ def _check_rows(path: Path, kind: str) -> None:
 
 
 def _finite(path: Path) -> Rows:
-    rows = read_rows(path)
+    rows = read_measured(path)
     try:
         json.dumps(rows, allow_nan=False)
     except (ValueError, RecursionError):

@@ -204,7 +204,7 @@ STEP_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
 TESTED_STEPS = 10
 
 
-def read_rows(path: Path) -> Rows:
+def read_measured(path: Path) -> Rows:
     """Read the rows of a file of measurements; none where there is no file."""
     if not path.exists():
         return []
@@ -233,7 +233,7 @@ def step_parity(platform: str, precision: str, path: Path = STEPS) -> dict[str, 
     ``sha256`` is of its rows as JSON, which ``cxrbench bench record`` keeps.
     """
     asked = (platform, precision)
-    rows = [row for row in read_rows(path) if (row["platform"], row["precision"]) == asked]
+    rows = [row for row in read_measured(path) if (row["platform"], row["precision"]) == asked]
     if not rows:
         return None
     networks = list(dict.fromkeys(row["architecture"] for row in rows))

@@ -13,7 +13,7 @@ from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.evaluate import prevalence, read_metrics
 from cxrbench.evidence.machine import GROUP, processors_in_words
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
-from cxrbench.evidence.store import DEFAULTS, read_rows
+from cxrbench.evidence.store import DEFAULTS, read_measured
 from cxrbench.paper.formats import Estimate, Range
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.files import read_csv
@@ -178,7 +178,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     """Read the rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
-    rows = ((path.parent.name, row) for path in paths for row in read_rows(path))
+    rows = ((path.parent.name, row) for path in paths for row in read_measured(path))
     return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
 
 

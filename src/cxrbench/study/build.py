@@ -108,9 +108,9 @@ def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
 
     They are the code behind a command; Snakemake itself looks at commands and data only.
     """
-    found = {path for pattern in ("*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
+    files = {path for pattern in ("*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
     hidden = (".", "__pycache__")
-    return sorted(p for p in found if not any(q.startswith(hidden) for q in p.relative_to(package).parts))
+    return sorted(p for p in files if not any(q.startswith(hidden) for q in p.relative_to(package).parts))
 
 
 @cache
@@ -135,8 +135,8 @@ def running_build(folder: Path) -> str:
                 since = datetime.fromtimestamp(process.create_time()).strftime("%H:%M")
                 stop = f"wait until it ends, or stop it (kill {process.pid}); then repeat this command"
                 return f"a build works in this folder since {since}, process {process.pid}; {stop}"
-    what = "this folder is locked for a build, and none runs on this machine"
-    return f"{what}; if none runs on another one, run snakemake --unlock"
+    state = "this folder is locked for a build, and none runs on this machine"
+    return f"{state}; if none runs on another one, run snakemake --unlock"
 
 
 class Made(logging.Handler):
@@ -296,22 +296,22 @@ def _in_our_words(error: str) -> str | None:
     """Return what a user can do about an error of Snakemake's own; None for one that it explains itself."""
     if "LockException" in error:
         return running_build(Path.cwd())
-    if found := re.search(r"\[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", error):
-        message = explained(OSError(int(found[1]), "", found[2]))
+    if match := re.search(r"\[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", error):
+        message = explained(OSError(int(match[1]), "", match[2]))
         return None if message is None else str(message)
-    if found := re.search(r"^Write-protected output files.*?affected files:\s+(\S.*?)$", error, re.M | re.S):
-        return f"{found[1]}: this may not be written; change its permissions or those of its folder"
-    if found := re.search(r"No rule to produce (\S+)", error):
-        return f"there is no file and no rule {found[1]}; `snakemake --list-rules` prints the rules"
+    if match := re.search(r"^Write-protected output files.*?affected files:\s+(\S.*?)$", error, re.M | re.S):
+        return f"{match[1]}: this may not be written; change its permissions or those of its folder"
+    if match := re.search(r"No rule to produce (\S+)", error):
+        return f"there is no file and no rule {match[1]}; `snakemake --list-rules` prints the rules"
     return None
 
 
 def _ending(error: str) -> tuple[str, bool]:
     """Return how a shell ended, from Snakemake's words about it, and whether a signal ended it."""
-    if found := re.search(r"died with <Signals\.(\w+)", error):
-        return f"was killed by {found[1]}", True
-    found = re.search(r"exit status (\d+)", error)
-    code = int(found[1]) if found else 0
+    if match := re.search(r"died with <Signals\.(\w+)", error):
+        return f"was killed by {match[1]}", True
+    match = re.search(r"exit status (\d+)", error)
+    code = int(match[1]) if match else 0
     if code > 128:
         return f"was killed by signal {code - 128}", True
     return f"ended with exit code {code}", False

@@ -32,5 +32,5 @@ def and_more(count: int) -> str:
 def suggestion(word: str, names: Collection[str], count: int = 3) -> str:
     """The nearest of ``names``, or the first of them when none is near."""
     listed = list(map(str, names))
-    known = ", ".join(listed[:_LISTED]) + and_more(max(0, len(listed) - _LISTED))
-    return nearest(word, names, count) or f"; known: {known}"
+    choices = ", ".join(listed[:_LISTED]) + and_more(max(0, len(listed) - _LISTED))
+    return nearest(word, names, count) or f"; known: {choices}"
