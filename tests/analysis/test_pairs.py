@@ -146,6 +146,7 @@ def test_three_pairs_say_almost_nothing_and_two_have_no_share() -> None:
     assert shares(paired(rng.normal(size=2), rng.normal(size=2))).empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_the_interval_holds_the_share(share: float) -> None:
     rng, inside = np.random.default_rng(2), []

@@ -111,6 +111,7 @@ def test_wrong_bytes_and_short_files_are_one_message(fault, message, place: Plac
     must_work(*place.words("--fetch"))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the disk fills up in `data get`", "a message; what came is kept and not fetched again")
 def test_a_full_disk_loses_nothing(place: Place) -> None:
     """Limits on file size stand in for quotas: of the archive first, then of the packed images."""

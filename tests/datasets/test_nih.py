@@ -78,6 +78,7 @@ def test_an_empty_missing_or_incomplete_folder_says_what_to_put_there(folder: Pa
         packed_from(folder, tmp_path, expect_images={"train": 1, "val": 1, "test": 1})
 
 
+@pytest.mark.slow
 def test_the_real_radiographs_fall_into_the_published_parts_and_the_recorded_pixels(nih128, tmp_path) -> None:
     packed = packed_from(nih128, tmp_path, split="chexnet", pixels=64)
     assert packed.manifest["packed"] == RECORDED

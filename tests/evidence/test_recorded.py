@@ -137,6 +137,7 @@ def test_recording_several_cells_is_all_or_nothing(root: Path, runs: Path) -> No
     assert (root / "SHA256SUMS").read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.fault("two commands record into one folder at once", "one waits; both are in SHA256SUMS")
 def test_commands_that_record_at_once_wait_for_each_other(root: Path) -> None:
     seeds = [Cell(*list(vars(CELL).values())[:3], seed=seed) for seed in (1, 2)]

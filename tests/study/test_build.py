@@ -303,6 +303,7 @@ def test_the_reason_of_a_failure_reaches_the_terminal_once(tmp_path: Path) -> No
     assert "\x1b[31m" not in shown, shown
 
 
+@pytest.mark.slow
 def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -> None:
     clone = clone_of_the_tree(tmp_path)
     recorded = clone / "data/recorded"
@@ -341,6 +342,7 @@ def test_a_build_in_a_read_only_folder_is_one_message(small_disk) -> None:
 INJECTED = ('x"; touch F; "', "x'; touch F; '", "`touch F`", "$(touch F)", "$$(touch F)", "$(shell touch F)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CELL", "VENV", "PYTHON", "TESTERS"])
 @pytest.mark.fault("a shell's code in CELL, VENV, PYTHON or TESTERS of make", "a wrong name; nothing runs")
 def test_make_runs_nothing_that_a_name_contains(name: str, tmp_path: Path) -> None:

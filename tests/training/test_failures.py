@@ -196,6 +196,7 @@ def metadata_server():
         yield address, asked
 
 
+@pytest.mark.slow
 def test_a_spot_notice_stops_where_it_is_asked_for(metadata_server, make_job, tmp_path, monkeypatch) -> None:
     address, asked = metadata_server
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)

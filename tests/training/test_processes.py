@@ -103,6 +103,7 @@ def test_two_processes_go_on_when_one_was_killed(make_job, tmp_path) -> None:
     assert "resumed after step" in (tmp_path / "out/train.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_process_that_crashes_counts_as_a_crashed_trainer(make_job, tmp_path, monkeypatch) -> None:
     dies = (
         "import __main__\n"

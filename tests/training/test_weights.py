@@ -174,6 +174,7 @@ torch.save(network.state_dict(), sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_weights_of_timm_are_downloaded_and_their_hash_is_kept(
     drawn: Path, hub: dict[str, str], tmp_path: Path
 ) -> None:
