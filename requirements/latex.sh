@@ -1,10 +1,10 @@
 #!/bin/sh
 # LaTeX where it is missing: by apt-get when one may install packages, else one message.
 set -eu
-if command -v latexmk >/dev/null && command -v pdflatex >/dev/null && kpsewhich siunitx.sty >/dev/null; then
+if command -v latexmk >/dev/null && command -v pdflatex >/dev/null && kpsewhich tabulary.sty tabularray.sty >/dev/null; then
     exit 0
 fi
-packages="latexmk texlive-latex-recommended texlive-latex-extra texlive-science texlive-fonts-recommended"
+packages="latexmk texlive-latex-recommended texlive-latex-extra texlive-fonts-recommended"
 if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     echo "setup: installing LaTeX with apt-get, which takes minutes" >&2
     export DEBIAN_FRONTEND=noninteractive

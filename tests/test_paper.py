@@ -29,7 +29,7 @@ _NO_RESULT = re.compile(
     r"`[^`]*`|\{[a-z][^{} ]*[:/][^{}]*\}|9[05] %"  # of captions: code, values, items
     r"|\\(val|ifany|ifmany|label|autoref|ref|cite|code|url|papertable|paperfigure|input)"
     r"(\[[^\]]*\])?\{[^}]*\}"
-    r"|\\SI\{9[05]\}\{\\percent\}|\\begin\{(table|figure)\}\[(htbp|H)\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
+    r"|9[05]\\,\\%|\\begin\{(table|figure)\}\[(htbp|H)\]|ChestX-ray14|F1|resnet18|p4d|%.*$"
 )
 
 

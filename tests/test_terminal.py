@@ -120,8 +120,9 @@ def documented() -> set[str]:
     """The commands that the README, ARTIFACT.md and the pages of docs/ name."""
     pages = [ROOT / "README.md", ROOT / "ARTIFACT.md", *(ROOT / "docs").glob("*.md")]
     text, names = "\n".join(page.read_text(encoding="utf-8") for page in pages), set()
+    whole = get_command(app)
     for line in re.findall(r"cxrbench((?: [a-z][a-z-]*)+)", text):
-        command, words = get_command(app), []
+        command, words = whole, []
         for word in line.split():
             if (inside := getattr(command, "commands", {}).get(word)) is None:
                 break
@@ -271,6 +272,7 @@ def test_a_read_only_folder_is_one_message(small_disk) -> None:
     must_say(must_fail("claims", "--out", path), str(path), "name another place")
 
 
+@pytest.mark.slow
 @pytest.mark.fault("cxrbench of one checkout is called in another", "refused in one message that says how")
 def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None:
     """As a shared environment would: the code is found without PYTHONPATH."""

@@ -23,6 +23,7 @@ from cxrbench.study.config import Recipe
 from cxrbench.training.method import build_network
 from cxrbench.training.weights import VARIANTS, register_variants
 
+pytestmark = pytest.mark.slow  # each test traces graphs
 SMALL = Setting(pixels=64, batch=4)
 
 

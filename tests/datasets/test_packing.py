@@ -57,6 +57,7 @@ def test_workers_do_not_change_a_byte_and_what_was_there_is_replaced(many, truth
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("`data pack` is killed or interrupted", "no dataset; the next run starts anew, same bytes")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_leaves_no_dataset_and_the_next_starts_anew(number, words, truth, tmp_path) -> None:
@@ -85,6 +86,7 @@ def test_a_damaged_tarball_is_named_and_packing_succeeds_once_it_is_whole(many, 
     assert without_folder(pack("d", source(folder), tmp_path / "packed")) == truth
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the disk is full while packing", "a message; nothing is left, the next run succeeds")
 def test_a_full_disk_is_one_message_and_no_dataset(words: list[str], tmp_path: Path) -> None:
     """A limit on file size stands in for a quota: the kernel refuses the write all the same."""
