@@ -29,7 +29,7 @@ from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.formats import first_of, words
 from cxrbench.paper.items import Item, figures, printed
-from cxrbench.paper.results import Results, is_phantom
+from cxrbench.paper.results import Results, real_first
 from cxrbench.study.files import written_aside
 from cxrbench.study.platform_names import PLATFORMS
 
@@ -263,8 +263,7 @@ def auroc_per_label(read: Results) -> Figure:
     labels = [*read.findings(), "macro"]
     packed = read.cells.get("packed", read.cells["dataset"]).groupby(read.cells["dataset"], sort=False)
     rows = rows[rows["label"].isin(labels) & rows["dataset"].isin(packed.first().drop_duplicates().index)]
-    real = rows[~is_phantom(rows["dataset"])]
-    for axes, panel_rows in _by_dataset(rows if real.empty else real, 4.6, share=True):
+    for axes, panel_rows in _by_dataset(real_first(rows), 4.6, share=True):
         points(axes, panel_rows, "network", panel_rows["label"].map(labels.index))
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(labels) - 1.5, color="0.7", lw=0.5)
@@ -282,9 +281,10 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
 
 
 def seed_spread(read: Results) -> Figure:
-    """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too."""
+    """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too; of drawn
+    images only where there are no others."""
     rows, means = (
-        with_network(read, table.query("metric == 'auroc' and label == 'macro'")).assign(
+        with_network(read, real_first(table.query("metric == 'auroc' and label == 'macro'"))).assign(
             name=table["dataset"] + " " + table["architecture"] + " " + table["platform"]
         )
         for table in (read.metrics, read.spread)

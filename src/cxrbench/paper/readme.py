@@ -2,7 +2,6 @@
 prints)."""
 
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.conclusions import Conclusion, conclusions
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.numbers import numbers
-from cxrbench.paper.results import Results, is_phantom
+from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
 from cxrbench.study.cells import Cell
 from cxrbench.study.platform_names import ACCELERATED
@@ -39,8 +38,7 @@ def write_readme(read: Results, readme: Path, commands: Path, figure: Path) -> N
     renew(readme, blocks)
     printed = summary(read, Path("paper/paper.pdf")).strip("\n")
     renew(commands, {"summary": f"```text\n{printed}\n```\n"})
-    real = (table[~is_phantom(table["dataset"])] for table in (read.metrics, read.spread))
-    write_picture(replace(read, **dict(zip(("metrics", "spread"), real, strict=True))), figure)
+    write_picture(read, figure)
 
 
 def _filled(text: str, margin: str = "") -> str:

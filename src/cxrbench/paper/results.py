@@ -187,6 +187,12 @@ def is_phantom(datasets: pd.Series) -> pd.Series:
     return datasets.astype(str).str.startswith(PHANTOM)
 
 
+def real_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of real radiographs; of drawn ones where there are no others."""
+    real = rows[~is_phantom(rows["dataset"])]
+    return rows if real.empty else real
+
+
 def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the parity figure: the main endpoint with an interval, in the study's order.
 
