@@ -30,8 +30,9 @@ def recipe() -> Recipe:
 
 
 def output(code: str, **environment: str) -> str:
-    """What a Python process prints."""
-    done = ran(sys.executable, "-c", code, env=os.environ | environment)
+    """What a Python process prints; this one may have set what it decides."""
+    own = {name: value for name, value in os.environ.items() if name != VANILLA}
+    done = ran(sys.executable, "-c", code, env=own | environment)
     return done.stdout + done.stderr
 
 
