@@ -84,7 +84,7 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
     parts = math.ceil(len(others) / _MOST) or 1
     size = math.ceil(len(others) / parts)
     sides = [kinds.get(head, "name") for head in texts.columns[: size + 1]]
-    if environment == "longtblr":  # breaks between pages, and is as slow as ten others
+    if environment == "longtblr":  # breaks between pages, and takes seconds
         columns = "".join(f"X[-{_WEIGHT.get(kind, 1)},{KINDS[kind].side}]" for kind in sides)
         yield rf"\begin{{longtblr}}[entry=none,label=none]{{{_LONG},colspec={{{columns}}}}}"
     else:
