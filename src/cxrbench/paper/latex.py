@@ -18,8 +18,7 @@ _MOST = 11  # columns side by side: others stand below them
 _PAGE_OF_ROWS = 40  # a longer table may break between pages
 _WEIGHT = {"text": 3}  # of a column's width, by its kind
 _LONG = r"width=\linewidth,rowsep=1pt,colsep=4pt,column{1}={leftsep=0pt},column{Z}={rightsep=0pt},rowhead=1"
-_END = r"((?:\$-\$|\+)?[\d.]{1,6})"
-_INTERVAL = re.compile(rf"\({_END} to {_END}\)")  # as LaTeX; longer ones need the break
+_SHORT = 28  # characters of a difference of four digits with its interval, which is not broken inside
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
@@ -109,6 +108,6 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text as LaTeX: a long name may break after a slash or an underscore, a short interval not."""
+    """Return a text as LaTeX: a long name may break after a slash or an underscore, a short range not."""
     shown = latex(text).replace("/", r"/\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
-    return _INTERVAL.sub(r"(\1~to~\2)", shown)
+    return shown.replace(" to ", "~to~") if len(text) <= _SHORT else shown
