@@ -39,6 +39,8 @@ os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile
+for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that a test starts is no part of `make test`
+    os.environ.pop(name, None)
 # Two networks at two sizes, one of them on two platforms: what the paper's prose and conclusions need.
 FEW_CELLS = (
     *("nih128-64px/resnet18/cpu/*", "nih128-64px/convnext_pico/cpu/*"),

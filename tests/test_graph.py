@@ -323,7 +323,7 @@ def test_make_that_is_asked_to_stop_leaves_no_process_behind(tmp_path: Path) -> 
     clone, cell = clone_of_the_tree(tmp_path), "phantom-32px/convnext_atto/cpu/seed0"
     words = ["make", "cell", f"CELL={cell}", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.cxrbench-full"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    names = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MAKEFLAGS")}
+    names = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     process = subprocess.Popen(words, cwd=clone, env=names, start_new_session=True, **quiet)
     attempts = clone / f"results/checkpoints/{cell}/attempts.json"
     wait_until(attempts.exists, "trainer", process)
