@@ -171,7 +171,7 @@ ROUTES = {
     # All statistics, tables and macros.
     "all": (*CELL, "cli.report:statistics", "cli.report:tables"),
 }
-FILES_OPENED = {"cell": 31, "mean": 41, "difference": 43, "all": 73}  # may only fall; the aims: 15, and 25
+FILES_OPENED = {"cell": 31, "mean": 40, "difference": 42, "all": 72}  # may only fall; the aims: 15, and 25
 
 
 def place(name: str) -> tuple[str, str]:

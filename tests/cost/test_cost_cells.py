@@ -8,7 +8,6 @@ import pytest
 from conftest import ROOT
 from cxrbench.cli.cost_columns import costs_and_notes
 from cxrbench.cost.costs import COST_COLUMNS, OF_ITS_BATCH, cost_table
-from cxrbench.evidence.machine import is_busy
 from cxrbench.evidence.record import RECORD, Timing
 from cxrbench.paper.cost_tables import mark
 from cxrbench.study.config import Pricing
@@ -178,6 +177,6 @@ def test_a_gpu_that_others_use_is_a_busy_machine(make_record) -> None:
         make_record(timing=timing).model_copy(update={"platform": {"other_processes": number}})
         for number in (0, 2, None)
     )
-    assert [is_busy(record) for record in (alone, shared, unknown)] == [False, True, False]
+    assert [record.busy for record in (alone, shared, unknown)] == [False, True, False]
     assert mark("recorded", True, 0.01) == ["busy (others on the device)"]
     assert mark("recorded", True, 0.25) == ["busy (25 % used by others)"]

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.evidence.machine import BUSY, GROUP, headline, machine_of, short_processor
-from cxrbench.evidence.record import read_record
+from cxrbench.cost.costs import headline
+from cxrbench.evidence.record import BUSY, read_record, short_processor
+from cxrbench.study.cells import GROUP
 from cxrbench.training.supervisor import run
 
 RUNS = st.lists(
@@ -53,7 +54,7 @@ def test_a_busy_run_never_moves_a_quiet_headline_nor_a_fresh_one_a_recorded(runs
 
 def test_another_processor_library_or_core_count_is_another_machine() -> None:
     record = read_record(ROOT / "data/recorded/nih128-32px/resnet18/xla_cpu/seed0")
-    assert machine_of(record, "xla_cpu") == "AMD EPYC, 2 cores, torch 2.9.1, torch_xla 2.9.0"
+    assert record.machine == "AMD EPYC, 2 cores, torch 2.9.1, torch_xla 2.9.0"
     host, versions = record.host, record.versions
     others = [
         record.model_copy(update={"host": host.model_copy(update={"cpu": "Intel"})}),
@@ -61,7 +62,7 @@ def test_another_processor_library_or_core_count_is_another_machine() -> None:
         record.model_copy(update={"versions": versions | {"torch": "2.11.0"}}),
         record.model_copy(update={"versions": versions | {"torch_xla": "2.9.1"}}),
     ]
-    assert len({machine_of(each, "xla_cpu") for each in (record, *others)}) == 5
+    assert len({each.machine for each in (record, *others)}) == 5
 
 
 def test_processors_are_shortened_to_what_tells_them_apart() -> None:

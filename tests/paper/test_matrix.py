@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.evidence.machine import GROUP
 from cxrbench.paper import figures, provenance
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
-from cxrbench.study.cells import Cell
+from cxrbench.study.cells import GROUP, Cell
 
 from .conftest import made_up
 

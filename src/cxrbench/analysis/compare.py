@@ -17,9 +17,8 @@ from scipy import stats
 from tabulate import tabulate
 
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
-from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
+from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, load_in_words
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.errors import UserError
@@ -114,7 +113,7 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
         return []
     changes = {
         "run": [f"ended {record.ended}, status {record.status}" for record in both],
-        "machine": [_machine(record) for record in both],
+        "machine": [record.machine for record in both],
         "load": [load_in_words(record.timing.others_share) for record in both],
     }
     values = ((line.name, f"{line.recorded:.4g} -> {line.yours:.4g}") for line in comparison.lines)
@@ -161,10 +160,10 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
 def _where(mine: Record, theirs: Record) -> list[str]:
     """Return what is different about the machines, and which of them was busy."""
     notes = []
-    if _machine(mine) != _machine(theirs):
-        notes.append(f"trained on {_machine(mine)}; recorded on {_machine(theirs)}")
+    if mine.machine != theirs.machine:
+        notes.append(f"trained on {mine.machine}; recorded on {theirs.machine}")
     for run, record in (("yours", mine), ("the recorded run", theirs)):
-        if is_busy(record):
+        if record.busy:
             load = load_in_words(record.timing.others_share)
             notes.append(f"{run} trained beside other processes: {load}")
     return notes
@@ -217,10 +216,6 @@ def _packed(record: Record) -> str | None:
     return record.dataset.packed if record.dataset else None
 
 
-def _machine(record: Record) -> str:
-    return machine_of(record, Cell.parse(record.cell).platform)
-
-
 def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
     theirs = _estimate(cell.folder(recorded))
     seeds = [_values(_estimate(seed.folder(recorded))) for seed in _seeds(cell, recorded)]
@@ -243,13 +238,13 @@ def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
     yours, other = mine.timing.images_per_second, theirs.timing.images_per_second
     if yours is None or other is None:
         return _not_judged(_SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
-    if _machine(mine) != _machine(theirs):
+    if mine.machine != theirs.machine:
         return _not_judged(_SPEED, yours, other, "another machine: not judged")
-    if is_busy(mine) or is_busy(theirs):
+    if mine.busy or theirs.busy:
         return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
     records = _seeds(Cell.parse(theirs.cell), recorded).values()
-    alike = [record for record in records if _machine(record) == _machine(theirs)]
-    quiet = [record.timing for record in alike if not is_busy(record)]
+    alike = [record for record in records if record.machine == theirs.machine]
+    quiet = [record.timing for record in alike if not record.busy]
     speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
     if len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.evidence.expected import NOT_RUN, REFUSED, expected_status
-from cxrbench.evidence.machine import is_busy, machine_of, processor_of
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
@@ -60,10 +59,10 @@ def _of_record(record: Record, cell: Cell) -> dict[str, Any]:
         "torch": record.versions.get("torch"),
         "train_images": dataset.images["train"] if dataset else None,
         "norm_images": record.norm_images,
-        "machine": machine_of(record, cell.platform),
-        "processor": processor_of(record),
+        "machine": record.machine,
+        "processor": record.processor,
         "others_share": timing.others_share,
-        "busy": is_busy(record),
+        "busy": record.busy,
         "update": record.update,
     }
 

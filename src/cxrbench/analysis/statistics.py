@@ -17,9 +17,8 @@ from cxrbench.analysis.pairs import contrasts, pairs, shares
 from cxrbench.analysis.parity import parity
 from cxrbench.analysis.power import power_table
 from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.evidence.machine import processors_in_words
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS
+from cxrbench.evidence.record import PREDICTIONS, processors_in_words
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.files import cores, read_csv, write_csv

@@ -9,10 +9,9 @@ import pandas as pd
 
 from cxrbench.cost.devices import device_of_host
 from cxrbench.cost.prices import BASES, KEY, REGIONS, newest, price, read_prices, regions
-from cxrbench.evidence.machine import headline, is_busy, machine_of, processor_of, short_processor
-from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.record import RECORD, Record, read_record, short_processor
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import Cell
+from cxrbench.study.cells import GROUP, Cell
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.errors import UserError, suggestion
 from cxrbench.study.platform_names import ACCELERATED, GPU, TRAINIUM
@@ -107,10 +106,10 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
         "target_auroc": target_auroc,
         "hours_to_auroc": _hours_to(record, target_auroc),
         "origin": origin,
-        "machine": machine_of(record, cell.platform),
-        "processor": processor_of(record),
+        "machine": record.machine,
+        "processor": record.processor,
         "others_share": timing.others_share,
-        "busy": is_busy(record),
+        "busy": record.busy,
     }
 
 
@@ -212,6 +211,25 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
         seeds=usable.transform("count"),
         usd_sd=usable.transform("std"),
     )
+
+
+def headline(runs: pd.DataFrame) -> pd.Series:
+    """Return which rows stand for their group (:data:`GROUP`) where a single speed or cost is printed.
+
+    Columns ``origin``, ``machine``, ``busy`` and ``status`` decide. All chosen rows of a group are of one
+    machine, one origin and one load: quiet before busy, recorded before fresh, then the machine with the most
+    usable seeds, then the first in order. So neither a busy run nor a fresh one moves a recorded headline.
+    """
+    chosen = pd.Series(False, index=runs.index)
+    for _, group in runs.groupby(GROUP, sort=False):
+        alike = [rows for _, rows in group.groupby(["busy", "origin", "machine"], sort=False)]
+        chosen[min(alike, key=_rank).index] = True
+    return chosen
+
+
+def _rank(rows: pd.DataFrame) -> tuple[bool, bool, int]:
+    first = rows.iloc[0]
+    return bool(first["busy"]), first["origin"] != "recorded", -int((rows["status"] == "ok").sum())
 
 
 def both_sides(costs: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], str, list[str]]:

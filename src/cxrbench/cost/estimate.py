@@ -13,8 +13,7 @@ import pandas as pd
 from cxrbench.compile.audit import of_setting
 from cxrbench.compile.rules import Setting
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
-from cxrbench.evidence.machine import is_busy, processor_of, short_processor
-from cxrbench.evidence.record import Record
+from cxrbench.evidence.record import Record, short_processor
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
@@ -115,13 +114,13 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
     for record in EvidenceStore(recorded).records().values():
         cell, speed = Cell.parse(record.cell), record.timing.images_per_second
         chip, pixels = _chip(record, cell), _pixels(record, cell, study)
-        if not chip or not speed or not pixels or is_busy(record):
+        if not chip or not speed or not pixels or record.busy:
             continue
         precision = str(record.recipe.get("precision", "fp32"))
         cores = record.host.devices_used if cell.platform in ACCELERATED else 1
         source = f"recorded on {record.host.device}"
         if cell.platform not in ACCELERATED:
-            source = f"recorded on {short_processor(processor_of(record))}, {record.host.cores} cores"
+            source = f"recorded on {short_processor(record.processor)}, {record.host.cores} cores"
         key = Network(cell.architecture, pixels, precision), chip, source
         seeds.setdefault(key, []).append(speed / cores)
     return [Speed(network, chip, mean(rates), source) for (network, chip, source), rates in seeds.items()]

@@ -24,8 +24,7 @@ from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.datasets.packed import MANIFEST, read_packed
 from cxrbench.datasets.registry import in_words, to_download
 from cxrbench.datasets.table_rows import read_table
-from cxrbench.evidence.machine import processors_in_words
-from cxrbench.evidence.record import Record
+from cxrbench.evidence.record import Record, processors_in_words
 from cxrbench.study.cells import Cell
 from cxrbench.study.config import TableSource
 from cxrbench.study.errors import UserError

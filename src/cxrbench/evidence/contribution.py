@@ -15,9 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cxrbench.datasets.archives import Content, read_images
-from cxrbench.evidence.machine import is_busy, load_in_words, machine_of
 from cxrbench.evidence.private import clean_record, cleaned, without_places
-from cxrbench.evidence.record import LOG, RECORD, Record, read_record
+from cxrbench.evidence.record import LOG, RECORD, Record, load_in_words, read_record
 from cxrbench.evidence.store import (
     FILES,
     KEYS,
@@ -128,10 +127,8 @@ def summary(records: dict[Cell, Record]) -> str:
         numbers = (auroc, 3), (record.timing.images_per_second, 0), (record.timing.total_seconds / 60, 1)
         shown = ("-" if value is None else f"{value:.{digits}f}" for value, digits in numbers)
         lines.append(f"| {' | '.join([str(cell), record.status, *shown])} |")
-    named = {machine_of(record, cell.platform): record for cell, record in records.items()}
-    busy = [
-        f"{cell}: {load_in_words(rec.timing.others_share)}" for cell, rec in records.items() if is_busy(rec)
-    ]
+    named = {record.machine: record for record in records.values()}
+    busy = [f"{cell}: {load_in_words(rec.timing.others_share)}" for cell, rec in records.items() if rec.busy]
     for head, texts in (
         ("Machine", [*named, *{record.host.os for record in records.values()}]),
         ("Trained beside other processes", busy),

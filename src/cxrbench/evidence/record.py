@@ -1,6 +1,8 @@
-"""The run record of a cell: its fields and its reading."""
+"""The run record of a cell: its fields, its reading, and the machine that it names."""
 
 import json
+import re
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from signal import Signals
@@ -10,9 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy
+from cxrbench.study.platform_names import ACCELERATED, ENTRIES
 
 SCHEMA_VERSION = 1
 RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
+BUSY = 0.10  # share of the cores that other processes may use before speed and cost are marked
 
 Status = Literal["ok", "compile_failed", "load_failed", "out_of_memory", "timed_out", "diverged", "crashed"]
 FAILED = tuple(status for status in get_args(Status) if status != "ok")
@@ -171,6 +175,34 @@ class Record(Part):
         named = str(self.platform.get("update", ""))
         return named if named.startswith("cxrbench.") else "torch's AdamW"
 
+    @property
+    def processor(self) -> str:
+        """The processor; one of its own where none is named."""
+        return self.host.cpu.strip() or f"unknown processor of {self.cell}"
+
+    @property
+    def machine(self) -> str:
+        """Device, processor, cores, EC2 type and software: ``AMD EPYC (AVX2), 2 cores, ...``.
+
+        Speeds and costs are averaged within one machine only, runs of the same text. Processors of one name
+        differ in the instructions that they have, and so in speed.
+        """
+        host, platform = self.host, self.cell.split("/")[2]
+        instructions = host.device.removeprefix("CPU") if host.device.startswith("CPU (") else ""
+        device = [f"{host.devices_used} {host.device}"] if platform in ACCELERATED else []
+        decisive = ("torch", ENTRIES[platform].software if platform in ENTRIES else "")
+        software = [f"{name} {self.versions[name]}" for name in decisive if self.versions.get(name)]
+        driver = [f"driver {host.driver}"] if host.driver else []
+        instance = [host.instance] if host.instance else []
+        processor = self.processor + instructions
+        return ", ".join([*device, processor, f"{host.cores} cores", *instance, *driver, *software])
+
+    @property
+    def busy(self) -> bool:
+        """Whether others used more than :data:`BUSY` of the cores, or the device; unknown is not busy."""
+        share = self.timing.others_share
+        return (share is not None and share > BUSY) or bool(self.platform.get("other_processes"))
+
     def to_json(self) -> str:
         """The bytes of record.json as text."""
         return self.model_dump_json(indent=1) + "\n"
@@ -228,3 +260,21 @@ def _number(text: str) -> int | float:
     if not abs(number) < 2**63:
         raise ValueError(f"{text[:20]} is not a number that a record has")
     return number
+
+
+def short_processor(processor: str) -> str:
+    """Return a processor's name without what every name has: ``Intel Xeon``."""
+    plain = re.sub(r"\((R|TM)\)|@[^,]*|\b(Processor|CPU)\b", " ", processor)
+    return re.sub(r" +,", ",", " ".join(plain.split()))
+
+
+def processors_in_words(processors: Iterable[str]) -> str:
+    """Return the different processors, shortened and sorted: ``AMD EPYC and Intel Xeon``."""
+    return " and ".join(sorted({short_processor(name) for name in processors}))
+
+
+def load_in_words(others_share: float | None) -> str:
+    """Return how busy the machine was: ``others used 48 % of the cores``, or that nobody measured it."""
+    if others_share is None:
+        return "load not recorded"
+    return f"others used {others_share:.0%} of the cores".replace("%", " %")

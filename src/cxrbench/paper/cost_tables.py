@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from cxrbench.cost.prices import BASES, dates
-from cxrbench.evidence.machine import BUSY, GROUP, short_processor
+from cxrbench.evidence.record import BUSY, short_processor
 from cxrbench.paper.formats import (
     Columns,
     Estimate,
@@ -25,6 +25,7 @@ from cxrbench.paper.formats import (
     words,
 )
 from cxrbench.paper.results import Results
+from cxrbench.study.cells import GROUP
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")

@@ -24,12 +24,12 @@ from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, rows_of
 from cxrbench.datasets.phantom import draw
-from cxrbench.evidence.machine import GROUP
 from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.formats import first_of, words
 from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
+from cxrbench.study.cells import GROUP
 from cxrbench.study.files import written_aside
 from cxrbench.study.platform_names import PLATFORMS
 

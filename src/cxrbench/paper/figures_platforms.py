@@ -9,7 +9,6 @@ from cxrbench.analysis.components import POWER
 from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import BASES
-from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import power, seed_pairs
 from cxrbench.paper.figures import (
@@ -25,7 +24,7 @@ from cxrbench.paper.figures import (
 )
 from cxrbench.paper.formats import words
 from cxrbench.paper.measurements import step_in_words, steps_in_fp32
-from cxrbench.paper.results import Results, parity_drawn, processors_differ, read_measurements
+from cxrbench.paper.results import Results, host_in_words, parity_drawn, processors_differ, read_measurements
 
 
 def parity(read: Results) -> Figure:

@@ -9,7 +9,6 @@ from cxrbench.compile import audit
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import Score, read_reported, score
 from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, RETIRED, RULES, Setting
-from cxrbench.evidence.machine import host_in_words
 from cxrbench.evidence.store import (
     AHEAD,
     KEPT_ABOVE,
@@ -21,7 +20,7 @@ from cxrbench.evidence.store import (
 )
 from cxrbench.paper.formats import Columns, Estimate, Parts, Row, Spread, Table, listed, of_kinds, table
 from cxrbench.paper.prose import Value, Values, keyed, range_or
-from cxrbench.paper.results import Results, read_measurements
+from cxrbench.paper.results import Results, host_in_words, read_measurements
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
 ROWS = (

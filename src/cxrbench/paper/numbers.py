@@ -14,7 +14,7 @@ from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.evidence.machine import GROUP, short_processor
+from cxrbench.evidence.record import short_processor
 from cxrbench.paper import data_card, measurements, power, provenance, seed_pairs
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.formats import Estimate, Parts, Range, listed, text, words
@@ -29,6 +29,7 @@ from cxrbench.paper.results import (
     processors_differ,
     rows_of,
 )
+from cxrbench.study.cells import GROUP
 from cxrbench.study.platform_names import ACCELERATED
 
 VERDICTS = ("equivalent", "different", "inconclusive")

@@ -11,10 +11,11 @@ from cxrbench.compile.outcomes import NOT_RUN as NOT_COMPILED
 from cxrbench.compile.outcomes import STEP, outcomes
 from cxrbench.compile.reports import read_reported
 from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, read_compiled
-from cxrbench.evidence.machine import GROUP, host_in_words, short_processor
+from cxrbench.evidence.record import short_processor
 from cxrbench.paper.formats import Row, Table, listed, missing, of_kinds, words
 from cxrbench.paper.prose import Value, Values
-from cxrbench.paper.results import Results
+from cxrbench.paper.results import Results, host_in_words
+from cxrbench.study.cells import GROUP
 from cxrbench.study.files import sha256_file
 
 _ALIKE = [*GROUP, "status", "origin"]

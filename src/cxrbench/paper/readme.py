@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.claims.file import read_claims
-from cxrbench.evidence.machine import processors_in_words
+from cxrbench.evidence.record import processors_in_words
 from cxrbench.paper import artifact
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.conclusions import Conclusion, conclusions

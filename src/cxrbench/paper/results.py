@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -11,10 +12,10 @@ import pandas as pd
 
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.evaluate import prevalence, read_metrics
-from cxrbench.evidence.machine import GROUP, processors_in_words
-from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, read_record
+from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured
 from cxrbench.paper.formats import Estimate, Range
+from cxrbench.study.cells import GROUP
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.files import read_csv
 
@@ -180,6 +181,15 @@ def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
     rows = ((path.parent.name, row) for path in paths for row in read_measured(path))
     return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
+
+
+def host_in_words(folder: str) -> str:
+    """Return the machine that a folder of measurements is named after: ``Intel Xeon, 2 cores``."""
+    brands = {"intel": "Intel", "xeon": "Xeon", "amd": "AMD", "epyc": "EPYC", "nvidia": "NVIDIA"}
+    parts = [
+        brands.get(part, part) for part in folder.split("-") if part not in ("r", "tm", "processor", "cpu")
+    ]
+    return re.sub(r" (\d+ cores?)$", r", \1", " ".join(parts))
 
 
 def is_phantom(datasets: pd.Series) -> pd.Series:

@@ -11,7 +11,6 @@ from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.pairs import JUDGED
 from cxrbench.analysis.parity import Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
-from cxrbench.evidence.machine import GROUP
 from cxrbench.paper.formats import (
     UNDEFINED,
     Columns,
@@ -39,6 +38,7 @@ from cxrbench.paper.results import (
     range_of_seeds,
     seeds_of,
 )
+from cxrbench.study.cells import GROUP
 from cxrbench.study.recipe import SPLITS
 
 INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of

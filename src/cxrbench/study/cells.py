@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cxrbench.study.errors import UserError
 
+GROUP = ["dataset", "architecture", "platform"]  # columns: the cells of these are seeds of one training
 PART = r"[\w][\w.\-]{0,99}"
 _NAME = re.compile(
     rf"(?P<dataset>{PART})/(?P<architecture>{PART})/(?P<platform>[\w\-]+)/seed(?P<seed>[0-9]{{1,10}})"

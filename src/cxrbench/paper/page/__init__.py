@@ -24,8 +24,7 @@ from cxrbench.analysis.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
-from cxrbench.evidence.machine import short_processor
-from cxrbench.evidence.record import FAILED, LOG, read_record
+from cxrbench.evidence.record import FAILED, LOG, read_record, short_processor
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
 from cxrbench.paper.conclusions import conclusions
