@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from cxrbench.platforms import installed
 from cxrbench.study.files import cores
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platforms import ACCELERATED, installed
 from cxrbench.training.host import commit, cpu_name, now
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
 from cxrbench.evidence.store import KEYS, STEPS, Rows, merged, outside, read_measured
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_json
-from cxrbench.study.platform_names import ACCELERATED, ENTRIES
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import ACCELERATED, ENTRIES
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.store import STEP_TOLERANCE
 from cxrbench.platforms.base import Platform
+from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
 from cxrbench.training.run import update_of
 from cxrbench.training.steps import Steps

@@ -14,10 +14,10 @@ import torch
 from timm.optim import param_groups_weight_decay
 
 from benchmarks import measured_now, train
-from cxrbench import platforms
 from cxrbench.platforms.base import Platform
+from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.training.method import build_network
 
 _EAGER = ("plain", "channels_last", "fused AdamW")

@@ -16,8 +16,7 @@ from cxrbench.analysis.compare import compare, tolerances
 from cxrbench.evidence.predictions import read_predictions, scores_of
 from cxrbench.evidence.record import PREDICTIONS, RECORD
 from cxrbench.evidence.store import FILES, check_evidence
-from cxrbench.study.cells import Cell, find_cells
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError, find_cells
 
 _NAMES = {"macro AUROC": "auroc", "macro F1": "f1"}
 

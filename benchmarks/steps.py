@@ -17,9 +17,9 @@ import torch
 from benchmarks import measured_now
 from benchmarks.drift import drift
 from benchmarks.train import Report
-from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.store import STEP_FLOOR, STEP_TOLERANCE, TESTED_STEPS, outside
+from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
 from cxrbench.training.run import update_of
 from cxrbench.training.steps import Steps

@@ -32,14 +32,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import measured_now
 from benchmarks.roofline import matmul_flops_per_second, matrix_share, seconds_of
-from cxrbench import platforms
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import keep_memory
+from cxrbench.study import platforms
 from cxrbench.study.config import PhantomSource, Recipe
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores
+from cxrbench.study.names import UserError
 from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps
 

@@ -15,7 +15,7 @@ from benchmarks.steps import in_own_process
 from benchmarks.train import Report
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, blocks_of, keep_recorded, ran, text_of
-from cxrbench.study.platform_names import ENTRIES
+from cxrbench.study.platforms import ENTRIES
 from test_graph import copy_of_the_repository, graph
 
 PAGE = (ROOT / "docs/adding.md").read_text()
@@ -37,7 +37,7 @@ def add_everything(folder: Path) -> None:
     assert MODULE in PAGE
     module, entry = blocks("A platform", "python")
     (folder / MODULE).write_text(module)
-    names = folder / "src/cxrbench/study/platform_names.py"
+    names = folder / "src/cxrbench/study/platforms.py"
     head = "ENTRIES: dict[str, Entry] = {\n"
     names.write_text(names.read_text().replace(head, head + entry))
     (folder / "src/cxrbench/paper/slowest.py").write_text("".join(blocks("A table", "python")))
@@ -65,7 +65,7 @@ def test_each_entry_names_the_class_of_its_platform(forks: None) -> None:
     assert {entry.module for entry in ENTRIES.values()} <= modules
     code = """if True:
         import importlib
-        from cxrbench.study.platform_names import ENTRIES
+        from cxrbench.study.platforms import ENTRIES
         for name, entry in ENTRIES.items():
             module = importlib.import_module(f"cxrbench.platforms.{entry.module}")
             assert getattr(module, entry.cls).name == name, name

@@ -19,8 +19,8 @@ from cxrbench.analysis import components
 from cxrbench.cli import app
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
+from cxrbench.study.names import Cell
 from cxrbench.training import queue
 from training.trainers import wait_until
 
@@ -139,7 +139,7 @@ class Unlike(CpuPlatform):
 def test_the_operator_that_drifts_is_named_and_nothing_is_trained(tmp_path: Path) -> None:
     clone_of_the_tree(mine := tmp_path / "mine")
     (mine / "src/cxrbench/platforms/unlike.py").write_text(UNLIKE)
-    names = mine / "src/cxrbench/study/platform_names.py"
+    names = mine / "src/cxrbench/study/platforms.py"
     head = "ENTRIES: dict[str, Entry] = {\n"
     names.write_text(names.read_text().replace(head, f'{head}    "unlike": Entry("unlike", "Unlike"),\n'))
     (mine / "config/config.yaml").write_text(small_study())

@@ -7,8 +7,8 @@ import tomllib
 import yaml
 
 from conftest import ROOT
-from cxrbench.study.cells import find_cells
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import find_cells
+from cxrbench.study.platforms import ACCELERATED
 
 
 def test_citation_archive_package_and_paper_say_the_same() -> None:

@@ -39,7 +39,7 @@ SHARED_NAMES = {
 
 
 def name_of(path: Path) -> str:
-    """``cxrbench.study.cells`` for its file."""
+    """``cxrbench.study.names`` for its file."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -171,7 +171,7 @@ ROUTES = {
     # All statistics, tables and macros.
     "all": (*CELL, "cli.report:statistics", "cli.report:tables"),
 }
-FILES_OPENED = {"cell": 31, "mean": 40, "difference": 42, "all": 72}  # may only fall; the aims: 15, and 25
+FILES_OPENED = {"cell": 29, "mean": 38, "difference": 40, "all": 70}  # may only fall; the aims: 15, and 25
 
 
 def place(name: str) -> tuple[str, str]:

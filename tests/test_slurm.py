@@ -16,8 +16,8 @@ import slurm_cluster
 from conftest import SIZES, TINY, scores
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import EvidenceStore, check_evidence
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import read_study
+from cxrbench.study.names import Cell
 from cxrbench.training.job import checkpoints
 from cxrbench.training.plan import JobNeeds
 from slurm_cluster import Cluster, until

@@ -8,7 +8,7 @@ from columns import LABELS, SCORES
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.nih_table import FINDINGS
-from cxrbench.study.cells import Cell
+from cxrbench.study.names import Cell
 
 # roughly the share of images of each finding in ChestX-ray14, in the findings' order
 PREVALENCE = np.array([10, 2.5, 12, 18, 5, 5.5, 1.3, 4.7, 4.2, 2, 2.2, 1.5, 3, 0.2]) / 100

@@ -3,7 +3,7 @@ import pytest
 
 from cxrbench.analysis import evaluate
 from cxrbench.analysis.evaluate import check_controls, require_controls
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 def test_controls_pass_and_say_what_they_found(predictions):

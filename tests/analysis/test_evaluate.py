@@ -13,7 +13,7 @@ from cxrbench.analysis.evaluate import COLUMNS, evaluate, one_per_metric
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL, f1
 from cxrbench.analysis.sample import choose_thresholds, validation_of
 from cxrbench.datasets.nih_table import FINDINGS
-from cxrbench.study.cells import Cell
+from cxrbench.study.names import Cell
 
 from .synthetic import draw_predictions
 

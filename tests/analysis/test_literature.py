@@ -7,7 +7,7 @@ import pytest
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.analysis.statistics import BASELINE_COLUMNS, compare_with_literature, read_baselines
 from cxrbench.datasets.nih_table import FINDINGS
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 BASELINES = Path(__file__).parents[2] / "data" / "baselines.csv"
 

@@ -17,7 +17,7 @@ from cxrbench.analysis.pairs import (
     pairs,
     shares,
 )
-from cxrbench.study.cells import Cell
+from cxrbench.study.names import Cell
 
 from .synthetic import draw_predictions, estimated, network_of
 from .test_contrasts import NIH, study_of

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cxrbench.analysis.sample import sample_of, weight_blocks
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 def test_absent_split_names_those_there_are(predictions):

@@ -7,7 +7,7 @@ from cxrbench.analysis.auroc import auroc
 from cxrbench.analysis.estimates import areas_with_ends
 from cxrbench.analysis.sample import sample_of
 from cxrbench.analysis.subgroups import COLUMNS, NO_CLAIM, subgroups
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 @pytest.fixture(scope="module")

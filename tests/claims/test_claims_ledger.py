@@ -25,7 +25,7 @@ from cxrbench.claims.ledger import (
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.cost.ratios import PUBLISHED
 from cxrbench.study.config import read_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 ROOT = Path(__file__).parents[2]
 CLAIMS, PRICES = ROOT / "data" / "claims.yaml", ROOT / "data" / "prices.csv"

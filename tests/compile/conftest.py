@@ -14,10 +14,10 @@ import torch
 
 import forked
 from conftest import ROOT, must_work, once
-from cxrbench import platforms
 from cxrbench.compile.campaign import dump_steps
 from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.platforms.base import Platform
+from cxrbench.study import platforms
 
 NETWORKS = ("test_resnet", "test_convnext")
 SMALL = ("--pixels", "64", "--batch", "2")

@@ -12,7 +12,7 @@ from conftest import ROOT, must_fail, must_work
 from cxrbench.compile.audit import of_setting, read_audit, record_audit, row, survey
 from cxrbench.compile.rules import AUDITED_PARTS, PRIOR, RULES, Facts, Setting, facts_of
 from cxrbench.evidence.verify import verify_recorded
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 SMALL = ["--pixels", "32", "--batch", "4"]
 NAMES = ["test_resnet", "test_convnext", "hrnet_w18_small"]

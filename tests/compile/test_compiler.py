@@ -17,7 +17,7 @@ from cxrbench.compile import compiler
 from cxrbench.compile.control_graphs import ALWAYS
 from cxrbench.compile.rules import AUDITED_PARTS
 from cxrbench.evidence.compiled import read_compiled
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from training.trainers import wait_until
 
 from .conftest import NETWORKS, SMALL

@@ -11,7 +11,7 @@ from cxrbench.cost.costs import COST_COLUMNS, OF_ITS_BATCH, cost_table
 from cxrbench.evidence.record import RECORD, Timing
 from cxrbench.paper.cost_tables import mark
 from cxrbench.study.config import Pricing
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 CELL = "nih128-64px/resnet18/{}/seed{}"
 NEURON = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge", "cpu": "c7a.large"})

@@ -18,8 +18,8 @@ from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import UserError
 
 money = st.floats(0, 1e9, allow_subnormal=False)
 PAIR = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge"})

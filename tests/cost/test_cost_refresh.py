@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, must_work, serving
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.cost.refresh import refresh
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 HEAD = [
     "SKU", "OfferTermCode", "TermType", "Unit", "PricePerUnit", "Currency", "Instance Type", "Tenancy",

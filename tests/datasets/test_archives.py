@@ -19,7 +19,7 @@ from conftest import must_fail
 from cxrbench.datasets.archives import Encoded, read_images
 from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 OUTSIDE = "cxrbench-test-escaped.png"
 

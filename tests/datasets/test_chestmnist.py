@@ -16,7 +16,7 @@ from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import data_present, pack, read_packed
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.study.config import ChestMnistSource, parse_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 PARTS = {"train": 78_468, "val": 11_219, "test": 22_433}
 

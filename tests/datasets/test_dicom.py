@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.dicom import decode_dicom
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from own_images import dicom, drawn, picture, written
 
 Make = Callable[[], bytes]

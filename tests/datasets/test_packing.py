@@ -16,7 +16,7 @@ from tarballs import member, names, source, study, tar, write_tar
 
 from conftest import ROOT, must_fail, must_work, ran
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from own_images import encoded
 
 

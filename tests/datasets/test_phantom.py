@@ -12,7 +12,7 @@ from conftest import SIZES, must_work
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.phantom import draw
 from cxrbench.datasets.split import choose_rows
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from medmnist import INFO
 
 from conftest import ROOT
 from cxrbench.datasets.registry import read_files
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 REGISTRY = ROOT / "data/registry.csv"
 

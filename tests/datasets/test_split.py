@@ -7,7 +7,7 @@ import pytest
 
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 TABLE = read_nih_table()
 SIX = TABLE.iloc[:6]

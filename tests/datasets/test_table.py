@@ -14,7 +14,7 @@ from tarballs import member, tar, write_tar
 from cxrbench.datasets.packed import Packed, must_be_packed_from, pack, read_packed
 from cxrbench.datasets.table_rows import read_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from own_images import ODD, a_source, drawn, encoded, picture, written
 
 IN_PLACE = settings(

@@ -21,9 +21,8 @@ from cxrbench.evidence.private import clean_record, of_this_machine, without_pla
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.evidence.sums import write_sums
-from cxrbench.study.cells import Cell
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import Cell, UserError
 
 OLD, NEW = (Cell("phantom-32px", "resnet18", "cpu", seed) for seed in (1, 0))
 RECORD = f"records/{NEW}/record.json"

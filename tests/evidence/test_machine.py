@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from conftest import ROOT
 from cxrbench.cost.costs import headline
 from cxrbench.evidence.record import BUSY, read_record, short_processor
-from cxrbench.study.cells import GROUP
+from cxrbench.study.names import GROUP
 from cxrbench.training.supervisor import run
 
 RUNS = st.lists(

@@ -18,7 +18,7 @@ from cxrbench.analysis.evaluate import evaluate, evaluate_file
 from cxrbench.evidence.predictions import load_predictions, macro_auroc
 from cxrbench.evidence.record import read_record
 from cxrbench.study.config import Endpoint
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 @pytest.fixture

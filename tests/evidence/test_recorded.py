@@ -11,8 +11,8 @@ import pytest
 from conftest import ROOT, change_record, cxrbench, must_fail, must_work
 from cxrbench.evidence.store import SETTINGS, EvidenceStore, Source
 from cxrbench.evidence.sums import refused_measurement, write_sums
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, read_study
+from cxrbench.study.names import Cell
 
 CELL = Cell.parse("nih128-64px/resnet18/cpu/seed0")
 STUDY = read_study(ROOT / "config/config.yaml")

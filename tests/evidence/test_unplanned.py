@@ -8,9 +8,8 @@ import pytest
 from conftest import ROOT
 from cxrbench.analysis.matrix import cells_table
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, read_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 from cxrbench.training.plan import Plan
 
 RECORDED = ROOT / "data/recorded"

@@ -18,9 +18,9 @@ from conftest import GONE, ROOT, must_fail, must_work, put_at, ran
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import read_sums, sums_of, write_sums
 from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
-from cxrbench.study.cells import find_cells
 from cxrbench.study.config import read_study
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import find_cells
 
 DATA = ROOT / "data/recorded"
 CELL, OTHER = (f"nih128-64px/resnet18/cpu/seed{seed}" for seed in (0, 1))

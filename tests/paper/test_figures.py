@@ -17,8 +17,8 @@ from cxrbench.paper import figures, figures_platforms, items, tables
 from cxrbench.paper.power import families
 from cxrbench.paper.prose import as_text
 from cxrbench.paper.results import Results, parity_drawn
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins, read_study
+from cxrbench.study.names import Cell
 
 from .conftest import made_up
 

@@ -14,7 +14,7 @@ from conftest import ROOT
 from cxrbench.paper import figures, provenance
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
-from cxrbench.study.cells import GROUP, Cell
+from cxrbench.study.names import GROUP, Cell
 
 from .conftest import made_up
 

@@ -19,7 +19,7 @@ from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 from .conftest import made_up
 

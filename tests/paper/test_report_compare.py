@@ -13,8 +13,8 @@ from cxrbench.analysis.compare import REPRODUCTIONS, Comparison, Line, compare, 
 from cxrbench.analysis.evaluate import evaluate
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
-from cxrbench.study.cells import Cell
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import Cell
 
 CELL = Cell("phantom-32px", "resnet18", "cpu", 0)
 UNKNOWN = "nih128-64px/resnet81/cpu/seed0"

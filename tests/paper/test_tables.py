@@ -21,7 +21,7 @@ from cxrbench.paper.measurements import largest_steps, numbers, predictive_value
 from cxrbench.paper.prose import Value, as_latex, as_text
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 from .conftest import a_paper, made_up
 

@@ -100,7 +100,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (site / "torch_neuronx.py").write_text(TORCH_NEURONX)
     (site / "sitecustomize.py").write_text(
         "import os\n"
-        "from cxrbench import platforms\n"
+        "from cxrbench.study import platforms\n"
         "platforms.unavailable = lambda name: None\n"
         "real = platforms.load\n"
         "def load(name, threads, precision, compiler=None):\n"

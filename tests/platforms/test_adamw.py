@@ -81,7 +81,7 @@ def test_the_code_that_moves_the_weights_is_named(monkeypatch: pytest.MonkeyPatc
 
 GRAPH = """
 import json, os
-from cxrbench import platforms
+from cxrbench.study import platforms
 from cxrbench.compile.capture import Graph, build, capture, torch_xla
 from cxrbench.compile.rules import Setting
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from conftest import ran
-from cxrbench import platforms
-from cxrbench.study.errors import UserError
+from cxrbench.study import platforms
+from cxrbench.study.names import UserError
 
 _LOAD = "from cxrbench.platforms.cuda import CudaPlatform; CudaPlatform(1, 'fp32')"
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")

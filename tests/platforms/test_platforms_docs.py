@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.cost.prices import newest, price, read_prices
-from cxrbench.study.platform_names import PLATFORMS
+from cxrbench.study.platforms import PLATFORMS
 from cxrbench.training.precompile import TOOL
 
 PAGES = {name: (ROOT / f"docs/{name}.md").read_text() for name in ("neuron", "cuda")}

@@ -12,10 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import ran
-from cxrbench import platforms
 from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
 from cxrbench.platforms import base
+from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
 from cxrbench.training.method import prepared
 from cxrbench.training.supervisor import run

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrbench import platforms
 from cxrbench.platforms import neuron_settings as settings
 from cxrbench.platforms import torchneuron_settings
+from cxrbench.study import platforms
 from cxrbench.study.config import Compiler
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 CHOSEN = Compiler(model_type="transformer", optlevel=1)
 
@@ -155,7 +155,7 @@ def test_the_two_products_are_distinguished(version, neuron, torchneuron, tmp_pa
 
 def test_asking_which_platforms_can_run_imports_no_torch() -> None:
     code = (
-        "import sys; from cxrbench import platforms; "
+        "import sys; from cxrbench.study import platforms; "
         "[platforms.unavailable(name) for name in platforms.PLATFORMS]; "
         "from cxrbench.platforms import neuron_tools; "
         "sys.exit('torch' in sys.modules)"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, ran
-from cxrbench import platforms
 from cxrbench.cost.devices import DEVICES, device_of_host
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.platforms import xla_tpu_settings
+from cxrbench.study import platforms
 from cxrbench.study.config import Compiler
 
 PAGE = (ROOT / "docs/tpu.md").read_text()

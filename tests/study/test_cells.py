@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrbench.study.cells import Cell, expand_braces
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError, expand_braces
 
 names = st.from_regex(r"[a-z][\w.\-]{0,20}", fullmatch=True).filter(str.isascii)
 

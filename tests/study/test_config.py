@@ -10,9 +10,8 @@ import yaml
 
 from conftest import GONE, ROOT, must_fail, put_at
 from cxrbench.cli.schemas import architectures_text, schema_text
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study, read_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
 STUDY = ROOT / "config/config.yaml"

@@ -19,7 +19,7 @@ from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
 from cxrbench.study.config import read_study
-from cxrbench.study.errors import UserError, printable
+from cxrbench.study.names import UserError, printable
 from cxrbench.study.readers import Document, read_text
 
 EXPECTED = b"cell,status,reason\nnih128-64px/*/neuron/*,compile_failed,reported\nd/b/cpu/seed0,ok,\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cxrbench import platforms
 from cxrbench.datasets.packed import read_packed
+from cxrbench.study import platforms
 from cxrbench.training import run
 from cxrbench.training.job import Job
 

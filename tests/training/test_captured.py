@@ -13,7 +13,7 @@ from cxrbench.datasets.packed import read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.training.job import Job
 from cxrbench.training.run import Trainer
 from cxrbench.training.steps import Steps
@@ -154,7 +154,7 @@ def test_operators_of_a_recorded_step_are_counted_before_it_is_recorded(packed: 
 
             return replayed
 
-    monkeypatch.setattr("cxrbench.platforms.load", lambda *setting: Silent(1, "fp32"))
+    monkeypatch.setattr("cxrbench.study.platforms.load", lambda *setting: Silent(1, "fp32"))
     made = train._ours(train.Setting("cpu", "test_resnet", 32, 16, "fp32", 1, blocks=1, steps=1), packed)
     made.block()
     assert made.facts()["model_flops_per_image"] > 1e6

@@ -11,8 +11,8 @@ from torch.nn.functional import conv2d, relu
 
 from benchmarks.drift import drift
 from conftest import TINY
-from cxrbench import platforms
 from cxrbench.platforms.cpu import CpuPlatform
+from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
 
 RECIPE = Recipe(epochs=100, batch=64, threads=2)

@@ -11,7 +11,7 @@ import pytest
 from conftest import serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.training.job import Ending
 from cxrbench.training.supervisor import Interrupted, run
 from cxrbench.training.watch import classify, error_line, normalise

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from cxrbench import platforms
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.evidence.record import UsedWeights
+from cxrbench.study import platforms
 from cxrbench.study.recipe import Compiler
 from cxrbench.training.batches import Batches
 from own_images import ODD, drawn, written

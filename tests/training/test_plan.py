@@ -11,9 +11,8 @@ import yaml
 from conftest import ROOT
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import write_sums
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study, parse_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 from cxrbench.training.plan import JobNeeds, Plan
 
 PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}

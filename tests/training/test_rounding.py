@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cxrbench.study.config import parse_study
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.study.readers import Document
 from cxrbench.training.method import round_weights
 from tests.conftest import ROOT

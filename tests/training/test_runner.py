@@ -18,9 +18,8 @@ from columns import SCORES
 from conftest import ROOT, TINY, a_job, ran, scores
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import check_evidence
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 from cxrbench.training.host import published
 from cxrbench.training.job import parse_events
 from cxrbench.training.supervisor import run

@@ -27,10 +27,9 @@ from cxrbench.evidence.checks import record_problems
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Recipe, parse_study
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import Cell, UserError
 from cxrbench.study.recipe import (
     PublishedWeights,
     has_tensors,

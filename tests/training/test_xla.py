@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms
-from cxrbench import platforms
 from cxrbench.evidence.predictions import read_predictions, scores_of
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS, EvidenceStore, check_evidence
 from cxrbench.paper.latex import xla_listing
 from cxrbench.paper.results import read_measurements
+from cxrbench.study import platforms
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.errors import UserError
-from cxrbench.study.platform_names import ENTRIES
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import ENTRIES
 from cxrbench.training.supervisor import run
 
 from .trainers import wall_seconds

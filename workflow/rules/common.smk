@@ -20,10 +20,9 @@ from cxrbench.evidence.sums import refused_measurement
 from cxrbench.paper.items import figures, printed
 from cxrbench.study import build
 from cxrbench.study.build import content_of
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import parse_study
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, write_if_changed
+from cxrbench.study.names import Cell, UserError
 from cxrbench.study.readers import Document
 from cxrbench.training.plan import JobNeeds, Plan, must_be_architectures
 

@@ -20,8 +20,7 @@ from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, load_in_words
 from cxrbench.evidence.store import check_evidence
-from cxrbench.study.cells import Cell, find_cells
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError, find_cells
 
 _Z = 1.96
 REPRODUCTIONS = "reproductions.csv"  # cells that were trained again: machines, instructions, differences

@@ -19,7 +19,7 @@ from scipy.special import stdtr, stdtrit
 
 from cxrbench.analysis.auroc import Estimate, effective_clusters, mean_influence, mean_value
 from cxrbench.analysis.estimates import CellEstimate, bounds, patients_part
-from cxrbench.study.cells import Cell
+from cxrbench.study.names import Cell
 
 ALPHA, POWER = 0.05, 0.8
 MIN_SEEDS = 3  # of each platform: with two, verdicts err too often

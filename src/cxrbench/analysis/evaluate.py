@@ -43,10 +43,9 @@ from cxrbench.analysis.measures import (
 from cxrbench.analysis.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 from cxrbench.evidence.predictions import findings_of, load_predictions, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, read_record
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Endpoint
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores, read_csv
+from cxrbench.study.names import Cell, UserError
 
 COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few"),

@@ -11,7 +11,7 @@ import pandas as pd
 from cxrbench.analysis.sample import weight_blocks
 from cxrbench.datasets.nih_table import read_nih_table, wheel_file
 from cxrbench.datasets.split import assign_split
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 IMAGES, REPLICATES = 4376, 2000
 EXACT, APPROXIMATE, NONE = "the same finding", "approximate", "NIH has no such label"

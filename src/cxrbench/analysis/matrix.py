@@ -11,9 +11,9 @@ import pandas as pd
 from cxrbench.evidence.expected import NOT_RUN, REFUSED, expected_status
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import Cell
+from cxrbench.study.platforms import ACCELERATED
 
 UNEXPECTED = "(unexpected)"
 COLUMNS = [

@@ -35,8 +35,8 @@ from cxrbench.analysis.components import ALPHA, MIN_SEEDS, between_platforms
 from cxrbench.analysis.estimates import ENDPOINT, CellEstimate
 from cxrbench.analysis.measures import DEFINITIONS, IMAGE_LEVEL
 from cxrbench.analysis.parity import Seeds, compared_seeds, margin_of, verdict_on
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins, Study
+from cxrbench.study.names import Cell
 
 SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
 BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed

@@ -32,9 +32,9 @@ from cxrbench.analysis.components import (
     within_platform,
 )
 from cxrbench.analysis.estimates import COMPARED, ENDPOINT, CellEstimate
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Margins
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import Cell
+from cxrbench.study.platforms import ACCELERATED
 
 COLUMNS = [
     *("dataset", "architecture", "kind", "platform_a", "platform_b", "seeds_a", "seeds_b", "label", "metric"),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.evidence.predictions import findings_of, labels_of, scores_of
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 BLOCK_BYTES = 32 << 20  # of weights held at a time
 BLOCK_LEAST = 16  # replicates in a block, however many clusters

@@ -19,9 +19,9 @@ from cxrbench.analysis.power import power_table
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, processors_in_words
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.files import cores, read_csv, write_csv
+from cxrbench.study.names import Cell
 from cxrbench.study.readers import OR_NONE, Row, Text, read_rows
 
 PHANTOM = "phantom"  # how the names of drawn datasets begin

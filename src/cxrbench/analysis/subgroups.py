@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.analysis.auroc import Estimate, auroc
 from cxrbench.analysis.estimates import CellEstimate, areas_with_ends
 from cxrbench.analysis.sample import Sample, sample_of, scope_of
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 WIDEST = 0.2  # an interval wider than this supports no claim
 NO_CLAIM = f"no claim: the interval is wider than {WIDEST:g} or unknown"

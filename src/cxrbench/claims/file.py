@@ -10,9 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Valida
 
 from cxrbench.claims.formula import Formula, FormulaError
 from cxrbench.claims.inputs import Plain, PriceOf, read_input, read_number, show
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Strict
-from cxrbench.study.errors import UserError, suggestion
+from cxrbench.study.names import Cell, UserError, suggestion
 from cxrbench.study.readers import Document, Keys, Text, complaint
 
 OURS = "ours"

@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from cxrbench.study.errors import nearest
+from cxrbench.study.names import nearest
 
 Range = tuple[float, float]
 Inputs = Mapping[str, float]

@@ -18,8 +18,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from cxrbench.claims.formula import Range
 from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
 from cxrbench.study.config import Strict
-from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import read_csv
+from cxrbench.study.names import UserError, nearest, suggestion
 from cxrbench.study.readers import Text, complaint, iso_date, one_of
 from cxrbench.training.plan import ARCHITECTURES
 

@@ -16,7 +16,7 @@ import pandas as pd
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import FormulaError, Range
 from cxrbench.claims.inputs import Basis, Context, NotHere, Value, show
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 class Verdict(StrEnum):

@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 
 from cxrbench.cli import audit, compile, contribute, cost, evidence, get, report, sagemaker, scores, train
 from cxrbench.cli.words import STUDY, complain, say
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained
+from cxrbench.study.names import UserError
 
 HELP = """Trainium or CUDA for chest radiographs? Every step of the study is a command.
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_csv
+from cxrbench.study.names import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from cxrbench.cli.words import (
     in_columns,
     say,
 )
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 Networks = Annotated[

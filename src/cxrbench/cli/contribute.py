@@ -24,8 +24,7 @@ from cxrbench.cli.words import (
     say,
     work_folder,
 )
-from cxrbench.study.cells import Cell
-from cxrbench.study.errors import UserError, printable
+from cxrbench.study.names import Cell, UserError, printable
 
 SHOWN = (
     "claims",

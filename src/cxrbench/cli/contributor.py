@@ -19,11 +19,9 @@ from cxrbench.evidence import contribution
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, read_record
 from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_measured
-from cxrbench.platforms import installed
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import TableSource, read_study
-from cxrbench.study.errors import UserError, and_more
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import Cell, UserError, and_more
+from cxrbench.study.platforms import ACCELERATED, installed
 from cxrbench.training import host
 from cxrbench.training.plan import JobNeeds, must_be_architectures
 from cxrbench.training.queue import fitting, in_order, minutes_of
@@ -36,7 +34,7 @@ _DECISIVE = ("torch", "torchvision", "timm", "numpy")  # packages whose versions
 
 
 def _described(platform: str) -> dict[str, Any]:
-    from cxrbench import platforms
+    from cxrbench.study import platforms
 
     return platforms.load(platform, 1, "fp32").describe()
 

@@ -23,7 +23,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +111,7 @@ def cost_spot(
     from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.spot import ASSUMPTIONS, RATES, spot_table
-    from cxrbench.study.platform_names import GPU
+    from cxrbench.study.platforms import GPU
 
     at = pricing_of(study, region)
     named = instance or at.instances.get(GPU, "g5.xlarge")
@@ -192,7 +192,7 @@ def cost_mine(
     from cxrbench.cost.mine import Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
     from cxrbench.study.config import read_study
-    from cxrbench.study.platform_names import GPU
+    from cxrbench.study.platforms import GPU
 
     if precision not in ("fp32", "bf16"):
         raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cxrbench.cli.words import in_columns, span, wrapped
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platforms import ACCELERATED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.errors import UserError, and_more, printable
+from cxrbench.study.names import UserError, and_more, printable
 
 if TYPE_CHECKING:
     from cxrbench.study.config import Dataset

@@ -16,8 +16,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.cells import Cell
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 
 
 def record(

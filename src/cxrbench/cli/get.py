@@ -24,8 +24,7 @@ from cxrbench.cli.words import (
     complain,
     say,
 )
-from cxrbench.study.cells import Cell
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 
 if TYPE_CHECKING:
     from cxrbench.datasets.registry import RemoteFile
@@ -98,8 +97,8 @@ def cell_get(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Download and pack what CELL needs, if its platform is on this machine."""
-    from cxrbench import platforms
     from cxrbench.evidence.store import EvidenceStore
+    from cxrbench.study import platforms
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import Plan
 

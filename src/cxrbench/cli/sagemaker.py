@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cxrbench.cli.words import STUDY, CellArgument, StudyOption, say
-from cxrbench.study.cells import Cell
+from cxrbench.study.names import Cell
 
 app = typer.Typer(
     help="Prepare a cell as a training job on SageMaker, and check it without AWS.", no_args_is_help=True

@@ -47,8 +47,8 @@ def evaluate(
     """
     from cxrbench.analysis.evaluate import evaluate_cells, evaluate_file, readable
     from cxrbench.study.config import Endpoint
-    from cxrbench.study.errors import UserError
     from cxrbench.study.files import write_csv
+    from cxrbench.study.names import UserError
 
     files, endpoint = sources or [], Endpoint(positive_patients=positive_patients)
     records = [path for path in files if path.name == "record.json"]
@@ -84,8 +84,8 @@ def claims(
     from cxrbench.claims.file import read_claims
     from cxrbench.claims.inputs import read_context, show
     from cxrbench.claims.ledger import broken, check_claims, drifted, outdated
-    from cxrbench.study.errors import UserError, suggestion
     from cxrbench.study.files import write_csv
+    from cxrbench.study.names import UserError, suggestion
 
     stated = read_claims(file)
     if source is not None and source not in stated.sources:
@@ -172,7 +172,7 @@ def power(
     import pandas as pd
 
     from cxrbench.analysis.power import Design, Spread, answers
-    from cxrbench.study.errors import UserError
+    from cxrbench.study.names import UserError
 
     if patient_se is None:
         spreads = _recorded(tables / "spread.csv", group or "", metric)
@@ -248,8 +248,8 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
     from cxrbench.analysis.power import METRICS, recorded_spreads
-    from cxrbench.study.errors import UserError, suggestion
     from cxrbench.study.files import read_csv
+    from cxrbench.study.names import UserError, suggestion
 
     if metric not in METRICS:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, METRICS)}")

@@ -27,8 +27,7 @@ from cxrbench.cli.words import (
     span,
     wrapped,
 )
-from cxrbench.study.cells import Cell
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -143,7 +143,7 @@ def complain(text: str) -> None:
 
 def must_run_here(name: str, remedy: str = "") -> None:
     """Exit with :data:`CANNOT_RUN` and one sentence unless the platform ``name`` can run here."""
-    from cxrbench import platforms
+    from cxrbench.study import platforms
 
     if reason := platforms.unavailable(name):
         complain(f"platform {name} cannot run here: {reason}{remedy}")

@@ -82,7 +82,7 @@ def _compile_ahead(command: list[str], hours: float, work: Path) -> float:
             os.killpg(running.pid, signal.SIGKILL)  # with the compilers that it started
             print(f"compiling ahead took all {hours:g} h; give the job more --hours", file=sys.stderr)
             _charge(work / "precompile.json", hours * 3600)
-            recover = "from cxrbench import platforms; platforms.recover('neuron')"
+            recover = "from cxrbench.study import platforms; platforms.recover('neuron')"
             subprocess.run([sys.executable, "-c", recover], check=False)  # from what was killed
     return max(hours - (time.monotonic() - started) / 3600, 1 / 60)
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
-from cxrbench.study.errors import UserError, nearest, suggestion
 from cxrbench.study.files import written_aside
+from cxrbench.study.names import Cell, UserError, nearest, suggestion
 from cxrbench.study.recipe import FileWeights
 from cxrbench.training.host import commit
 

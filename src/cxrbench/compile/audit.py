@@ -16,9 +16,9 @@ import pandas as pd
 from cxrbench.compile.networks import family_of
 from cxrbench.compile.rules import AUDITED_PARTS, CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.evidence.sums import updated_sums
-from cxrbench.platforms import installed
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores, sha256_json, write_csv, write_json
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import installed
 from cxrbench.training.plan import must_be_architectures
 
 FORMAT = 4  # of cached facts: raise it when facts are counted in another way

@@ -33,8 +33,8 @@ from cxrbench.evidence.record import Part, read_model
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import CompileOptions
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import cores, explained, sha256_file, write_text
+from cxrbench.study.names import UserError
 from cxrbench.training import host
 
 MANIFEST = "manifest.json"

@@ -23,7 +23,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from cxrbench import platforms
 from cxrbench.compile.calls import gelu_as_on_neuron
 from cxrbench.compile.control_graphs import LAYERS, control_network
 from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
@@ -34,9 +33,10 @@ from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.compiled import GraphPart, TracedGraph
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
+from cxrbench.study import platforms
 from cxrbench.study.config import Augmentation, Recipe
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import written_aside
+from cxrbench.study.names import UserError
 from cxrbench.training.batches import Batches
 from cxrbench.training.method import Averaged, Batch, build_network, draw_parameters
 from cxrbench.training.weights import register_variants

@@ -21,8 +21,8 @@ import psutil
 from cxrbench.compile.operators import names_in
 from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import UserError
 from cxrbench.training.host import published
 from cxrbench.training.watch import (
     OWN_SIGNALS,

@@ -12,7 +12,7 @@ from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import PARTS, CompileRecord, Target
 from cxrbench.study import recipe
 from cxrbench.study.config import AuditedPrecision, AutoCast, Compilation, CompileOptions, read_study
-from cxrbench.study.errors import UserError, suggestion
+from cxrbench.study.names import UserError, suggestion
 from cxrbench.training.plan import must_be_architectures
 
 

@@ -11,10 +11,9 @@ from cxrbench.cost.devices import device_of_host
 from cxrbench.cost.prices import BASES, KEY, REGIONS, newest, price, read_prices, regions
 from cxrbench.evidence.record import RECORD, Record, read_record, short_processor
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import GROUP, Cell
 from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.errors import UserError, suggestion
-from cxrbench.study.platform_names import ACCELERATED, GPU, TRAINIUM
+from cxrbench.study.names import GROUP, Cell, UserError, suggestion
+from cxrbench.study.platforms import ACCELERATED, GPU, TRAINIUM
 
 # Not part of an hourly price and in no record; printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"

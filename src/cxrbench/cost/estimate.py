@@ -15,10 +15,9 @@ from cxrbench.compile.rules import Setting
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.evidence.record import Record, short_processor
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
-from cxrbench.study.errors import UserError
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import Cell, UserError
+from cxrbench.study.platforms import ACCELERATED
 
 AUDITED_BATCH = 32  # images of the step that work is counted of
 

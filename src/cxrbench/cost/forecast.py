@@ -25,10 +25,9 @@ from cxrbench.datasets.packed import MANIFEST, read_packed
 from cxrbench.datasets.registry import in_words, to_download
 from cxrbench.datasets.table_rows import read_table
 from cxrbench.evidence.record import Record, processors_in_words
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import TableSource
-from cxrbench.study.errors import UserError
-from cxrbench.study.platform_names import ACCELERATED, ENTRIES
+from cxrbench.study.names import Cell, UserError
+from cxrbench.study.platforms import ACCELERATED, ENTRIES
 from cxrbench.training.plan import Plan
 
 FORECAST_COLUMNS = [

@@ -25,7 +25,7 @@ from cxrbench.cost.estimate import (
 from cxrbench.cost.prices import KEY, newest, price, regions
 from cxrbench.cost.ratios import PUBLISHED
 from cxrbench.study.config import Pricing, Study
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.names import UserError, nearest
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
 MOST_ROWS = 5

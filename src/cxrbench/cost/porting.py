@@ -12,7 +12,7 @@ from cxrbench.cost.costs import both_sides, cost_table, pricing_of
 from cxrbench.cost.prices import read_prices, regions
 from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, notes, pair_prices, preprint_at, study_pair
 from cxrbench.study.config import Pricing
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 _CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 _BLOG, _EXPAT = "AWS blog, Trainium and Amazon SageMaker", "CloudExpat, AWS Trainium vs NVIDIA H100"

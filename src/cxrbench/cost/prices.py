@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import AfterValidator, Field
 
 from cxrbench.study.config import PriceBasis
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.names import UserError, nearest
 from cxrbench.study.readers import OR_NONE, Row, Text, iso_date, matching, one_of, read_rows
 
 BASES: tuple[str, ...] = get_args(PriceBasis)

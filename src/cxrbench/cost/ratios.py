@@ -7,8 +7,8 @@ import pandas as pd
 
 from cxrbench.cost.prices import BASES, dates, regions
 from cxrbench.study.config import Pricing
-from cxrbench.study.errors import UserError
-from cxrbench.study.platform_names import GPU, TRAINIUM
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import GPU, TRAINIUM
 
 PREPRINT_DATE = "2025-12-23"  # the newest price up to the day of the preprint is taken
 # Compared beside the study's own pair.

@@ -15,8 +15,8 @@ import pandas as pd
 import requests
 
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
-from cxrbench.study.errors import UserError, nearest
 from cxrbench.study.files import written_aside
+from cxrbench.study.names import UserError, nearest
 from cxrbench.study.readers import read_cells
 
 PRICE_LIST = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"

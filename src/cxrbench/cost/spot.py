@@ -13,7 +13,7 @@ import pandas as pd
 
 from cxrbench.cost.prices import price
 from cxrbench.study.config import Pricing
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
 ASSUMPTIONS = (

@@ -14,7 +14,7 @@ import pandas as pd
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Chunks, Source
 from cxrbench.study.config import ChestMnistSource
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.study.recipe import SPLITS
 
 _CHUNK = 1024  # images

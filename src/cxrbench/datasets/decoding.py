@@ -13,8 +13,8 @@ from PIL import Image
 
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.packed import Chunks, Source
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import ahead
+from cxrbench.study.names import UserError
 
 RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
 FILTER = Image.Resampling.BILINEAR

@@ -14,7 +14,7 @@ from PIL import Image
 
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.decoding import MOST_PIXELS, Decoded, check_size, reduced
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 _MOST_BITS = 16
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # PS3.5 A.5: all behind the file meta information is one deflate stream

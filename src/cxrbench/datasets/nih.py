@@ -19,8 +19,8 @@ from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.packed import Packed
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
-from cxrbench.study.errors import UserError, and_more, printable
 from cxrbench.study.files import written_aside
+from cxrbench.study.names import UserError, and_more, printable
 from cxrbench.study.recipe import SPLITS
 
 PUBLISHED = 1024  # pixels a side of NIH's own images

@@ -22,7 +22,6 @@ from pyarrow import parquet
 
 from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import (
     DISK_FULL,
     cores,
@@ -32,6 +31,7 @@ from cxrbench.study.files import (
     write_json,
     written_aside,
 )
+from cxrbench.study.names import UserError
 from cxrbench.study.recipe import SPLITS
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
-from cxrbench.study.errors import UserError, and_more, nearest
+from cxrbench.study.names import UserError, and_more, nearest
 from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 from cxrbench.study.recipe import SPLITS
 

@@ -10,8 +10,8 @@ from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.packed import Chunks
 from cxrbench.datasets.table_rows import ABOUT, one_class, place_of, read_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.errors import UserError, and_more, printable
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import UserError, and_more, printable
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 _DICOM = (".dcm", ".dicom", "")  # some archives of hospitals name their files without a suffix

@@ -14,7 +14,7 @@ import pandas as pd
 from cxrbench.datasets.split import draw_split
 from cxrbench.study.columns import read_columns
 from cxrbench.study.config import TableSource
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.names import UserError, nearest
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from cxrbench.evidence.predictions import labels_of, macro_auroc, scores_of
 from cxrbench.evidence.record import Record
 from cxrbench.study.config import Recipe
-from cxrbench.study.platform_names import ENTRIES, Entry
+from cxrbench.study.platforms import ENTRIES, Entry
 
 AUROC_TOLERANCE = 5e-4  # of the last epoch's: 4e-16 on CPUs; devices that add in any order may move ranks
 _SLACK = 1.25  # of the speed over the fastest and slowest epoch: it leaves out the first steps
@@ -75,7 +75,7 @@ def _speed_problems(record: Record, recipe: Recipe) -> Iterator[str]:
 
 
 def _machine_problems(record: Record, platform: str, entry: Entry) -> Iterator[str]:
-    """Yield what a platform always reports and this record lacks; see study/platform_names.py."""
+    """Yield what a platform always reports and this record lacks; see study/platforms.py."""
     host, compiles = record.host, record.timing.compiles
     if not 1 <= host.devices_used <= host.device_count:
         yield f"host.devices_used is {host.devices_used} of {host.device_count} devices"

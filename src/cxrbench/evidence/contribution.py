@@ -28,11 +28,10 @@ from cxrbench.evidence.store import (
 )
 from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums, write_sums
 from cxrbench.evidence.verify import verify_recorded
-from cxrbench.study.cells import PART, Cell, find_cells
 from cxrbench.study.config import Study
-from cxrbench.study.errors import UserError, printable
 from cxrbench.study.files import sha256_file, write_json, write_text, written_aside
-from cxrbench.study.platform_names import ACCELERATED, ENTRIES
+from cxrbench.study.names import PART, Cell, UserError, find_cells, printable
+from cxrbench.study.platforms import ACCELERATED, ENTRIES
 
 FORMAT = 1
 RECORDS, BENCH, SUMMARY, VERSIONS = "records", "bench", "SUMMARY.md", "versions.json"

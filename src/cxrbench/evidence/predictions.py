@@ -15,8 +15,8 @@ import pandas as pd
 
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.study.columns import read_columns
-from cxrbench.study.errors import UserError, and_more, nearest
 from cxrbench.study.files import remedy, written_aside
+from cxrbench.study.names import UserError, and_more, nearest
 from cxrbench.study.recipe import SPLITS
 
 if TYPE_CHECKING:

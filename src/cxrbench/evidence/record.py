@@ -10,9 +10,9 @@ from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy
-from cxrbench.study.platform_names import ACCELERATED, ENTRIES
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import ACCELERATED, ENTRIES
 
 SCHEMA_VERSION = 1
 RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"

@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record, read_record
 from cxrbench.evidence.sums import SUMS, read_sums, updated_sums
-from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import AnySource, Study
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import remedy, sha256_file, sha256_json, written_aside
-from cxrbench.study.platform_names import ENTRIES
+from cxrbench.study.names import Cell, UserError, find_cells
+from cxrbench.study.platforms import ENTRIES
 
 SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them
 FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for

@@ -23,10 +23,9 @@ from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, 
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
-from cxrbench.study.cells import Cell, find_cells
 from cxrbench.study.config import NihSource, PhantomSource, Study
-from cxrbench.study.errors import UserError, printable
 from cxrbench.study.files import explained, git, remedy
+from cxrbench.study.names import Cell, UserError, find_cells, printable
 from cxrbench.study.recipe import SPLITS
 
 NOT_SHOWN = (

@@ -20,8 +20,7 @@ from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.formats import ends
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
-from cxrbench.study.cells import Cell, find_cells
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import Cell, UserError, find_cells
 
 REBUILD = "make paper-from-evidence"
 REGISTRY = Path("data/registry.csv")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
+from cxrbench.study.names import UserError
 
 
 def renew(path: Path, blocks: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD
 from cxrbench.paper.formats import listed, words
 from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.platforms import ACCELERATED
 
 _NONE = "none"
 

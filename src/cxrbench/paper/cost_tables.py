@@ -25,7 +25,7 @@ from cxrbench.paper.formats import (
     words,
 )
 from cxrbench.paper.results import Results
-from cxrbench.study.cells import GROUP
+from cxrbench.study.names import GROUP
 
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")

@@ -29,9 +29,9 @@ from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.formats import first_of, words
 from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
-from cxrbench.study.cells import GROUP
 from cxrbench.study.files import written_aside
-from cxrbench.study.platform_names import PLATFORMS
+from cxrbench.study.names import GROUP
+from cxrbench.study.platforms import PLATFORMS
 
 WIDTH = 6.3  # inches: the text width of the paper
 # Okabe and Ito's colours, dark to light, so that they differ in grey and for the colour-blind.

@@ -29,8 +29,8 @@ from cxrbench.paper.results import (
     processors_differ,
     rows_of,
 )
-from cxrbench.study.cells import GROUP
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import GROUP
+from cxrbench.study.platforms import ACCELERATED
 
 VERDICTS = ("equivalent", "different", "inconclusive")
 

@@ -14,8 +14,8 @@ from cxrbench.paper.latex import figure, macros, placed, xla_listing
 from cxrbench.paper.ledger import write_ledger
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
+from cxrbench.study.names import UserError
 
 
 def write_tables(read: Results, out: Path) -> None:

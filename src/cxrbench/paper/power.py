@@ -22,7 +22,7 @@ from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Columns, Estimate, Parts, Range, Table, table
 from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results, is_phantom
-from cxrbench.study.cells import GROUP
+from cxrbench.study.names import GROUP
 
 METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
 NONE = "none would do"

@@ -15,8 +15,8 @@ from cxrbench.evidence.record import short_processor
 from cxrbench.paper.formats import Row, Table, listed, missing, of_kinds, words
 from cxrbench.paper.prose import Value, Values
 from cxrbench.paper.results import Results, host_in_words
-from cxrbench.study.cells import GROUP
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import GROUP
 
 _ALIKE = [*GROUP, "status", "origin"]
 _WHAT = {

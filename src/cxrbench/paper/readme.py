@@ -15,8 +15,8 @@ from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
-from cxrbench.study.cells import Cell
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import Cell
+from cxrbench.study.platforms import ACCELERATED
 
 WIDTH = 100  # columns of the README
 FINDINGS = 4

@@ -15,9 +15,9 @@ from cxrbench.analysis.evaluate import prevalence, read_metrics
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured
 from cxrbench.paper.formats import Estimate, Range
-from cxrbench.study.cells import GROUP
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.files import read_csv
+from cxrbench.study.names import GROUP
 
 TOO_FEW = "too few patients"  # in place of an interval
 PHANTOM = "phantom"  # how the names of drawn datasets begin

@@ -11,7 +11,7 @@ from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.paper.formats import missing, text
 from cxrbench.paper.results import Group, Results
-from cxrbench.study.cells import GROUP
+from cxrbench.study.names import GROUP
 
 
 def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:

@@ -38,7 +38,7 @@ from cxrbench.paper.results import (
     range_of_seeds,
     seeds_of,
 )
-from cxrbench.study.cells import GROUP
+from cxrbench.study.names import GROUP
 from cxrbench.study.recipe import SPLITS
 
 INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of

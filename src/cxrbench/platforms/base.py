@@ -11,14 +11,14 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 
 class Platform:
     """Ordinary PyTorch on one device. Subclasses change only what their device needs.
 
     ``threads`` and ``precision`` (of those that its entry offers) come from the recipe. What must be known of
-    a platform before torch is imported, that entry, is in cxrbench/study/platform_names.py.
+    a platform before torch is imported, that entry, is in cxrbench/study/platforms.py.
     """
 
     name: str

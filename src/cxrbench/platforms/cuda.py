@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cxrbench.platforms.base import Platform
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.study.readers import shortened
 
 _MOST_PINNED = 1 << 26  # bytes

@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
-from cxrbench.platforms import installed
 from cxrbench.study.config import CompileOptions, Compiler
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import installed
 
 DEVICES = Path("/dev")
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own

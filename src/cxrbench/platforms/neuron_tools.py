@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from cxrbench.platforms import installed
 from cxrbench.platforms.neuron_settings import TAG, as_found
+from cxrbench.study.platforms import installed
 
 if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform as Base

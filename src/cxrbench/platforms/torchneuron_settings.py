@@ -5,7 +5,7 @@ from functools import partial
 
 from cxrbench.platforms.neuron_settings import RUNTIME, why_not
 from cxrbench.study.config import Compiler
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 unavailable = partial(why_not, "torchneuron")
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from cxrbench.platforms.adamw import AdamW
 from cxrbench.platforms.base import Platform
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
 if os.environ["PJRT_DEVICE"] == "CPU":

@@ -7,8 +7,8 @@ import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 from torch_xla import backends
 
-from cxrbench.platforms import installed
 from cxrbench.platforms.xla import XlaPlatform
+from cxrbench.study.platforms import installed
 
 # What the runtime calls the chips that data/prices.csv and cost/devices.toml name as Google does.
 _NAMES = {"TPU v5 lite": "TPU v5e", "TPU v6 lite": "TPU v6e"}

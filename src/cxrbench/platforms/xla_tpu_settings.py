@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cxrbench.platforms import installed
 from cxrbench.study.config import Compiler
+from cxrbench.study.platforms import installed
 
 PCI = Path("/sys/bus/pci/devices")
 # Of v2 and v3, v4, v5e, v6e and 7x; another device of Google's may be a disk or a network card.

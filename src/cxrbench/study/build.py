@@ -17,8 +17,8 @@ from typing import IO
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from cxrbench.study.errors import and_more
 from cxrbench.study.files import explained, sha256_file, share, taken
+from cxrbench.study.names import and_more
 
 OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 _STOP_SECONDS = 60.0  # for a trainer to save its state

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.study.readers import shortened
 
 # From the names of all columns, those that are wanted and the type of each: "str" for texts, which are

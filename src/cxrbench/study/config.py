@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from cxrbench.study.cells import Cell, matches
-from cxrbench.study.errors import UserError, nearest, suggestion
-from cxrbench.study.platform_names import ENTRIES, PLATFORMS
+from cxrbench.study.names import Cell, UserError, matches, nearest, suggestion
+from cxrbench.study.platforms import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
 from cxrbench.study.recipe import AnySource, Count, Dataset, Name, Seed, Strict
 from cxrbench.study.recipe import Augmentation as Augmentation
@@ -29,7 +28,7 @@ from cxrbench.study.recipe import Recipe as Recipe
 from cxrbench.study.recipe import TableSource as TableSource
 
 # The schema does not list the names: a new platform changes no generated file.
-PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platform_names.py")]
+PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platforms.py")]
 PriceBasis = Literal["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block", "sagemaker"]
 AuditedPrecision = Literal["fp32", "bf16"]
 AutoCast = Literal["none", "matmult"]

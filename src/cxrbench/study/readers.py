@@ -22,8 +22,8 @@ from pydantic import (
     ValidationError,
 )
 
-from cxrbench.study.errors import UserError, nearest, printable, suggestion
 from cxrbench.study.files import explained
+from cxrbench.study.names import UserError, nearest, printable, suggestion
 
 LARGEST = 64 * 2**20  # bytes of a file that people edit; the longest list of images has 3 MB
 DEEPEST, MOST_VALUES, LONGEST_NUMBER = 50, 100_000, 40  # YAML: levels, values with aliases expanded, digits

@@ -10,9 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from cxrbench.study.cells import PART, PLAIN
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, sha256_json
+from cxrbench.study.names import PART, PLAIN, UserError
 from cxrbench.study.readers import Row, Text, matching, read_rows
 
 Name = Annotated[str, matching(PART, PLAIN)]

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from cxrbench.evidence.record import EpochStats, Timing
 from cxrbench.platforms.base import Platform
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file, synced, written_aside
+from cxrbench.study.names import UserError
 from cxrbench.training.job import checkpoints
 
 _KEEP = 2

@@ -19,8 +19,8 @@ from pathlib import Path
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
 from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
-from cxrbench.study.errors import UserError  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
+from cxrbench.study.names import UserError  # noqa: E402
 from cxrbench.training.job import PDEATHSIG, WEIGHTS, Diverged, Ending, Interrupted, Job, event, prctl  # noqa: E402
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
@@ -91,16 +91,17 @@ def _torchrun(processes: int, *words: str) -> int:
 def train(job: Job, trial: bool = False) -> None:
     """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
     try:
-        from cxrbench import platforms
         from cxrbench.datasets.packed import read_packed
         from cxrbench.evidence.predictions import write_scores
+        from cxrbench.platforms.base import Platform
+        from cxrbench.study import platforms
         from cxrbench.training.run import Trainer, run_trial
         from cxrbench.training.weights import keep
     except ImportError as error:
         raise UserError(f"the environment cannot train: {error}; run `make setup`") from error
     event("phase", phase="setup")
     packed, recipe = read_packed(job.packed), job.recipe
-    platform = platforms.load(job.platform, recipe.threads, recipe.precision, recipe.compiler)
+    platform: Platform = platforms.load(job.platform, recipe.threads, recipe.precision, recipe.compiler)
     if not recipe.deterministic:
         platform.allow_fastest_kernels()
     if trial:

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.files import locked, write_text
+from cxrbench.study.names import Cell
 
 EVENT = "@cxrbench "  # in the trainer's output: what follows is an event for the supervisor, not log
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed

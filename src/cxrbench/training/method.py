@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cxrbench.platforms.base import Platform
-from cxrbench.study.errors import UserError, nearest
+from cxrbench.study.names import UserError, nearest
 from cxrbench.study.recipe import Augmentation, EmulatedWeights, Recipe
 from cxrbench.training.weights import load_initial, register_variants
 

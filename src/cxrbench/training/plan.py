@@ -12,14 +12,13 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from cxrbench import platforms
 from cxrbench.datasets.packed import data_present
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore, Origin
-from cxrbench.study.cells import Cell
+from cxrbench.study import platforms
 from cxrbench.study.config import Cluster, Study, TableSource
-from cxrbench.study.errors import UserError, nearest, suggestion
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import Cell, UserError, nearest, suggestion
+from cxrbench.study.platforms import ACCELERATED
 from cxrbench.study.recipe import weights_missing
 
 _SHOWN = 3  # unknown names in one message

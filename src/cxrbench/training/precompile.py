@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cxrbench import platforms
 from cxrbench.platforms import neuron_settings
-from cxrbench.study.errors import UserError
+from cxrbench.study import platforms
 from cxrbench.study.files import sha256_file, write_json
+from cxrbench.study.names import UserError
 from cxrbench.training.child import TRIAL
 from cxrbench.training.job import PRECOMPILED, Ending, Job, parse_events
 from cxrbench.training.watch import error_line

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
-from cxrbench import platforms
 from cxrbench.datasets.packed import MANIFEST, Packed, read_packed
 from cxrbench.evidence.predictions import write_scores
 from cxrbench.evidence.record import Record, UsedWeights
-from cxrbench.study.cells import Cell
+from cxrbench.platforms.base import Platform
+from cxrbench.study import platforms
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import sha256_file
+from cxrbench.study.names import Cell, UserError
 from cxrbench.training.batches import Batches
 from cxrbench.training.method import Scoring, build_network, sigmoid
 from cxrbench.training.weights import read_metadata
@@ -95,7 +95,7 @@ def _scores(
     """Return the network's scores of each scored split (images x findings, float32)."""
     assert record.weights is not None
     recipe = Recipe.model_validate(record.recipe | {"weights": "scratch"})
-    platform = platforms.load(platform_name, recipe.threads, recipe.precision, recipe.compiler)
+    platform: Platform = platforms.load(platform_name, recipe.threads, recipe.precision, recipe.compiler)
     network: Any = build_network(cell.architecture, packed.manifest["pixels"], recipe, np.full(findings, 0.5))
     network.load_state_dict(load_file(kept))
     network = platform.network(network)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from cxrbench.evidence.record import Record
-from cxrbench.study.cells import Cell
 from cxrbench.study.config import Study
+from cxrbench.study.names import Cell
 from cxrbench.training.plan import seconds_of
 
 VERDICT = 3  # seeds, as in cxrbench.analysis.parity

@@ -16,7 +16,7 @@ from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
-from cxrbench.study.errors import UserError
+from cxrbench.study.names import UserError
 from cxrbench.training import checkpoint
 from cxrbench.training.batches import Batches
 from cxrbench.training.checkpoint import WARMUP_STEPS, Clock, CoreUse, Progress

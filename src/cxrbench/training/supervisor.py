@@ -22,12 +22,12 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cxrbench import platforms
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record
 from cxrbench.evidence.store import step_parity
-from cxrbench.study.errors import UserError
+from cxrbench.study import platforms
 from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
-from cxrbench.study.platform_names import ACCELERATED
+from cxrbench.study.names import UserError
+from cxrbench.study.platforms import ACCELERATED
 from cxrbench.training import host, watch
 from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Interrupted, Job, parse_events
 from cxrbench.training.watch import Diagnosis

@@ -22,8 +22,8 @@ from timm.models import get_arch_pretrained_cfgs, load_state_dict, register_mode
 from torch import nn
 
 from cxrbench.evidence.record import UsedWeights
-from cxrbench.study.errors import UserError, printable, suggestion
 from cxrbench.study.files import sha256_file, written_aside
+from cxrbench.study.names import UserError, printable, suggestion
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import (
     WEIGHTS_TABLE,

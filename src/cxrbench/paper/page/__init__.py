@@ -33,9 +33,8 @@ from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.prose import Values, as_text
 from cxrbench.paper.results import Results, with_interval
-from cxrbench.study.cells import Cell
-from cxrbench.study.errors import UserError
 from cxrbench.study.files import write_text
+from cxrbench.study.names import Cell, UserError
 
 LONGEST = 2000  # characters of a text
 LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
