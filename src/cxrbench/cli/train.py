@@ -216,16 +216,19 @@ def plan(
     print(_forecast_in_columns(summary(table)))
     to_run = table[table["to_run"] > 0]
     names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
+    absent = downloads(of, REGISTRY)
+    told = tuple(f"the images of {name} are not" for datasets in absent.values() for name in datasets)
     for head, reasons in (
         ("Unknown time", to_run["why_not"]),
         ("No USD", to_run["no_price"]),
         ("Not trained on this machine", to_run["not_here"]),
     ):
         parts = reasons.dropna().astype(str).str.split("; ").explode()
+        parts = parts[[not reason.startswith(told) for reason in parts]]  # their download says it
         for reason, cells in names.loc[parts.index].groupby(parts.to_numpy(), sort=False):
             more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(cells[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    print(*map(wrapped, (*_priced_as(to_run), *downloads(of, REGISTRY), _FORECAST_NOTE)), sep="\n")
+    print(*map(wrapped, (*absent, *_priced_as(to_run), _FORECAST_NOTE)), sep="\n")
 
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:

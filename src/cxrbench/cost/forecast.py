@@ -56,18 +56,20 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=FORECAST_COLUMNS)
 
 
-def downloads(plan: Plan, registry: Path) -> list[str]:
-    """Return a sentence per published source of images that are not here: files, size, place, the command."""
+def downloads(plan: Plan, registry: Path) -> dict[str, list[str]]:
+    """Return the datasets whose images are not here, by a sentence on their published source: files, size,
+    place, the command."""
     absent = dict[str, list[str]]()
     for name in dict.fromkeys(cell.dataset for cell in plan.study.all_cells()):
         here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
         if not here and (files := to_download(plan.study.dataset(name), registry)):
             place = next(iter(files)).parent
             absent.setdefault(f"{in_words(files.values())} into {place}", []).append(name)
-    return [
-        f"Download for {', '.join(names)}: {files}; `cxrbench data get {names[0]}`."
+    return {
+        f"Download for {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {files}; "
+        f"`cxrbench data get {names[0]}`.": names
         for files, names in absent.items()
-    ]
+    }
 
 
 class _Outlook:
