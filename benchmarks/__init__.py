@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from cxrbench.evidence.record import commit_of_code, cpu_name, now
 from cxrbench.study.files import cores
 from cxrbench.study.platforms import ACCELERATED, installed
-from cxrbench.training.host import commit, cpu_name, now
 
 if TYPE_CHECKING:
     from cxrbench.platforms.base import Platform
@@ -23,7 +23,7 @@ def measured_now(platform: Platform | None = None) -> dict[str, Any]:
 
     ``platform``: what it is made on, where that may be an accelerator.
     """
-    head, dirty = commit()
+    head, dirty = commit_of_code()
     on = platform.describe() if platform and platform.name in ACCELERATED else {}
     return {
         "measured": now(),

@@ -54,9 +54,9 @@ MACHINE = """
 import os
 from pathlib import Path
 from cxrbench.platforms import neuron_settings, neuron_tools
-from cxrbench.training import host
+from cxrbench.evidence import record
 here = Path(__file__).parent
-neuron_settings.DEVICES, neuron_tools._DRIVER, host._DMI = here / "dev", here / "version", here
+neuron_settings.DEVICES, neuron_tools._DRIVER, record._DMI = here / "dev", here / "version", here
 platforms.unavailable = neuron_settings.why_not
 if os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY"):
     import torch

@@ -12,9 +12,8 @@ from conftest import serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import UserError
-from cxrbench.training.job import Ending
+from cxrbench.training.job import Ending, classify, error_line, normalise
 from cxrbench.training.supervisor import Interrupted, run
-from cxrbench.training.watch import classify, error_line, normalise
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds
 

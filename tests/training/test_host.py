@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import clone_of_the_tree, ran
-from cxrbench.training.host import cpu_name
+from cxrbench.evidence.record import cpu_name
 
 
 def test_the_commit_is_the_codes_and_a_module_that_git_does_not_know_makes_it_dirty(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_the_commit_is_the_codes_and_a_module_that_git_does_not_know_makes_it_di
         ran("git", "-C", folder, *who, "commit", "-q", "--allow-empty", "-m", "first", check=True)
     environment = {name: value for name, value in os.environ.items() if name != "CXRBENCH_COMMIT"}
     environment["PYTHONPATH"] = str(clone / "src")
-    ask = [sys.executable, "-c", "from cxrbench.training import host; print(*host.commit())"]
+    ask = [sys.executable, "-c", "from cxrbench.evidence.record import commit_of_code as ask; print(*ask())"]
     head = ran("git", "-C", clone, "rev-parse", "HEAD", check=True).stdout.strip()
     for path, dirty in (("README.md", False), ("notes.txt", False), ("src/cxrbench/platforms/mine.py", True)):
         (clone / path).touch()

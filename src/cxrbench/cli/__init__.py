@@ -109,9 +109,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from cxrbench.training.host import commit
+        from cxrbench.evidence.record import commit_of_code
 
-        head, dirty = commit()
+        head, dirty = commit_of_code()
         number = next((f" {package.version}" for package in metadata.distributions(name="cxrbench")), "")
         print(f"cxrbench{number}, commit {head[:12]}{' with changes' if dirty else ''}")
         raise typer.Exit

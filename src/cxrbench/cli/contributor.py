@@ -17,12 +17,11 @@ from cxrbench.cli.train import job_of, train
 from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
 from cxrbench.evidence import contribution
 from cxrbench.evidence.private import of_this_machine
-from cxrbench.evidence.record import RECORD, Record, read_record
+from cxrbench.evidence.record import RECORD, Record, commit_of_code, read_record, this_machine
 from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_measured
 from cxrbench.study.config import TableSource, read_study
 from cxrbench.study.names import Cell, UserError, and_more
 from cxrbench.study.platforms import ACCELERATED, installed
-from cxrbench.training import host
 from cxrbench.training.plan import JobNeeds, must_be_architectures
 from cxrbench.training.queue import fitting, in_order, minutes_of
 
@@ -41,7 +40,7 @@ def _described(platform: str) -> dict[str, Any]:
 
 def _check_commit() -> None:
     """Raise UserError where a record could not name the code that ran."""
-    commit, dirty = host.commit()
+    commit, dirty = commit_of_code()
     if dirty:
         in_git = commit != "unknown"
         reason = f"this code differs from commit {commit[:12]}" if in_git else "this is no git checkout"
@@ -126,7 +125,7 @@ class Contributor:
 
     def _machine(self) -> str:
         """Return this machine in words, without a name."""
-        about = host.described()
+        about = this_machine()
         words = [f"{self.device[key]}" for key in ("device", "driver") if self.device.get(key)]
         if memory := self.device.get("device_memory_gib"):
             words.append(f"{memory} GiB on the device")

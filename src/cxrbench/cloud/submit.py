@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cxrbench.evidence.record import commit_of_code
 from cxrbench.study.config import Study
 from cxrbench.study.files import written_aside
 from cxrbench.study.names import Cell, UserError, nearest, suggestion
 from cxrbench.study.recipe import FileWeights
-from cxrbench.training.host import commit
 
 PACKAGE = Path(__file__).resolve().parent.parent
 ENTRY = "train.py"
@@ -206,7 +206,7 @@ def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.
     SageMaker unpacks it in its container. Equal trees give equal bytes. Files of weights that are not here
     are left out; a job that needs one ends with a message.
     """
-    head, dirty = commit()
+    head, dirty = commit_of_code()
     files = {
         ENTRY: Path(__file__).with_name("entry.py").read_bytes(),
         "study.json": study.model_dump_json(indent=1).encode(),

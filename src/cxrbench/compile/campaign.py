@@ -29,13 +29,12 @@ from cxrbench.evidence.compiled import (
     keep_compiled,
     outcome_path,
 )
-from cxrbench.evidence.record import Part, read_model
+from cxrbench.evidence.record import Part, commit_of_code, now, read_model, this_machine
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import CompileOptions
 from cxrbench.study.files import cores, explained, sha256_file, write_text
 from cxrbench.study.names import UserError
-from cxrbench.training import host
 
 MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
@@ -292,7 +291,7 @@ class Campaign:
 
         Raises NotEvidence where the machine and not the graph decided how it ended.
         """
-        started, work = host.now(), place.with_suffix(".work").absolute()
+        started, work = now(), place.with_suffix(".work").absolute()
         flags = graph_flags("fp32", self.options)
         if self.target == "trn2":
             flags.append("--logical-nc-config=2")  # its default, said
@@ -309,7 +308,7 @@ class Campaign:
         except OSError as error:
             raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
         status, failure = judged(ending, self.limits, graph.name)
-        head, dirty = host.commit()
+        head, dirty = commit_of_code()
         record = CompileRecord(
             graph=graph,
             target=self.target,
@@ -325,7 +324,7 @@ class Campaign:
             limit_hours=self.limits.hours,
             limit_gib=self.limits.gib,
             neff=ending.neff if status == "ok" else None,
-            host=host.described(),
+            host=this_machine(),
             started=started,
             commit=head,
             dirty=dirty,

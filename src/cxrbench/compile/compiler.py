@@ -20,11 +20,10 @@ import psutil
 
 from cxrbench.compile.operators import names_in
 from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
-from cxrbench.evidence.record import Failure
+from cxrbench.evidence.record import Failure, published
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import UserError
-from cxrbench.training.host import published
-from cxrbench.training.watch import (
+from cxrbench.training.job import (
     OWN_SIGNALS,
     adopted,
     classify,

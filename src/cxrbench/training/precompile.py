@@ -21,8 +21,7 @@ from cxrbench.study import platforms
 from cxrbench.study.files import sha256_file, write_json
 from cxrbench.study.names import UserError
 from cxrbench.training.child import TRIAL
-from cxrbench.training.job import PRECOMPILED, Ending, Job, parse_events
-from cxrbench.training.watch import error_line
+from cxrbench.training.job import PRECOMPILED, Ending, Job, error_line, parse_events
 
 TOOL = "neuron_parallel_compile"
 _GRAPH, _LOG = "model.hlo_module.pb", "precompile.log"  # as the cache names a graph; of the tool

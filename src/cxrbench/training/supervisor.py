@@ -22,15 +22,42 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Failure, Host, Phase, Record
+from cxrbench.evidence.record import (
+    LOG,
+    PREDICTIONS,
+    RECORD,
+    Failure,
+    Host,
+    Phase,
+    Record,
+    commit_of_code,
+    now,
+    published,
+    this_machine,
+)
 from cxrbench.evidence.store import step_parity
 from cxrbench.study import platforms
 from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ACCELERATED
-from cxrbench.training import host, watch
-from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Ending, Interrupted, Job, parse_events
-from cxrbench.training.watch import Diagnosis
+from cxrbench.training.job import (
+    CRASHED,
+    OWN_SIGNALS,
+    PRECOMPILED,
+    WEIGHTS,
+    Diagnosis,
+    Display,
+    Ending,
+    Interrupted,
+    Job,
+    adopted,
+    classify,
+    error_line,
+    instance_goes,
+    normalise,
+    out_of_memory_kills,
+    parse_events,
+)
 
 ATTEMPTS = "attempts.json"  # in the work folder
 _SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
@@ -58,7 +85,7 @@ class Attempts:
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            return cls(host.now(), *host.commit())
+            return cls(now(), *commit_of_code())
 
     def begin(self, job: Job) -> Job:
         """Count a start; return its job, with more frequent checkpoints where earlier ones saved nothing."""
@@ -114,7 +141,7 @@ class Start:
         else:
             self.kill()
 
-    def read(self, log: FileIO, display: watch.Display) -> None:
+    def read(self, log: FileIO, display: Display) -> None:
         """Take in events, append other output to the log; on a thread, as the main one handles signals."""
         refused: OSError | None = None
         for line in self.child.stdout or ():
@@ -186,12 +213,12 @@ def _train(job: Job, target: Path) -> Record:
 
 def start_trainer(job: Job, seconds_before: float) -> Start:
     """Start the trainer once, follow it to its end, append its output to the log."""
-    kills, deadline = watch.out_of_memory_kills(), time.monotonic() + job.limits.hours * 3600 - seconds_before
-    display = watch.Display(str(job.cell))
+    kills, deadline = out_of_memory_kills(), time.monotonic() + job.limits.hours * 3600 - seconds_before
+    display = Display(str(job.cell))
     with (
         open(job.work / LOG, "ab", buffering=0) as log,
         display,
-        watch.adopted() as kill,
+        adopted() as kill,
         subprocess.Popen(
             job.command(),
             stdout=subprocess.PIPE,
@@ -210,15 +237,15 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
         log_from = log.seek(0, os.SEEK_END)
         reading = thread.submit(start.read, log, display)
         while child.poll() is None and not start.timed_out:
-            if job.limits.spot_notice and not start.stop_requests and watch.instance_goes():
+            if job.limits.spot_notice and not start.stop_requests and instance_goes():
                 start.stop()
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, min(_NOTICE_SECONDS, deadline - time.monotonic())))
             start.timed_out = child.poll() is None and time.monotonic() >= deadline
         kill()  # what the trainer leaves behind too: it would hold the output open and cost money
         reading.result()
-    start.log = host.published((job.work / LOG).read_bytes()[log_from:])
-    start.out_of_memory_kills = watch.out_of_memory_kills() - kills
+    start.log = published((job.work / LOG).read_bytes()[log_from:])
+    start.out_of_memory_kills = out_of_memory_kills() - kills
     return start
 
 
@@ -239,12 +266,12 @@ def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
             platforms.recover(job.platform)
             return Diagnosis("timed_out", f"stopped after {job.limits.hours:g} h", f"in phase {start.phase}")
         case Ending.DIVERGED:
-            return Diagnosis("diverged", "loss is not a number", watch.normalise(start.message))
-    cause = watch.classify(start.log)
+            return Diagnosis("diverged", "loss is not a number", normalise(start.message))
+    cause = classify(start.log)
     if cause is None:
         if _to_be_resumed(job, start, attempts):
             return None
-        said = watch.normalise(watch.error_line(start.message if start.reported else start.log))
+        said = normalise(error_line(start.message if start.reported else start.log))
         kind = f"killed by {start.signal}" if start.signal else "error"
         return Diagnosis("crashed", f"{kind} in phase {start.phase}", start.signal or said)
     no_memory = cause.status == "out_of_memory"
@@ -271,7 +298,7 @@ def _to_be_resumed(job: Job, start: Start, attempts: Attempts) -> bool:
     attempts.reached = done if before is None else max(done, before)
     if before is None:
         return True
-    if start.signal in watch.OWN_SIGNALS:
+    if start.signal in OWN_SIGNALS:
         return done > before
     if start.step == 0:
         attempts.reached = None
@@ -310,7 +337,7 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
     sums = dict[str, str]()
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
-        log = host.published((job.work / LOG).read_bytes())
+        log = published((job.work / LOG).read_bytes())
         log_file.write_text(log, encoding="utf-8", newline="\n")
         for name, place in places.items():
             if place:
@@ -325,11 +352,11 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
             commit=attempts.commit,
             dirty=attempts.dirty,
             started=attempts.started,
-            ended=host.now(),
+            ended=now(),
             attempts=attempts.count,
             host=Host(
                 **device,
-                **host.described(),
+                **this_machine(),
                 devices_used=min(used, device["device_count"] or used),
                 cores_used=min(job.recipe.threads * job.limits.processes, cores()),
             ),
