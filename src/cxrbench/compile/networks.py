@@ -3,7 +3,7 @@
 import re
 
 _SIZES = ("atto", "femto", "pico", "nano", "tiny", "small", "base", "large")
-# timm names, and variants of ours (training/weights.py). ConvNeXt in every size, with conv_mlp as timm
+# timm names, and variants of ours (training/state.py). ConvNeXt in every size, with conv_mlp as timm
 # sets it, and the other way round for the sizes around Pico and Tiny.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "ResNet": ("resnet18", "resnet50", "resnet101", "resnet152"),

@@ -96,7 +96,7 @@ def train(job: Job, trial: bool = False) -> None:
         from cxrbench.platforms.base import Platform
         from cxrbench.study import platforms
         from cxrbench.training.run import Trainer, run_trial
-        from cxrbench.training.weights import keep
+        from cxrbench.training.state import keep
     except ImportError as error:
         raise UserError(f"the environment cannot train: {error}; run `make setup`") from error
     event("phase", phase="setup")

@@ -21,7 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from cxrbench.platforms.base import Platform
 from cxrbench.study.names import UserError, nearest
 from cxrbench.study.recipe import Augmentation, EmulatedWeights, Recipe
-from cxrbench.training.weights import load_initial, register_variants
+from cxrbench.training.state import load_initial, register_variants
 
 Number = float | torch.Tensor  # as Platform.number gives it
 

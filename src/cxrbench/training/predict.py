@@ -17,7 +17,7 @@ from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell, UserError
 from cxrbench.training.batches import Batches
 from cxrbench.training.method import Scoring, build_network, sigmoid
-from cxrbench.training.weights import read_metadata
+from cxrbench.training.state import read_metadata
 
 
 def predict(cell: Cell, record: Record, kept: Path, packed: Packed, out: Path, platform: str) -> list[str]:

@@ -17,9 +17,7 @@ from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
 from cxrbench.study.names import UserError
-from cxrbench.training import checkpoint
 from cxrbench.training.batches import Batches
-from cxrbench.training.checkpoint import WARMUP_STEPS, Clock, CoreUse, Progress
 from cxrbench.training.job import Diverged, Interrupted, Job, event
 from cxrbench.training.method import (
     Averaged,
@@ -34,7 +32,15 @@ from cxrbench.training.method import (
     sigmoid,
     train_steps,
 )
-from cxrbench.training.weights import used_weights
+from cxrbench.training.state import (
+    WARMUP_STEPS,
+    Clock,
+    CoreUse,
+    Progress,
+    load_checkpoint,
+    save_checkpoint,
+    used_weights,
+)
 
 _HOW = (
     "training images over wall seconds between device synchronisations; the first "
@@ -320,11 +326,11 @@ class Trainer:
                 "progress": self.progress.model_dump(),
             }
             on_host = tree_map_only(torch.Tensor, torch.Tensor.cpu, state)
-            checkpoint.save(self.job.checkpoints, self.progress.step, on_host)
+            save_checkpoint(self.job.checkpoints, self.progress.step, on_host)
         self.saved_at = time.monotonic()
 
     def _resume(self) -> None:
-        state = checkpoint.load(self.job.checkpoints, self._identity(), self._log)
+        state = load_checkpoint(self.job.checkpoints, self._identity(), self._log)
         if state is None:
             return
         own = state["of_each_process"][self.platform.rank]

