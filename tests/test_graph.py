@@ -268,11 +268,11 @@ UNKNOWN = "cells=[{dataset: phantom-32px, architectures: [resnet81], platforms: 
     [
         (("--config", "limit={hours: 1}"), "unknown key 'limit'; did you mean 'limits'"),
         (
-            ("results/cells/phantom-32px/resnet81/cpu/seed0/record.json",),
+            ("results/runs/phantom-32px/resnet81/cpu/seed0/record.json",),
             "the study has no cell phantom-32px/resnet81/cpu/seed0: it has no architecture 'resnet81'",
         ),
         (("-n", "--config", UNKNOWN), "timm knows no architecture 'resnet81'; did you mean 'resnet18'"),
-        ((f"results/cells/phantom-32px/{TINY}/neuron/seed0/record.json",), "no recorded evidence"),
+        ((f"results/runs/phantom-32px/{TINY}/neuron/seed0/record.json",), "no recorded evidence"),
     ],
 )
 def test_a_mistake_is_one_message(words, message, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     tables, record = results / "tables", results / "cells" / CELL / "record.json"
     statistics = ["report", "statistics", "--results", results, "--baselines", ROOT / "data/baselines.csv"]
     for words in (
-        ["adopt", CELL, results / "runs" / CELL / "record.json", record],
+        ["adopt", results / "runs" / CELL / "record.json"],
         ["evaluate", record, "--out", tables / "metrics.csv"],
         ["report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv"],
         [*statistics, "--study", "mine.yaml"],

@@ -75,14 +75,14 @@ def graph(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def adopted(cell: Cell) -> str:
-    return f"results/cells/{cell}/record.json"
+def record_of(cell: Cell) -> str:
+    return f"results/runs/{cell}/record.json"
 
 
 @pytest.fixture(scope="module")
 def trained(cluster: Cluster, clone: Path) -> Path:
     """A copy in which both CPU cells were trained as jobs."""
-    process = graph(clone, *map(adopted, CELLS))
+    process = graph(clone, *map(record_of, CELLS))
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said[-3000:]
     return clone
@@ -90,7 +90,7 @@ def trained(cluster: Cluster, clone: Path) -> Path:
 
 def test_the_cells_of_a_study_are_trained_as_jobs_and_their_evidence_arrives(trained: Path) -> None:
     for cell in CELLS:
-        folder = cell.folder(trained / "results/cells")
+        folder = cell.folder(trained / "results/runs")
         check_evidence(folder, cell)
         assert read_predictions(folder / "predictions.parquet")["image"].is_unique
         assert '"status": "ok"' in (folder / "record.json").read_text()
@@ -116,7 +116,7 @@ def test_only_packing_and_training_are_jobs_with_what_they_ask_for(cluster: Clus
 
 def test_a_gpu_and_a_neuron_node_are_asked_for_by_platform(cluster: Cluster, trained: Path) -> None:
     wanted = [cell for platform in ("cuda", "neuron") for cell in [Cell("phantom-32px", TINY, platform, 0)]]
-    process = graph(trained, *map(adopted, wanted), "--config", 'run=["*"]')
+    process = graph(trained, *map(record_of, wanted), "--config", 'run=["*"]')
 
     def waiting() -> dict[str, dict[str, str]]:
         return {job["Partition"]: job for job in cluster.jobs() if job["JobState"] == "PENDING"}
@@ -140,7 +140,7 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
     again = tmp_path / "again"
     shutil.copytree(trained, again, ignore=shutil.ignore_patterns("results", ".snakemake"))
     cell = CELLS[0]
-    process = graph(again, adopted(cell))
+    process = graph(again, record_of(cell))
     saved = cell.folder(again / "results/checkpoints") / "checkpoints"
 
     def ours() -> list[dict[str, str]]:
@@ -169,8 +169,8 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
     assert [job["JobState"] for job in ours()] == ["CANCELLED", "NODE_FAIL", "COMPLETED"]
     assert ours()[2]["NodeList"] != node
     cluster.start_node(node)
-    folder = cell.folder(again / "results/cells")
+    folder = cell.folder(again / "results/runs")
     check_evidence(folder, cell)
     resumed = re.findall(r"resumed after step (\d+)", (folder / "train.log").read_text())
     assert len(resumed) == 2 and 0 < int(resumed[0]) < int(resumed[1])
-    assert (scores(folder) == scores(cell.folder(trained / "results/cells"))).all()
+    assert (scores(folder) == scores(cell.folder(trained / "results/runs"))).all()

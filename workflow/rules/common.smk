@@ -116,10 +116,10 @@ def images_of(dataset, recipe=False):
     return STUDY.dataset(dataset).model_dump(mode="json", exclude=set() if recipe else {"recipe"})
 
 
-def wanted_evidence(wildcards):
+def wanted_evidence(cell):
     """Return what evidence depends on, so that an interrupted retraining does not leave the old adopted."""
-    cell = cell_of(wildcards)
-    return [PLAN.origin(cell), STUDY.recipe(cell.dataset).hash(), images_of(cell.dataset, recipe=True)]
+    origin, recipe = PLAN.origin(cell), STUDY.recipe(cell.dataset).hash()
+    return [origin, recipe, images_of(cell.dataset, recipe=True), content_of(evidence_of(cell))]
 
 
 def files(folder, *patterns):
@@ -140,7 +140,13 @@ wildcard_constraints:
 
 
 def cell_of(wildcards):
-    return Cell(wildcards.dataset, wildcards.architecture, wildcards.platform, int(wildcards.seed))
+    """Return the cell that a job trains; exit if it has no evidence, neither here nor recorded."""
+    cell = Cell(wildcards.dataset, wildcards.architecture, wildcards.platform, int(wildcards.seed))
+    try:
+        PLAN.origin(cell)
+    except UserError as error:
+        sys.exit(f"cxrbench: {error}")  # an exception here would be shown with a traceback
+    return cell
 
 
 def needs(resource):
@@ -148,11 +154,7 @@ def needs(resource):
     return lambda wildcards, attempt: NEEDS.of(cell_of(wildcards), attempt)[resource]
 
 
-def evidence_of(wildcards):
-    """Return the fresh record if the cell runs here, else the recorded one; exit if there is neither."""
-    try:
-        origin = PLAN.origin(cell_of(wildcards))
-    except UserError as error:
-        sys.exit(f"cxrbench: {error}")  # an exception here would be shown with a traceback
-    root = "<results>/runs" if origin == "fresh" else RECORDED
-    return f"{root}/{cell_of(wildcards)}/record.json"
+def evidence_of(cell):
+    """Return the fresh record if the cell runs here, else the recorded one."""
+    root = "<results>/runs" if PLAN.origin(cell) == "fresh" else RECORDED
+    return f"{root}/{cell}/record.json"

@@ -100,15 +100,20 @@ def train(
 
 
 def adopt(
-    cell: CellArgument,
-    source: Annotated[Path, typer.Argument(help="record.json to check.")],
-    target: Annotated[Path, typer.Argument(help="record.json to write.")],
+    sources: Annotated[list[Path], typer.Argument(help="The record.json of each cell, in its folder.")],
+    out: Annotated[Path, typer.Option(help="Folder of adopted cells.")] = RESULTS / "cells",
 ) -> None:
-    """Check the evidence beside SOURCE, a record.json, and copy it to TARGET's folder."""
+    """Check the evidence beside each record.json and copy it below --out."""
     from cxrbench.evidence.store import check_evidence, copy_evidence
+    from cxrbench.study.files import ahead
 
-    check_evidence(source.parent, Cell.parse(cell))
-    copy_evidence(source.parent, target.parent)
+    def take(source: Path) -> None:
+        cell = Cell.parse("/".join(source.absolute().parts[-5:]))
+        check_evidence(source.parent, cell)
+        copy_evidence(source.parent, cell.folder(out))
+
+    for _ in ahead(take, sources, threads=16, most=64):  # they wait for the disk
+        pass
 
 
 def _tell(log: Path | None, message: str) -> None:
