@@ -11,6 +11,7 @@ distribution of the observed variance (Phillips 1990 for the t test), and so ove
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -19,8 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri, stdtrit
-from scipy.stats import chi2
+from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from cxrbench.analysis.components import ALPHA, POWER
 from cxrbench.analysis.estimates import ENDPOINT
@@ -87,24 +87,27 @@ class Design:
 
 def power_equivalent(spread: Spread, design: Design, margin: float, difference: float = 0.0) -> float:
     """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``."""
-    error, freedom = _observed(spread, design)
-    room = margin - stdtrit(freedom, 1 - ALPHA) * error  # how far from zero D may be observed
-    deviation = design.deviation(spread)
+    reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
+    return _inside(margin - reach, deviation, difference)
+
+
+def _inside(room: np.ndarray, deviation: float, difference: float = 0.0) -> float:
+    """Return the probability of an observed difference within ``room`` (its mean over equal chances)."""
     inside = ndtr((room - difference) / deviation) - ndtr((-room - difference) / deviation)
     return float(np.maximum(inside, 0).mean())
 
 
 def power_different(spread: Spread, design: Design, difference: float) -> float:
     """Return the probability of a two-sided p below five percent at a true ``difference``."""
-    error, freedom = _observed(spread, design)
-    reach, deviation = stdtrit(freedom, 1 - ALPHA / 2) * error, design.deviation(spread)
+    reach, deviation = _reach(spread, design, 1 - ALPHA / 2), design.deviation(spread)
     return float((ndtr((difference - reach) / deviation) + ndtr((-difference - reach) / deviation)).mean())
 
 
 def smallest_margin(spread: Spread, design: Design) -> float:
     """Return the margin that is shown four times in five when the true difference is zero."""
-    ends = 1e-3 * design.deviation(spread), 1e3 * design.deviation(spread)
-    return float(brentq(lambda margin: power_equivalent(spread, design, margin) - POWER, *ends))
+    reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
+    ends = 1e-3 * deviation, 1e3 * deviation
+    return float(brentq(lambda margin: _inside(margin - reach, deviation) - POWER, *ends))
 
 
 def patients_to_see(spread: Spread, design: Design, difference: float) -> int | None:
@@ -156,30 +159,38 @@ def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> 
     def reached(count: int) -> bool:
         return chance(replace(design, **{quantity: count})) >= POWER
 
-    low = high = FEWEST_SEEDS if quantity == "seeds" else 2
-    while not reached(high):
-        if high >= MOST:
-            return None
-        low, high = high, max(high + 1, int(high * 1.3))
+    counts = [FEWEST_SEEDS if quantity == "seeds" else 2]
+    while counts[-1] < MOST:
+        counts.append(max(counts[-1] + 1, int(counts[-1] * 1.3)))
+    first = bisect_left(counts, True, key=reached)
+    if first == len(counts):
+        return None
+    low, high = counts[max(first - 1, 0)], counts[first]
     while high - low > max(1, high // 10_000):
         middle = (low + high) // 2
         low, high = (low, middle) if reached(middle) else (middle, high)
     return high
 
 
-def _observed(spread: Spread, design: Design) -> tuple[np.ndarray, np.ndarray]:
-    """Return standard errors and degrees of freedom that the verdict may use, each of equal probability."""
+def _reach(spread: Spread, design: Design, level: float) -> np.ndarray:
+    """Return Student's quantile times the standard error that the verdict may use, each of equal
+    probability."""
     luck, skill = design.parts(spread)
     seen = (luck + skill) * _chi_squared(design.seeds - 1)
     seeds_count = seen > luck
-    freedom = np.where(seeds_count, design.seeds - 1.0, design.patients - 1.0)
-    return np.sqrt(np.where(seeds_count, seen, luck)), freedom
+    of_seeds, of_patients = stdtrit([design.seeds - 1.0, design.patients - 1.0], level)
+    return np.where(seeds_count, of_seeds, of_patients) * np.sqrt(np.where(seeds_count, seen, luck))
 
 
 @cache
 def _chi_squared(freedom: int) -> np.ndarray:
     """Return quantiles of chi-squared over its degrees of freedom, each of equal probability."""
-    return np.asarray(chi2.ppf((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom)
+    return _chi_quantile((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom
+
+
+def _chi_quantile(level: np.ndarray | float, freedom: int) -> np.ndarray:
+    """Return scipy.stats.chi2.ppf, whose module takes a second to load."""
+    return np.asarray(2 * gammaincinv(freedom / 2, level))
 
 
 def recorded_spreads(
@@ -218,31 +229,21 @@ def _luck(rows: pd.DataFrame, end: str) -> pd.Series:
     return own * rows["n_seeds"] / (rows["n_seeds"] - 1)
 
 
-def power_table(
-    spread: pd.DataFrame,
-    margins: Margins,
-    measured: pd.DataFrame | None = None,
-    compute: Callable[..., Iterable[Any]] = map,
-) -> pd.DataFrame:
+def power_table(spread: pd.DataFrame, margins: Margins, measured: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row per group of spread.csv, metric and share of the seed variance that is made anew.
 
     ``measured``: shares of :func:`cxrbench.analysis.pairs.shares`; that of a network is one more row, which
-    ``share_from`` names. ``compute`` applies a function to each of many arguments, as ``map`` does.
+    ``share_from`` names.
     """
-    firsts, asks = [], []
+    rows: list[dict[str, Any]] = []
     for named, recipe, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
         for share, origin in shares_for(measured, named["architecture"], named["metric"]):
             design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
-            firsts.append(named | {"measured_seeds": seeds, "share_from": origin})
-            asks.append((recipe, design, *asked))
-    rows = [first | row for first, row in zip(firsts, compute(_answered, asks), strict=True)]
+            of = {**named, "measured_seeds": seeds, "share_from": origin}
+            rows.append(of | answers(recipe, design, *asked))
     return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
-
-
-def _answered(asked: tuple[Spread, Design, float, float | None]) -> dict[str, float | None]:
-    return answers(*asked)
 
 
 def shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) -> list[tuple[float, str]]:
@@ -307,7 +308,7 @@ def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     ``row`` of power.csv gives the spread and its degrees of freedom.
     """
     freedom = int(row["seed_freedom"])
-    luck, factor = row["patient_se"] ** 2, freedom / chi2.ppf(_ACCURACY, freedom)
+    luck, factor = row["patient_se"] ** 2, freedom / _chi_quantile(_ACCURACY, freedom)
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
     larger = Spread(row["patient_se"], int(row["measured_on"]), seed_sd)
     design = Design(larger.patients, FEWEST_SEEDS)

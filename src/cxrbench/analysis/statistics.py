@@ -59,7 +59,7 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "pairs": paired,
         "shares": measured,
         "spread": spreads,
-        "power": power_table(spreads, study.margins, measured, _on_all_cores),
+        "power": power_table(spreads, study.margins, measured),
         "f1_search": _per_cell(predictions, f1_search.f1_search, f1_search.COLUMNS),
         "subgroups": _per_cell(of_nih, _by_sex_and_view, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
