@@ -171,7 +171,7 @@ ROUTES = {
     # All statistics, tables and macros.
     "all": (*CELL, "cli.report:statistics", "cli.report:tables"),
 }
-FILES_OPENED = {"cell": 26, "mean": 35, "difference": 37, "all": 67}  # may only fall; the aims: 15, and 25
+FILES_OPENED = {"cell": 25, "mean": 34, "difference": 36, "all": 66}  # may only fall; the aims: 15, and 25
 
 
 def place(name: str) -> tuple[str, str]:

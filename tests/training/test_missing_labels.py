@@ -12,7 +12,7 @@ from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.evidence.record import UsedWeights
 from cxrbench.study import platforms
 from cxrbench.study.recipe import Compiler
-from cxrbench.training.batches import Batches
+from cxrbench.training.method import Batches
 from own_images import ODD, drawn, written
 
 

@@ -37,8 +37,7 @@ from cxrbench.study import platforms
 from cxrbench.study.config import Augmentation, Recipe
 from cxrbench.study.files import written_aside
 from cxrbench.study.names import UserError
-from cxrbench.training.batches import Batches
-from cxrbench.training.method import Averaged, Batch, build_network, draw_parameters
+from cxrbench.training.method import Averaged, Batch, Batches, build_network, draw_parameters
 from cxrbench.training.state import register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py

@@ -121,7 +121,7 @@ class XlaPlatform(Platform):
         # meets another, zero or one, the graph is another.
         return self.to_device(torch.tensor([value]))
 
-    # (6) Static shapes: training/batches.py fills up the last batch, in training and in evaluation.
+    # (6) Static shapes: training/method.py fills up the last batch, in training and in evaluation.
     # (7) No host reads inside the step: training/run.py reads the loss between steps.
     # (8) One graph scores: training/method.py calls the network with the averaged weights, and never fills it
     # with them.

@@ -11,19 +11,20 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import timm
 import torch
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from cxrbench.datasets.packed import Packed
+from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
-from cxrbench.study.names import UserError, nearest
+from cxrbench.study.files import ahead
 from cxrbench.study.recipe import Augmentation, EmulatedWeights, Recipe
-from cxrbench.training.state import load_initial, register_variants
+from cxrbench.training.state import initial_network, set_prior_bias
 
-Number = float | torch.Tensor  # as Platform.number gives it
+Number = float | Tensor  # as Platform.number gives it
 
 # -- the network -----------------------------------------------------------------------------------
 
@@ -34,44 +35,12 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
     ``priors`` are the label frequencies of the training part (F). The caller seeds torch before.
     Raises UserError for a name that timm does not know, and for weights that do not fit.
     """
-    register_variants()
-    if not timm.is_model(architecture):
-        raise UserError(
-            f"unknown architecture '{architecture}'{nearest(architecture, timm.list_models())}; "
-            f"timm {timm.__version__} knows {len(timm.list_models())} names"
-        )
-    options: dict[str, Any] = {"pretrained": False, "in_chans": 1, "num_classes": len(priors)}
-    pretrained = timm.get_pretrained_cfg(architecture)
-    if pretrained is not None and pretrained.fixed_input_size:
-        options["img_size"] = pixels  # networks that fix their input size can be built for another
-    dropped = {"drop_path_rate": recipe.drop_path, "drop_rate": recipe.drop_rate}
-    options |= {name: rate for name, rate in dropped.items() if rate}
-    try:
-        network: Any = timm.create_model(architecture, **options)
-    except TypeError as error:
-        for name, field in (("drop_path_rate", "drop_path"), ("drop_rate", "drop_rate")):
-            if name in options and f"'{name}'" in str(error):
-                raise UserError(f"{architecture} has no {name}; set {field} to 0 in its recipe") from None
-        raise
-    network = load_initial(network, architecture, recipe, options)
+    network = initial_network(architecture, pixels, len(priors), recipe)
     if recipe.activation_checkpointing:
         network.set_grad_checkpointing(True)
     if recipe.prior_bias:
-        _set_prior_bias(network, priors)
-    return network  # type: ignore[no-any-return]
-
-
-def _set_prior_bias(network: Any, priors: np.ndarray) -> None:
-    """Start the last linear layer at the log-odds of each label, so that no step has to learn them."""
-    linear = (nn.Linear, nn.Conv2d)
-    classifier = network.get_classifier()
-    if not isinstance(classifier, nn.Module):
-        return  # two heads, as in LeViT: neither is the last layer alone
-    biases = [layer.bias for layer in classifier.modules() if isinstance(layer, linear)]
-    if biases and biases[-1] is not None and biases[-1].shape == (len(priors),):
-        clipped = np.clip(priors, 1e-4, 1 - 1e-4)
-        with torch.no_grad():
-            biases[-1].copy_(torch.from_numpy(np.log(clipped / (1 - clipped))))
+        set_prior_bias(network, priors)
+    return network
 
 
 def parameter_groups(network: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
@@ -131,9 +100,9 @@ class Averaged:
 class Batch:
     """A batch on the device, always of full size; only its first ``valid`` images count."""
 
-    images: torch.Tensor  # B x 1 x P x P float32, normalised
-    labels: torch.Tensor  # B x F float32
-    label_weights: torch.Tensor | None  # B x F, 0 where missing; none: all are known
+    images: Tensor  # B x 1 x P x P float32, normalised
+    labels: Tensor  # B x F float32
+    label_weights: Tensor | None  # B x F, 0 where missing; none: all are known
     valid: int
 
 
@@ -164,9 +133,7 @@ def draw_parameters(config: Augmentation, images: int, seed: int, epoch: int) ->
     return np.column_stack([flip * scale, scale, shift]).astype(np.float32)
 
 
-def augmented(
-    images: torch.Tensor, parameters: torch.Tensor, constant: Callable[[float], Number] = float
-) -> torch.Tensor:
+def augmented(images: Tensor, parameters: Tensor, constant: Callable[[float], Number] = float) -> Tensor:
     """Flip, shift and scale B x P x P float images with B x 4 parameters; edges are repeated.
 
     As two batched matrix products, rows, then columns: torch_xla sends ``grid_sample`` back to the CPU.
@@ -177,7 +144,7 @@ def augmented(
     return torch.bmm(torch.bmm(down, images), across.transpose(1, 2))
 
 
-def _interpolation(side: int, scale: torch.Tensor, shift: torch.Tensor, centre: Number) -> torch.Tensor:
+def _interpolation(side: int, scale: Tensor, shift: Tensor, centre: Number) -> Tensor:
     """B x side x side matrices whose row i holds the linear weights of the source of pixel i."""
     grid = torch.arange(side, device=scale.device, dtype=torch.float32)
     source = (grid - centre) * scale[:, None] + centre + shift[:, None] * side
@@ -186,8 +153,8 @@ def _interpolation(side: int, scale: torch.Tensor, shift: torch.Tensor, centre: 
 
 
 def prepared(
-    pixels: torch.Tensor, parameters: torch.Tensor | None, mean: float, std: float, platform: Platform
-) -> torch.Tensor:
+    pixels: Tensor, parameters: Tensor | None, mean: float, std: float, platform: Platform
+) -> Tensor:
     """Return the network's input (B x 1 x P x P float32) from pixels of 0 to 255 (B x P x P).
 
     Augmented with B x 4 ``parameters``, if any, then normalised with ``mean`` and ``std`` of 0 to 1.
@@ -197,6 +164,56 @@ def prepared(
         images = augmented(images, parameters, platform.constant)
     mean_of_pixels, deviation = platform.constant(mean), platform.constant(std)
     return platform.layout(((images / 255 - mean_of_pixels) / deviation).unsqueeze(1))
+
+
+class Batches:
+    """Gathers, augments and normalises batches of a packed dataset on a platform's device."""
+
+    def __init__(self, packed: Packed, platform: Platform, resident_bytes: float, used: UsedWeights) -> None:
+        self._packed, self._platform = packed, platform
+        self._mean, self._std = used.mean, used.std
+        labels = packed.labels()
+        labelled = ~np.isnan(labels)
+        self._labels = torch.from_numpy(np.nan_to_num(labels))
+        # By the share of all labels, not of a batch's: a known label counts the same in every batch.
+        counts = (labelled / labelled.mean()).astype(np.float32)
+        self._label_weights = None if labelled.all() else torch.from_numpy(counts)
+        self.resident = platform.keeps_input and packed.images.nbytes <= resident_bytes
+        if self.resident:
+            self._images = platform.to_device(torch.from_numpy(np.array(packed.images)))
+        self._augmented = platform.captured(self._images_of)
+
+    def over(self, rows: np.ndarray, size: int, parameters: np.ndarray | None = None) -> Iterator[Batch]:
+        """Batches of ``size`` over ``rows`` in order, augmented with ``parameters`` (len(rows) x 4) if given.
+
+        A last batch that is short is filled up by repeating its first row: shapes never change.
+        """
+        starts = range(0, len(rows), size)
+
+        def host_part(start: int) -> tuple[int, list[Tensor]]:
+            valid = rows[start : start + size]
+            picked = np.concatenate([valid, np.repeat(valid[:1], size - len(valid))])
+            tensors = [torch.from_numpy(picked if self.resident else self._packed.images[picked])]
+            if parameters is not None:
+                tensors.append(torch.from_numpy(parameters[start : start + size]))
+            tensors.append(self._labels[picked])
+            if self._label_weights is not None:
+                tensors.append(self._label_weights[picked])
+            return len(valid), tensors if self.resident else self._platform.sent_ahead(tensors)
+
+        parts = map(host_part, starts) if self.resident else ahead(host_part, starts, threads=1, most=5)
+        for valid, tensors in parts:
+            moved = iter([self._platform.to_device(tensor) for tensor in tensors])
+            if parameters is None:
+                images = self._images_of(next(moved))
+            else:
+                images = self._augmented(next(moved), next(moved))
+            yield Batch(images, next(moved), next(moved, None), valid)
+
+    def _images_of(self, moved: Tensor, drawn: Tensor | None = None) -> Tensor:
+        """Return B x 1 x H x W images of rows on the device (or of pixels that came instead), augmented."""
+        pixels = self._images.index_select(0, moved) if self.resident else moved
+        return prepared(pixels, drawn, self._mean, self._std, self._platform)
 
 
 # -- one step --------------------------------------------------------------------------------------
@@ -241,19 +258,14 @@ class Update:
         self._platform.end_step()
 
     def _one_step(
-        self,
-        images: torch.Tensor,
-        labels: torch.Tensor,
-        counts: torch.Tensor | None,
-        share: Number,
-        *rates: Number,
+        self, images: Tensor, labels: Tensor, counts: Tensor | None, share: Number, *rates: Number
     ) -> None:
         """All of a step on one micro-batch; what changes from step to step comes as arguments."""
         self._optimizer.zero_grad(set_to_none=True)
         self._add_gradients(images, labels, counts)
         self._move(share, *rates)
 
-    def _add_gradients(self, images: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> None:
+    def _add_gradients(self, images: Tensor, labels: Tensor, counts: Tensor | None) -> None:
         """Forward and backward of a micro-batch; ``counts`` weighs its labels."""
         with self._platform.autocast():
             logits = self._trained(images)
@@ -311,7 +323,7 @@ class Scoring:
         self._captured = platform.captured(self._forward)
 
     @torch.no_grad()
-    def logits(self, weights: dict[str, torch.Tensor], batches: Iterable[Batch]) -> list[np.ndarray]:
+    def logits(self, weights: dict[str, Tensor], batches: Iterable[Batch]) -> list[np.ndarray]:
         """Return the logits (images x F float32) of each batch; ``weights`` stand for the network's own."""
         self._network.eval()
         self._weights, parts = weights, []
@@ -321,10 +333,10 @@ class Scoring:
             self._platform.end_step()
         return [logits.cpu().numpy()[:valid] for logits, valid in parts]
 
-    def _forward(self, images: torch.Tensor) -> torch.Tensor:
+    def _forward(self, images: Tensor) -> Tensor:
         with self._platform.autocast():
             # Called with these weights, not filled with them (platforms/xla.py, 8).
-            logits: torch.Tensor = functional_call(self._network, self._weights, (images,))
+            logits: Tensor = functional_call(self._network, self._weights, (images,))
         return logits.float()
 
 

@@ -15,8 +15,7 @@ from cxrbench.study import platforms
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell, UserError
-from cxrbench.training.batches import Batches
-from cxrbench.training.method import Scoring, build_network, sigmoid
+from cxrbench.training.method import Batches, Scoring, build_network, sigmoid
 from cxrbench.training.state import read_metadata
 
 

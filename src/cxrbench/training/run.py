@@ -17,11 +17,11 @@ from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
 from cxrbench.study.names import UserError
-from cxrbench.training.batches import Batches
 from cxrbench.training.job import Diverged, Interrupted, Job, event
 from cxrbench.training.method import (
     Averaged,
     Batch,
+    Batches,
     Scoring,
     Update,
     build_network,

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import psutil
 import timm
 import torch
@@ -26,7 +27,7 @@ from torch import nn
 from cxrbench.evidence.record import EpochStats, Timing, UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.study.files import sha256_file, synced, written_aside
-from cxrbench.study.names import UserError, suggestion
+from cxrbench.study.names import UserError, nearest, suggestion
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights, weights_missing
 from cxrbench.training.job import checkpoints
@@ -61,6 +62,46 @@ def register_variants() -> None:
             register_model(entry)
 
 
+def initial_network(architecture: str, pixels: int, findings: int, recipe: Recipe) -> Any:
+    """Return a timm network with the recipe's initial weights; its classifier is new.
+
+    UserError for a name that timm does not know, a dropout that it does not have, weights that do not fit.
+    """
+    register_variants()
+    if not timm.is_model(architecture):
+        raise UserError(
+            f"unknown architecture '{architecture}'{nearest(architecture, timm.list_models())}; "
+            f"timm {timm.__version__} knows {len(timm.list_models())} names"
+        )
+    options: dict[str, Any] = {"pretrained": False, "in_chans": 1, "num_classes": findings}
+    pretrained = timm.get_pretrained_cfg(architecture)
+    if pretrained is not None and pretrained.fixed_input_size:
+        options["img_size"] = pixels  # networks that fix their input size can be built for another
+    dropped = {"drop_path_rate": recipe.drop_path, "drop_rate": recipe.drop_rate}
+    options |= {name: rate for name, rate in dropped.items() if rate}
+    try:
+        network: Any = timm.create_model(architecture, **options)
+    except TypeError as error:
+        for name, field in (("drop_path_rate", "drop_path"), ("drop_rate", "drop_rate")):
+            if name in options and f"'{name}'" in str(error):
+                raise UserError(f"{architecture} has no {name}; set {field} to 0 in its recipe") from None
+        raise
+    return _with_initial_weights(network, architecture, recipe, options)
+
+
+def set_prior_bias(network: Any, priors: np.ndarray) -> None:
+    """Start the last linear layer at the log-odds of each label, so that no step has to learn them."""
+    linear = (nn.Linear, nn.Conv2d)
+    classifier = network.get_classifier()
+    if not isinstance(classifier, nn.Module):
+        return  # two heads, as in LeViT: neither is the last layer alone
+    biases = [layer.bias for layer in classifier.modules() if isinstance(layer, linear)]
+    if biases and biases[-1] is not None and biases[-1].shape == (len(priors),):
+        clipped = np.clip(priors, 1e-4, 1 - 1e-4)
+        with torch.no_grad():
+            biases[-1].copy_(torch.from_numpy(np.log(clipped / (1 - clipped))))
+
+
 @dataclass(frozen=True)
 class _Initial:
     """A file with weights, what to call it in the record, and its own normalisation, if it states one."""
@@ -90,7 +131,9 @@ def used_weights(network: nn.Module, recipe: Recipe, manifest: dict[str, Any]) -
     return UsedWeights(source=initial.source, sha256=initial.sha256, mean=mean, std=std)
 
 
-def load_initial(network: Any, architecture: str, recipe: Recipe, options: dict[str, Any]) -> nn.Module:
+def _with_initial_weights(
+    network: Any, architecture: str, recipe: Recipe, options: dict[str, Any]
+) -> nn.Module:
     """Return ``network``, built with ``options``, or another such with the recipe's initial weights.
 
     timm fits them: it sums the first convolution over its input channels. The classifier is that of
