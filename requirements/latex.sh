@@ -1,7 +1,7 @@
 #!/bin/sh
 # LaTeX where it is missing: by apt-get when one may install packages, else one message.
 set -eu
-if command -v latexmk >/dev/null && command -v pdflatex >/dev/null && kpsewhich tabulary.sty tabularray.sty >/dev/null; then
+if command -v latexmk >/dev/null && command -v pdflatex >/dev/null && kpsewhich tabulary.sty longtable.sty >/dev/null; then
     exit 0
 fi
 packages="latexmk texlive-latex-recommended texlive-latex-extra texlive-fonts-recommended"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -17,7 +17,8 @@ _WIDE = 8  # columns; a table with more is made narrower
 _MOST = 11  # columns side by side: others stand below them
 _PAGE_OF_ROWS = 40  # a longer table may break between pages
 _WEIGHT = {"text": 3}  # of a column's width, by its kind
-_LONG = r"width=\linewidth,rowsep=1pt,colsep=4pt,column{1}={leftsep=0pt},column{Z}={rightsep=0pt},rowhead=1"
+_RAGGED = {"l": r"\raggedright", "c": r"\centering", "r": r"\raggedleft"}
+_LETTER, _GAP, _LINE = 4.7, 8, 461  # points: a letter of a long table, between its columns, a line
 _SHORT = 28  # characters of a difference of four digits with its interval, which is not broken inside
 HEAD = "% Generated from evidence; do not edit.\n"
 
@@ -57,7 +58,7 @@ def placed(item: Item, table: Table) -> str:
     caption = _caption(item, "tab")
     if len(texts) > _PAGE_OF_ROWS:
         caption = caption.replace(r"\caption", r"\captionof{table}", 1)
-        lines = [r"{\footnotesize", caption, *_laid_out(texts, kinds, below, "longtblr"), "}"]
+        lines = [r"{\footnotesize", caption, *_laid_out(texts, kinds, below, "longtable*"), "}"]
     else:
         begin = r"\begin{table}\centering\footnotesize"
         lines = [begin, caption, *_laid_out(texts, kinds, below, "tabulary"), r"\end{table}"]
@@ -67,7 +68,7 @@ def placed(item: Item, table: Table) -> str:
 def listing(table: Table) -> str:
     """Return a table without a caption, over as many pages as it takes."""
     kinds = {head: table.kind(head) for head in table.rows}
-    return HEAD + "\n".join(_laid_out(table.texts, kinds, "", "longtblr")) + "\n"
+    return HEAD + "\n".join(_laid_out(table.texts, kinds, "", "longtable*")) + "\n"
 
 
 def xla_listing() -> str:
@@ -83,9 +84,10 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
     parts = math.ceil(len(others) / _MOST) or 1
     size = math.ceil(len(others) / parts)
     sides = [kinds.get(head, "name") for head in texts.columns[: size + 1]]
-    if environment == "longtblr":  # breaks between pages, and takes seconds
-        columns = "".join(f"X[-{_WEIGHT.get(kind, 1)},{KINDS[kind].side}]" for kind in sides)
-        yield rf"\begin{{longtblr}}[entry=none,label=none]{{{_LONG},colspec={{{columns}}}}}"
+    if environment == "longtable*":  # breaks between pages
+        columns = "".join(_columns(texts.iloc[:, : size + 1], sides))
+        yield r"\setlength{\extrarowheight}{2pt}"
+        yield rf"\begin{{longtable*}}{{@{{}}{columns}@{{}}}}"
     else:
         columns = "".join(KINDS[kind].side.upper() for kind in sides)
         yield rf"\begin{{tabulary}}{{\linewidth}}{{@{{}}{columns}@{{}}}}"
@@ -95,12 +97,27 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
         repeated = (part == part.shift()).cumprod(axis=1).astype(bool)
         repeated.iloc[:, -1:] = False  # what the first columns share with the row above is said once
         yield r"\midrule " * (start > 0) + _line(part)
-        yield r"\midrule"
+        yield r"\midrule \endhead" if environment == "longtable*" and not start else r"\midrule"
         yield from map(_line, part.mask(repeated, "").itertuples(index=False))
     yield r"\bottomrule"
     yield rf"\end{{{environment}}}"
     if below:
         yield rf"\par\smallskip\emph{{In all rows:}} {_cell(below)}"
+
+
+def _columns(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
+    """Yield the columns of a long table: as wide as the longest cell, or as the weight allows."""
+    weights = [_WEIGHT.get(kind, 1) for kind in kinds]
+    longest = [max(map(len, (head, *texts[head]))) for head in texts]
+    needed = [(_LETTER * letters + _GAP) / _LINE for letters in longest]
+    widths, line, weight = dict.fromkeys(range(len(kinds)), 0.0), 1.0, sum(weights)
+    for k in sorted(widths, key=lambda k: needed[k] / weights[k]):
+        widths[k] = min(needed[k], line * weights[k] / weight)
+        line, weight = line - widths[k], weight - weights[k]
+    gap = _GAP * (1 - 1 / len(kinds))  # there is none after the last
+    for width, kind in zip(widths.values(), kinds, strict=True):
+        share = rf"\dimexpr {width:.4f}\linewidth-{gap:g}pt\relax"
+        yield rf">{{{_RAGGED[KINDS[kind].side]}\arraybackslash}}p{{{share}}}"
 
 
 def _line(cells: Iterable[str]) -> str:
