@@ -15,7 +15,7 @@ import pandas as pd
 from cxrbench.analysis.compare import compare, tolerances
 from cxrbench.evidence.predictions import read_predictions, scores_of
 from cxrbench.evidence.record import PREDICTIONS, RECORD
-from cxrbench.evidence.store import FILES, check_evidence
+from cxrbench.evidence.store import EVIDENCE_FILES, check_evidence
 from cxrbench.study.names import Cell, UserError, find_cells
 
 _NAMES = {"macro AUROC": "auroc", "macro F1": "f1"}
@@ -43,7 +43,7 @@ def _of_commit(commit: str, folder: Path, recorded: Path) -> Iterator[tuple[Cell
     """Yield the recorded cells as they were in ``commit``, written below ``folder``."""
     for cell in find_cells(recorded):
         place = cell.folder(folder)
-        for name in FILES:
+        for name in EVIDENCE_FILES:
             path = f"{commit}:./{cell.folder(recorded) / name}"
             done = subprocess.run(["git", "show", path], capture_output=True)
             if done.returncode == 0:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tarballs import member, tar, write_tar
 
 from cxrbench.datasets.packed import Packed, must_be_packed_from, pack, read_packed
-from cxrbench.datasets.table_rows import read_table
+from cxrbench.datasets.table_rows import read_image_table
 from cxrbench.study.config import TableSource
 from cxrbench.study.names import UserError
 from own_images import ODD, a_source, drawn, encoded, picture, written
@@ -79,12 +79,12 @@ def test_archives_names_and_formats_give_the_same_dataset(kind: str, tmp_path: P
 def test_a_split_by_patient_is_drawn_where_the_table_has_none(tmp_path: Path) -> None:
     table = drawn(400).drop(columns="split")
     source = written(tmp_path, table)
-    rows = read_table(source)
+    rows = read_image_table(source)
     assert rows.groupby("patient")["split"].nunique().max() == 1
     patients = rows.drop_duplicates("patient")["split"].value_counts()
     assert patients["train"] == pytest.approx(121, abs=20)
-    assert (read_table(a_source(tmp_path, seed=1))["split"] != rows["split"]).any()
-    even = read_table(a_source(tmp_path, fractions={"train": 0.4, "val": 0.3, "test": 0.3}))
+    assert (read_image_table(a_source(tmp_path, seed=1))["split"] != rows["split"]).any()
+    even = read_image_table(a_source(tmp_path, fractions={"train": 0.4, "val": 0.3, "test": 0.3}))
     assert (even["split"] == "train").sum() < (rows["split"] == "train").sum()
 
 
@@ -96,11 +96,11 @@ def test_uncertain_and_blank_labels_mean_what_the_config_says(tmp_path: Path) ->
     with pytest.raises(
         UserError, match=r"labels.csv:2: column Nodule/Mass: a label is -1, .*'uncertain: mask'"
     ):
-        read_table(source)
+        read_image_table(source)
     with pytest.raises(
         UserError, match=r":7: column Lead.*: a label is empty; .*'blank: mask'.*\(10 such rows\)"
     ):
-        read_table(a_source(tmp_path, uncertain="positive"))
+        read_image_table(a_source(tmp_path, uncertain="positive"))
     source = a_source(tmp_path, uncertain="positive", blank="mask")
     packed = packed_from(source, tmp_path)
     first = packed.index.set_index("image").loc[table["image"][:15]]
@@ -121,7 +121,7 @@ def test_uncertain_and_blank_labels_mean_what_the_config_says(tmp_path: Path) ->
 def test_without_patients_each_image_counts_and_none_is_known(tmp_path: Path) -> None:
     written(tmp_path, drawn().drop(columns="patient"))
     with pytest.raises(UserError, match=r"there is no column patient; .*'patient: none'.*too narrow"):
-        read_table(a_source(tmp_path))
+        read_image_table(a_source(tmp_path))
     packed = packed_from(a_source(tmp_path, patient="none"), tmp_path)
     assert packed.index["patient"].isna().all() and packed.manifest["patients_known"] is False
 
@@ -129,10 +129,10 @@ def test_without_patients_each_image_counts_and_none_is_known(tmp_path: Path) ->
 def test_chosen_findings_leave_other_columns_alone(tmp_path: Path) -> None:
     written(tmp_path, drawn().assign(hospital="north"))
     with pytest.raises(UserError, match=r"column hospital: 'north' is not a label; .*'findings'"):
-        read_table(a_source(tmp_path))
+        read_image_table(a_source(tmp_path))
     assert packed_from(a_source(tmp_path, findings=ODD[:2]), tmp_path).findings == tuple(ODD[:2])
     with pytest.raises(UserError, match="finding 'Nodule/Mas' is not a column; did you mean 'Nodule/Mass'"):
-        read_table(a_source(tmp_path, findings=["Nodule/Mas"]))
+        read_image_table(a_source(tmp_path, findings=["Nodule/Mas"]))
 
 
 def set_cell(row: int, column: str, value: object):
@@ -237,11 +237,11 @@ def test_a_finding_of_one_class_in_the_test_part_is_said(tmp_path: Path) -> None
 def test_a_damaged_table_is_one_message(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_bytes(data)
     with pytest.raises(UserError, match=message):
-        read_table(a_source(tmp_path))
+        read_image_table(a_source(tmp_path))
     (tmp_path / "labels.parquet").write_bytes(data)
     why = "it has another format; give a CSV file a name in .csv" if data else "it is empty"
     with pytest.raises(UserError, match=rf"not a readable Parquet file \({why}\); save it as Parquet"):
-        read_table(a_source(tmp_path, table=tmp_path / "labels.parquet"))
+        read_image_table(a_source(tmp_path, table=tmp_path / "labels.parquet"))
 
 
 NAMES = st.text(
@@ -269,7 +269,7 @@ def test_any_table_comes_back_and_no_patient_is_in_two_parts(
     table = table.astype({"A": "Int64", "B": "Int64"})
     path = tmp_path / f"labels.{kind}"
     table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-    found = read_table(a_source(tmp_path, table=path, uncertain="mask", blank="mask", seed=seed))
+    found = read_image_table(a_source(tmp_path, table=path, uncertain="mask", blank="mask", seed=seed))
     assert found["image"].tolist() == table["image"].tolist()
     assert found["patient"].tolist() == table["patient"].tolist()
     assert found.groupby("patient")["split"].nunique().max() == 1

@@ -16,7 +16,7 @@ import pytest
 
 from columns import SCORES
 from conftest import ROOT, change_record, must_fail, must_work
-from cxrbench.evidence.contribution import summary, write_archive
+from cxrbench.evidence.contribution import overview, write_archive
 from cxrbench.evidence.private import clean_record, of_this_machine, without_places
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
@@ -279,7 +279,7 @@ def test_another_version_of_torch_is_recorded_and_marked(place: Path) -> None:
     assert f"- torch is 2.7.0, the lock has {pinned[1]}: the record says so\n" in done.stdout
     kept = read_record(NEW.folder(place / "data/recorded"))
     assert kept.versions["torch"] == "2.7.0" and "torch 2.7.0" in kept.machine
-    assert "Unlike the lock" not in summary({OLD: read_record(OLD.folder(place / "data/recorded"))})
+    assert "Unlike the lock" not in overview({OLD: read_record(OLD.folder(place / "data/recorded"))})
 
 
 @pytest.mark.fault("a contribution was forged and every hash made to fit", "the contradiction; nothing kept")

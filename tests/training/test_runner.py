@@ -17,7 +17,7 @@ import pytest
 from columns import SCORES
 from conftest import ROOT, TINY, a_job, ran, scores
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import published
+from cxrbench.evidence.record import without_folders
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import Cell, UserError
@@ -117,7 +117,7 @@ def test_a_log_keeps_its_paths_where_home_is_the_root_or_unknown(home: str | Non
     if home:
         monkeypatch.setenv("HOME", home)
     monkeypatch.setattr(os, "getuid", lambda: 54321)
-    assert published(b"read /opt/data/x.npy\n") == "read /opt/data/x.npy\n"
+    assert without_folders(b"read /opt/data/x.npy\n") == "read /opt/data/x.npy\n"
 
 
 def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> None:

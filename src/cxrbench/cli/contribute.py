@@ -53,7 +53,7 @@ def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bo
         )
         if problems := contribution.problems_with(cells, runs, recorded, read_study(study), work):
             raise UserError("\n".join([*(f"{archive}: {text}" for text in problems), "nothing was recorded"]))
-        print(contribution.summary({cell: read_record(cell.folder(runs)) for cell in cells}))
+        print(contribution.overview({cell: read_record(cell.folder(runs)) for cell in cells}))
         before = _tables() if build else {}
         record([*map(str, cells)], runs, recorded, replace)
         if (work / contribution.BENCH).is_dir():

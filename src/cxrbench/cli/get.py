@@ -53,9 +53,9 @@ class Lacking:
 
     def downloads(self) -> list[str]:
         """Return each download in words: what, how large, from where and to where."""
-        from cxrbench.datasets.registry import in_words
+        from cxrbench.datasets.registry import bytes_in_words
 
-        texts = [f"{in_words(files.values())} into {folder}" for folder, files in self.files.items()]
+        texts = [f"{bytes_in_words(files.values())} into {folder}" for folder, files in self.files.items()]
         packages = (f"{row.package} ({row.size / 1e6:.0f} MB)" for row in self.weights.values())
         return [*texts, *(f"the package {package} for initial weights" for package in packages)]
 
@@ -115,7 +115,7 @@ def cell_get(
 def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> Lacking:
     """Return what the datasets called ``names`` lack; UserError for what nobody publishes."""
     from cxrbench.datasets.packed import data_present
-    from cxrbench.datasets.registry import published, to_download
+    from cxrbench.datasets.registry import hosted, to_download
     from cxrbench.study.recipe import FileWeights, published_weights, weights_missing
 
     lacking = Lacking()
@@ -125,7 +125,7 @@ def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> 
             lacking.to_pack[name] = config
             for path, file in to_download(config, registry).items():
                 lacking.files.setdefault(path.parent, {})[file.name] = file
-            if not published(config, registry) and not data_present(config):
+            if not hosted(config, registry) and not data_present(config):
                 raise UserError(f"the images of {name} are your own: put them where the study says")
         if missing := weights_missing(weights):
             if not isinstance(weights, FileWeights) or (row := published_weights(weights)) is None:
@@ -200,10 +200,10 @@ def _compare_with_recorded(name: str, packed: Path, recorded: Path) -> None:
 
 def _discard(study: Study, names: list[str], registry: Path) -> None:
     """Remove the registry's archives of packed datasets; a file of another size is somebody's own."""
-    from cxrbench.datasets.registry import is_there, published
+    from cxrbench.datasets.registry import hosted, is_there
 
     for name in names:
-        for path, file in published(study.dataset(name), registry).items():
+        for path, file in hosted(study.dataset(name), registry).items():
             if is_there(path, file):
                 path.unlink()
                 say(f"removed {path}; the packed images stay")

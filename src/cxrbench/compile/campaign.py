@@ -29,7 +29,7 @@ from cxrbench.evidence.compiled import (
     keep_compiled,
     outcome_path,
 )
-from cxrbench.evidence.record import Part, commit_of_code, now, read_model, this_machine
+from cxrbench.evidence.record import RecordPart, commit_of_code, now, read_model, this_machine
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import CompileOptions
@@ -103,7 +103,7 @@ DIFFERENCES = (
 )
 
 
-class Manifest(Part):
+class Manifest(RecordPart):
     """The graphs in a folder by file name, and how they differ from those of a Neuron device."""
 
     graphs: dict[str, TracedGraph] = Field(default_factory=dict)

@@ -20,7 +20,7 @@ import psutil
 
 from cxrbench.compile.operators import names_in
 from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
-from cxrbench.evidence.record import Failure, published
+from cxrbench.evidence.record import Failure, without_folders
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import UserError
 from cxrbench.training.job import (
@@ -139,7 +139,7 @@ class Ending:
     """How a compiler ended: its return code, seconds, the peak of its memory, and the limit that it exceeded.
 
     ``oom_killed``: the kernel's OOM killer ended a process; ``container``: what ran it, if any; ``log``: as
-    :func:`published`; ``neff``: None where it wrote none.
+    :func:`without_folders`; ``neff``: None where it wrote none.
     """
 
     returncode: int
@@ -184,7 +184,7 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
     if oom_killed and limits.gib and child.returncode and not stopped:
         stopped = "memory"
     oom_killed = oom_killed or out_of_memory_kills() > kills
-    text = published(_whole_log(work))
+    text = without_folders(_whole_log(work))
     (work / LOG).write_text(text, encoding="utf-8", newline="\n")
     return Ending(
         returncode=child.returncode,

@@ -22,8 +22,8 @@ from cxrbench.cost.estimate import (
 )
 from cxrbench.cost.prices import KEY, NoPrice, price, regions
 from cxrbench.datasets.packed import MANIFEST, read_packed
-from cxrbench.datasets.registry import in_words, to_download
-from cxrbench.datasets.table_rows import read_table
+from cxrbench.datasets.registry import bytes_in_words, to_download
+from cxrbench.datasets.table_rows import read_image_table
 from cxrbench.evidence.record import Record, processors_in_words
 from cxrbench.study.config import TableSource
 from cxrbench.study.names import Cell, UserError
@@ -64,7 +64,7 @@ def downloads(plan: Plan, registry: Path) -> dict[str, list[str]]:
         here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
         if not here and (files := to_download(plan.study.dataset(name), registry)):
             place = next(iter(files)).parent
-            absent.setdefault(f"{in_words(files.values())} into {place}", []).append(name)
+            absent.setdefault(f"{bytes_in_words(files.values())} into {place}", []).append(name)
     return {
         f"Download for {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {files}; "
         f"`cxrbench data get {names[0]}`.": names
@@ -162,7 +162,7 @@ class _Outlook:
         source = self.study.dataset(name)
         if isinstance(source, TableSource) and source.table.is_file():
             with suppress(UserError):
-                return read_table(source)["split"].value_counts().to_dict()
+                return read_image_table(source)["split"].value_counts().to_dict()
         return {}
 
     def _device_gib(self, cell: Cell) -> float:

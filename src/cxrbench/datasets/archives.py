@@ -93,7 +93,7 @@ def _files(folder: Path) -> list[Path]:
     return paths
 
 
-def nih_name(path: str) -> str | None:
+def _nih_name(path: str) -> str | None:
     """Return the name of a PNG without its folder, in lower case as NIH spells it; None for other files."""
     name = path.rsplit("/", 1)[-1].lower()
     return name if name.endswith(".png") else None
@@ -102,7 +102,7 @@ def nih_name(path: str) -> str | None:
 def read_images(
     paths: list[Path],
     say: Callable[[str], None] = lambda text: None,
-    name_of: Naming = nih_name,
+    name_of: Naming = _nih_name,
     content: Content = RADIOGRAPHS,
 ) -> Iterator[Encoded]:
     """Yield the images of ``paths`` in order; report each gigabyte read from a tarball to ``say``.

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.nih_table import FINDINGS
-from cxrbench.datasets.packed import Chunks, Source
+from cxrbench.datasets.packed import Chunks, ImageSource
 from cxrbench.study.config import ChestMnistSource
 from cxrbench.study.names import UserError
 from cxrbench.study.recipe import SPLITS
@@ -22,7 +22,7 @@ _NAMES = {"pleural": "Pleural_Thickening"}  # MedMNIST's other spelling
 _UNKNOWN = {"patient": "Int64", "view": "string", "sex": "string", "age": "Int16"}
 
 
-class Images(Source):
+class Images(ImageSource):
     """The images of a :class:`ChestMnistSource`: training, validation and test part, each in its own order.
 
     The medmnist package reads a part as a whole: at 224 px the training part takes 3.9 GB of memory.

@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from cxrbench.datasets.archives import Encoded
-from cxrbench.datasets.packed import Chunks, Source
+from cxrbench.datasets.packed import Chunks, ImageSource
 from cxrbench.study.files import ahead
 from cxrbench.study.names import UserError
 
@@ -28,7 +28,7 @@ _TINT, _TINTED = 24, 0.01  # of 255, between channels; share of pixels: a burnt-
 Decoded = tuple[np.ndarray, str, str]  # (pixels, pixels) uint8; mode; size, such as 1024x1024
 
 
-class Files(Source):
+class Files(ImageSource):
     """Images in files: a subclass gives the files and decodes one."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ def decode(
             check_size(image.size, pixels, encoded.where)
             if image.format == "PNG":
                 _check_chunks(encoded.data)
-            grey = to_grey(image)
+            grey = _to_grey(image)
             if not colour and _tinted(image):
                 raise UserError(
                     f"{encoded.where}: a colour picture, not a radiograph; remove its row, or save it in grey"
@@ -144,7 +144,7 @@ def _central_means(image: np.ndarray, block: int) -> np.ndarray:
     return ((rows[:, first::block] + rows[:, second::block] + 2) >> 2).astype(np.uint8)
 
 
-def to_grey(image: Image.Image) -> Image.Image:
+def _to_grey(image: Image.Image) -> Image.Image:
     """Return 8-bit grey: 16-bit is scaled, not clipped; colour is luminance; alpha is dropped."""
     image.load()
     if image.mode == "L":

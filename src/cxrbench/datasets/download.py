@@ -89,7 +89,7 @@ def _download(files: list[RemoteFile], folder: Path, options: Options, mend: boo
     begun = sum(size_of(part_of(folder, file.name)) for file in missing if file.size)
     _must_have_room(len(missing), total - begun, folder)
     bar = tqdm(desc="fetching", total=total or None, initial=begun, unit="B", unit_scale=True, disable=None)
-    transfers = Transfers(folder, options, bar, Pace(total - begun) if bar.disable and total else None)
+    transfers = _Transfers(folder, options, bar, _Pace(total - begun) if bar.disable and total else None)
     with bar, ThreadPoolExecutor(options.jobs) as pool:
         running = [pool.submit(transfers.run, file) for file in missing]
         try:
@@ -119,7 +119,7 @@ def check_links(files: list[RemoteFile], timeout: float) -> list[tuple[str, ...]
         return list(pool.map(check, *zip(*asked, strict=True)))
 
 
-class Pace:
+class _Pace:
     """Says at each tenth of ``total`` bytes how fast they come, where no terminal shows a bar."""
 
     def __init__(self, total: int) -> None:
@@ -139,10 +139,10 @@ class Pace:
         _say(f"{done}, {rate / 1e6:.1f} MB/s, {left} left at this speed")
 
 
-class Transfers:
+class _Transfers:
     """Transfers of files into ``folder``."""
 
-    def __init__(self, folder: Path, options: Options, bar: tqdm, pace: Pace | None = None) -> None:
+    def __init__(self, folder: Path, options: Options, bar: tqdm, pace: _Pace | None = None) -> None:
         self.folder, self.options, self.bar, self.pace, self.stop = folder, options, bar, pace, Event()
 
     def came(self, count: int) -> None:

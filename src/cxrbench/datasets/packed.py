@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 
 
-class Source(ABC):
+class ImageSource(ABC):
     """Images in a fixed order; the class of source NAME is ``cxrbench.datasets.NAME.Images``."""
 
     findings: tuple[str, ...]
@@ -73,7 +73,7 @@ class Source(ABC):
         """Return the manifest's entries about the source; call it after `chunks` and `index`."""
 
 
-def _source(config: Dataset) -> type[Source]:
+def _source(config: Dataset) -> type[ImageSource]:
     # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
     return import_module(f"cxrbench.datasets.{config.source}").Images
 
@@ -127,7 +127,7 @@ def _put_in_place(folder: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(folder: Path, name: str, config: Dataset, source: Source, say: Say) -> dict[str, Any]:
+def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: Say) -> dict[str, Any]:
     """Write images, index and manifest of a dataset into ``folder``; return the manifest."""
     names, moments = _write_images(folder / IMAGES, config.pixels, source, say)
     index = source.index(names)
@@ -159,7 +159,7 @@ def _write(folder: Path, name: str, config: Dataset, source: Source, say: Say) -
     return manifest
 
 
-def _write_images(path: Path, pixels: int, source: Source, say: Say) -> tuple[list[str], np.ndarray]:
+def _write_images(path: Path, pixels: int, source: ImageSource, say: Say) -> tuple[list[str], np.ndarray]:
     """Write the array; return the names of its images and each one's mean and mean square (n x 2)."""
     names: list[str] = []
     moments: list[np.ndarray] = []

@@ -17,16 +17,16 @@ import pandas as pd
 from PIL import Image
 
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, wheel_file
-from cxrbench.datasets.packed import Chunks, Source
+from cxrbench.datasets.packed import Chunks, ImageSource
 from cxrbench.datasets.split import choose_rows
 from cxrbench.study.config import PhantomSource
 from cxrbench.study.files import cores
 
-Rng = np.random.Generator
+_Rng = np.random.Generator
 _MASKS, _SIDE, _EDGE = 200, 64, 16  # masks; pixels of the lungs in each, and around them
 
 
-class Images(Source):
+class Images(ImageSource):
     """The drawings of a :class:`PhantomSource`."""
 
     findings = FINDINGS
@@ -99,7 +99,7 @@ def _textures(pixels: int) -> dict[str, np.ndarray]:
 class _Scene:
     """Where a picture's pixels lie in the patient; arrays are (pixels, pixels) float32."""
 
-    def __init__(self, own: Rng, rng: Rng, pixels: int, breath: float) -> None:
+    def __init__(self, own: _Rng, rng: _Rng, pixels: int, breath: float) -> None:
         from scipy import ndimage
 
         (depth, self.tall), self.pixels = _lungs()[own.integers(_MASKS)], pixels
@@ -115,7 +115,7 @@ class _Scene:
         """Return 1 in a circle with a soft edge, 0 outside."""
         return _ramp(radius - np.sqrt(np.square(self.u - u) + np.square((self.v - v) * self.tall)), edge)
 
-    def cut(self, name: str, rng: Rng) -> np.ndarray:
+    def cut(self, name: str, rng: _Rng) -> np.ndarray:
         """Return a random part of a texture."""
         row, column = rng.integers(0, self.pixels, 2)
         return _textures(self.pixels)[name][row : row + self.pixels, column : column + self.pixels]
@@ -145,7 +145,7 @@ def _draw_row(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
     return (np.clip(light, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
-def _with(finding: str, air: np.ndarray, scene: _Scene, rng: Rng, grade: float) -> np.ndarray:
+def _with(finding: str, air: np.ndarray, scene: _Scene, rng: _Rng, grade: float) -> np.ndarray:
     """Return where air is (1) and tissue (0) in a patient with this finding."""
     side, wide, down = 2 * int(rng.integers(2)) - 1, rng.uniform(0.35, 0.65), rng.uniform(0.25, 0.75)
     sides = (scene.u * side > 0) | (rng.random() < 0.3)  # sometimes both
@@ -188,7 +188,7 @@ def _with(finding: str, air: np.ndarray, scene: _Scene, rng: Rng, grade: float) 
     return air * (1 - grade * opaque)
 
 
-def _stream(*words: object) -> Rng:
+def _stream(*words: object) -> _Rng:
     """Return a random stream that depends on these words only."""
     digest = hashlib.blake2b("/".join(map(str, words)).encode(), digest_size=8).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))

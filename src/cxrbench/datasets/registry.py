@@ -105,7 +105,7 @@ def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[
 Placed = dict[Path, RemoteFile]  # each file of the registry by the place where its dataset looks for it
 
 
-def published(config: Dataset, registry: Path) -> Placed:
+def hosted(config: Dataset, registry: Path) -> Placed:
     """Return the files of the registry that a dataset is packed from; none for drawn ones and your own."""
     if isinstance(config, NihSource):
         files = read_files(registry, config.source, config.archives)
@@ -118,11 +118,11 @@ def published(config: Dataset, registry: Path) -> Placed:
 
 
 def to_download(config: Dataset, registry: Path) -> Placed:
-    """Return what of :func:`published` is not in the dataset's folder.
+    """Return what of :func:`hosted` is not in the dataset's folder.
 
     Nothing where images of another origin are there, such as a reduced archive: those are packed.
     """
-    files = published(config, registry)
+    files = hosted(config, registry)
     complete = {path for path, file in files.items() if is_there(path, file)}
     if isinstance(config, NihSource) and set(found_in(config.folder)) - complete:
         return {}
@@ -134,7 +134,7 @@ def is_there(path: Path, file: RemoteFile) -> bool:
     return path.is_file() and file.size in (None, size_of(path))
 
 
-def in_words(files: Iterable[RemoteFile]) -> str:
+def bytes_in_words(files: Iterable[RemoteFile]) -> str:
     """Return what would be downloaded: ``images_002.tar.gz (4.0 GB from nihcc.box.com)``."""
     files = list(files)
     hosts = " and ".join(sorted({str(urlsplit(file.url).hostname) for file in files}))

@@ -50,7 +50,7 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
             f"split '{split}': no part has image {missing.iloc[0]}"
             f"{and_more(len(missing) - 1)}; add what is missing to the split, or take it out of the folder"
         )
-    check_disjoint(table.assign(split=parts), f"split '{split}'")
+    _check_disjoint(table.assign(split=parts), f"split '{split}'")
     return parts
 
 
@@ -106,7 +106,7 @@ def choose_rows(table: pd.DataFrame, images: Mapping[Any, int], seed: int) -> pd
     return pd.concat(chosen.values())[columns].sort_values("image", ignore_index=True)
 
 
-def check_disjoint(table: pd.DataFrame, where: str) -> None:
+def _check_disjoint(table: pd.DataFrame, where: str) -> None:
     """Raise UserError when a patient has images in two parts."""
     parts = table.groupby("patient")["split"].nunique()
     if (parts > 1).any():

@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.datasets.archives import Encoded, complete_in, is_archive, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.packed import Chunks
-from cxrbench.datasets.table_rows import ABOUT, one_class, place_of, read_table
+from cxrbench.datasets.table_rows import ABOUT, one_class, place_of, read_image_table
 from cxrbench.study.config import TableSource
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import UserError, and_more, printable
@@ -28,7 +28,7 @@ class Images(Files):
 
     def chunks(self) -> Chunks:
         """Yield names and pixels; UserError for rows without an image, before decoding where it can be."""
-        self._table = read_table(self.config)
+        self._table = read_image_table(self.config)
         about = [name for name in ABOUT if name in self._table]
         self.findings = tuple(self._table.columns.drop(["image", "patient", "split", *about]))
         self._wanted, self._seen, self._left_out = set(self._table["image"]), set[str](), 0

@@ -26,7 +26,7 @@ _MEANS = {"mask": np.nan, "positive": 1.0, "negative": 0.0}
 _OUTSIDE = r"^/|^~|^[A-Za-z]:|\\|(?:^|/)\.{1,2}(?:/|$)|//|[\x00-\x1f]"
 
 
-def read_table(config: TableSource) -> pd.DataFrame:
+def read_image_table(config: TableSource) -> pd.DataFrame:
     """Return image, patient, split, what is known about it, and a column per finding (0, 1 or missing).
 
     ``patient`` is empty with ``patient: none``. Raises UserError naming file, line and remedy.
@@ -91,7 +91,7 @@ def _wrong(config: TableSource, bad: pd.Series, column: str, fault: str) -> User
 
 
 def place_of(config: TableSource, row: Any) -> str:
-    """Return where a row of a table that :func:`read_table` returned stands in its file."""
+    """Return where a row of a table that :func:`read_image_table` returned stands in its file."""
     return f"{config.table}:{row + 2}" if _is_csv(config) else f"{config.table}: row {row + 1}"
 
 

@@ -24,7 +24,7 @@ def record_problems(record: Record, platform: str) -> Iterator[str]:
         first = error.errors()[0]
         yield f"recipe.{'.'.join(map(str, first['loc']))}: {first['msg']}"
         return
-    for name, number in numbers(record.model_dump(exclude={"platform", "recipe"})):
+    for name, number in numbers_in(record.model_dump(exclude={"platform", "recipe"})):
         if number < 0:
             yield f"{name} is {number}"
     if recipe.hash() != record.recipe_hash:
@@ -93,11 +93,11 @@ def _machine_problems(record: Record, platform: str, entry: Entry) -> Iterator[s
     yield from (f"{key} is missing, which every run on {platform} records" for key in missing)
 
 
-def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+def numbers_in(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
     """Yield the numbers in nested values with their dotted names."""
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from numbers(part, f"{name}.{key}" if name else str(key))
+            yield from numbers_in(part, f"{name}.{key}" if name else str(key))
     elif isinstance(value, int | float):
         yield name, value
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cxrbench.evidence.record import Failure, Part, read_model
+from cxrbench.evidence.record import Failure, RecordPart, read_model
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.study.config import CompileOptions
 from cxrbench.study.files import remedy, sha256_file, sha256_json, write_text, written_aside
@@ -40,7 +40,7 @@ def outcome_path(compiler: str, graph: str, target: Target, options: CompileOpti
     return Path(compiler, graph, f"{target}{other}.json")
 
 
-class TracedGraph(Part):
+class TracedGraph(RecordPart):
     """A graph of a network's training step, as torch_xla on the CPU hands it to a compiler."""
 
     network: str
@@ -57,7 +57,7 @@ class TracedGraph(Part):
         return graph_name(self.network, self.pixels, self.batch, self.precision, self.part)
 
 
-class ForeignGraph(Part):
+class ForeignGraph(RecordPart):
     """A graph that was found in a file: what a device was sent, or anybody's."""
 
     file: str = Field(description="its path below the folder that was named")
@@ -69,14 +69,14 @@ class ForeignGraph(Part):
         return self.file
 
 
-class Neff(Part):
+class Neff(RecordPart):
     """The compiled program; it is not kept."""
 
     bytes: int
     sha256: str
 
 
-class CompileRecord(Part):
+class CompileRecord(RecordPart):
     """One call of neuronx-cc for one graph."""
 
     schema_version: Literal[1] = 1

@@ -18,7 +18,7 @@ from cxrbench.datasets.archives import Content, read_images
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, load_in_words, read_record
 from cxrbench.evidence.store import (
-    FILES,
+    EVIDENCE_FILES,
     KEYS,
     EvidenceStore,
     Rows,
@@ -33,7 +33,7 @@ from cxrbench.study.files import sha256_file, write_json, write_text, written_as
 from cxrbench.study.names import PART, Cell, UserError, find_cells, printable
 from cxrbench.study.platforms import ACCELERATED, ENTRIES
 
-FORMAT = 1
+_FORMAT = 1
 RECORDS, BENCH, SUMMARY, VERSIONS = "records", "bench", "SUMMARY.md", "versions.json"
 GRAPHS = "graphs"  # that Neuron's compiler was sent, by dataset and network, named by their hashes
 MEASURED = ("train", "steps")  # kinds of measurements
@@ -42,7 +42,7 @@ LEFT_OUT = "names of users and machines, paths, addresses and serial numbers"
 _NAME = re.compile(
     rf"{re.escape(SUMMARY)}|{re.escape(VERSIONS)}|{SUMS}|{BENCH}/({'|'.join(MEASURED)})\.json"
     rf"|{GRAPHS}/{PART}/{PART}/[0-9a-f]{{64}}\.pb"
-    rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, FILES))})"
+    rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, EVIDENCE_FILES))})"
 )
 _MACHINE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # becomes a folder's name
 _LOCK = Path(__file__).parents[3] / "requirements/base.lock"
@@ -73,8 +73,8 @@ def write_archive(
         if graphs and (graphs / network).is_dir():
             shutil.copytree(graphs / network, work / GRAPHS / network)
     first = next(iter(records.values()))
-    write_json(work / VERSIONS, {"format": FORMAT, "commit": first.commit, "versions": first.versions})
-    write_text(work / SUMMARY, summary(records))
+    write_json(work / VERSIONS, {"format": _FORMAT, "commit": first.commit, "versions": first.versions})
+    write_text(work / SUMMARY, overview(records))
     write_sums(work)
     day = max(record.ended for record in records.values())[:10]
     path = out / f"contribution-{_machine_name(first, cells[0].platform)}-{day}.tar.gz"
@@ -113,7 +113,7 @@ def _machine_name(record: Record, platform: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", text))
 
 
-def summary(records: dict[Cell, Record]) -> str:
+def overview(records: dict[Cell, Record]) -> str:
     """Return what a contribution holds as Markdown: cells with outcome and speed, machines, versions."""
     lines = [
         "# Contribution",
@@ -208,8 +208,8 @@ def _check_version(archive: Path, folder: Path) -> None:
         version = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{archive}: {VERSIONS} is missing or damaged; {CONTENT.again}") from None
-    if version != FORMAT:
-        other = f"its format is {printable(version)[:20]}, this cxrbench reads {FORMAT}"
+    if version != _FORMAT:
+        other = f"its format is {printable(version)[:20]}, this cxrbench reads {_FORMAT}"
         raise UserError(f"{archive}: {other}; update both checkouts with git pull and send it again")
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from cxrbench.datasets.packed import Packed
 
 LABEL, SCORE = "label_", "score_"
-IDENTITY = ("image", "patient", "split")
-SHOWN = 3  # bad rows named in a message
-MOST_FINDINGS = (
+_IDENTITY = ("image", "patient", "split")
+_SHOWN = 3  # bad rows named in a message
+_MOST_FINDINGS = (
     1000  # PadChest, the longest public list, has under 200; what is computed grows with the square
 )
 _RULES = {
@@ -167,10 +167,10 @@ def _read(path: Path, todo: str) -> pd.DataFrame:
     def ours(names: list[str]) -> dict[str, str | None]:
         if is_csv and len(names) == 1 and (signs := [sign for sign in ";\t|" if sign in names[0]]):
             raise UserError(f"{path}: its columns are separated by {signs[0]!r}; separate them by commas")
-        wanted = [name for name in names if name in IDENTITY or name.startswith((LABEL, SCORE))]
-        if (count := sum(name.startswith(SCORE) for name in wanted)) > MOST_FINDINGS:
-            raise UserError(f"{path}: {count:,} findings, more than {MOST_FINDINGS:,}; leave some out")
-        return {name: "str" if is_csv and name in IDENTITY else None for name in wanted}
+        wanted = [name for name in names if name in _IDENTITY or name.startswith((LABEL, SCORE))]
+        if (count := sum(name.startswith(SCORE) for name in wanted)) > _MOST_FINDINGS:
+            raise UserError(f"{path}: {count:,} findings, more than {_MOST_FINDINGS:,}; leave some out")
+        return {name: "str" if is_csv and name in _IDENTITY else None for name in wanted}
 
     table = read_columns(path, is_csv, ours, todo)
     table.index = (table.index + (2 if is_csv else 1)).set_names("line" if is_csv else "row")
@@ -187,7 +187,7 @@ def _partner(name: str) -> str:
 
 def _complaints(table: pd.DataFrame) -> Iterator[str]:
     """Yield what is wrong in a predictions table, the first thing first."""
-    named = dict.fromkeys(name.partition("_")[2] for name in table.columns if name not in IDENTITY)
+    named = dict.fromkeys(name.partition("_")[2] for name in table.columns if name not in _IDENTITY)
     needed = ["image", "split", *(prefix + name for prefix in (LABEL, SCORE) for name in named)]
     if missing := [name for name in needed if name not in table]:
         lonely = [name for name in table.columns if _partner(name) in missing or name not in needed]
@@ -202,7 +202,7 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
             yield f"no finding can have the name '{name}', which cannot be printed; choose another"
     if table.empty:
         yield "there are no rows; write at least one prediction"
-    for name in table.columns.intersection(IDENTITY):
+    for name in table.columns.intersection(_IDENTITY):
         bad = table[name].isna()
         if table[name].dtype == object:
             bad |= table[name].astype(str).str.strip() == ""
@@ -241,7 +241,7 @@ def _rows(table: pd.DataFrame, bad: pd.Series | np.ndarray, column: str | None =
     """Return the first bad rows by line or number, with image and value in ``column``."""
     numbers = np.flatnonzero(bad)
     named = []
-    for k in numbers[:SHOWN]:
+    for k in numbers[:_SHOWN]:
         value = f"'{table[column].iloc[k]}' in " if column else ""
         named.append(f"{value}{table.index.name} {table.index[k]} (image {table['image'].iloc[k]})")
-    return ", ".join(named) + and_more(max(0, len(numbers) - SHOWN))
+    return ", ".join(named) + and_more(max(0, len(numbers) - _SHOWN))

@@ -40,13 +40,13 @@ class NormStatistics(StrEnum):
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Part(BaseModel):
+class RecordPart(BaseModel):
     """A part of a record: unknown keys are refused, so a misspelt one is never silently lost."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Failure(Part):
+class Failure(RecordPart):
     """Why a cell has no predictions."""
 
     kind: str = Field(description="what was recognised, e.g. 'out of memory (host)'")
@@ -64,7 +64,7 @@ class Failure(Part):
         return cls(kind=kind, fingerprint=fingerprint, returncode=code, signal=killed_by, last_lines=lines)
 
 
-class Host(Part):
+class Host(RecordPart):
     """The machine a cell ran on."""
 
     device: str
@@ -81,7 +81,7 @@ class Host(Part):
     instance: str | None = Field(None, description="EC2 type, when the machine says that it is one")
 
 
-class EpochStats(Part):
+class EpochStats(RecordPart):
     """One epoch of the history; losses are means over images."""
 
     epoch: int
@@ -92,7 +92,7 @@ class EpochStats(Part):
     eval_seconds: float
 
 
-class Timing(Part):
+class Timing(RecordPart):
     """Wall seconds by phase, summed over all attempts that led to this record."""
 
     setup_seconds: float = 0.0
@@ -113,14 +113,14 @@ class Timing(Part):
         return self.setup_seconds + self.compile_seconds + self.train_seconds + self.evaluate_seconds
 
 
-class Energy(Part):
+class Energy(RecordPart):
     """Joules, or none with the reason: no reading is not zero."""
 
     joules: float | None = None
     reason: str | None = None
 
 
-class DatasetIdentity(Part):
+class DatasetIdentity(RecordPart):
     """Which pixels and labels: cells are comparable only when ``packed`` is equal."""
 
     packed: str = Field(description="sha256 over images.npy and index.parquet")
@@ -131,7 +131,7 @@ class DatasetIdentity(Part):
     positive_images: dict[str, dict[str, int]] = Field(description="per finding and split")
 
 
-class UsedWeights(Part):
+class UsedWeights(RecordPart):
     """The weights that training began with, and how the network's pixels are normalised."""
 
     source: str = Field(description="scratch, the name of a file, or timm's name of its weights")
@@ -140,7 +140,7 @@ class UsedWeights(Part):
     std: float = Field(description="by which they are divided then")
 
 
-class Record(Part):
+class Record(RecordPart):
     """record.json of a cell (design, section 4). Always written, also when training fails."""
 
     schema_version: int = SCHEMA_VERSION
@@ -301,7 +301,7 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-def published(log: bytes) -> str:
+def without_folders(log: bytes) -> str:
     """Return a log as text, with short names for this machine's folders."""
     text = log.decode(errors="backslashreplace")
     folders = {

@@ -14,7 +14,7 @@ from cxrbench.study.names import Cell, UserError, find_cells
 from cxrbench.study.platforms import ENTRIES
 
 SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them
-FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
+EVIDENCE_FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
 Origin = Literal["fresh", "recorded", "refused", "nowhere"]
 
 
@@ -73,10 +73,10 @@ class EvidenceStore:
 
     def _check(self, cell: Cell) -> Record | str | None:
         folder = cell.folder(self.root)
-        listed = {name: self._sums().get(f"{cell}/{name}") for name in FILES}
+        listed = {name: self._sums().get(f"{cell}/{name}") for name in EVIDENCE_FILES}
         if listed[RECORD] is None and not (folder / RECORD).exists():
             return None
-        for name in reversed(FILES):
+        for name in reversed(EVIDENCE_FILES):
             path, expected = folder / name, listed[name]
             if expected is not None and (not path.is_file() or sha256_file(path) != expected):
                 state = "differs from" if path.is_file() else "is missing, but listed in"
@@ -165,7 +165,7 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
 def copy_evidence(source: Path, target: Path) -> None:
     """Copy predictions, log and record of a cell; remove from ``target`` what ``source`` lacks."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
+    for name in EVIDENCE_FILES:
         if (source / name).exists():
             with written_aside(target / name) as aside:
                 aside.write_bytes((source / name).read_bytes())

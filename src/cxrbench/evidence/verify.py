@@ -17,7 +17,7 @@ import pandas as pd
 
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.split import assign_split, choose_rows
-from cxrbench.evidence.checks import moment_of, numbers, record_problems, score_problems
+from cxrbench.evidence.checks import moment_of, numbers_in, record_problems, score_problems
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
@@ -151,7 +151,7 @@ class _Rows:
         self._tables.setdefault(digest, rows)
         if record.dataset is None:
             return []
-        counts = dict(numbers(record.dataset.model_dump()))
+        counts = dict(numbers_in(record.dataset.model_dump()))
         key = cell.dataset, digest + str(counts)
         if key not in self._checked:
             self._checked[key] = [*_count_problems(rows, counts), *self._label_problems(cell, rows, counts)]

@@ -14,7 +14,7 @@ from cxrbench.analysis.compare import tolerances
 from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
-from cxrbench.datasets.registry import published
+from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.formats import ends
@@ -139,7 +139,7 @@ def _packed(cell: Cell, read: Results) -> str:
     identity, config = record.dataset, read.study.dataset(cell.dataset)
     if identity is None:
         return "-"
-    size = sum(file.size or 0 for file in published(config, REGISTRY).values()) if REGISTRY.is_file() else 0
+    size = sum(file.size or 0 for file in hosted(config, REGISTRY).values()) if REGISTRY.is_file() else 0
     packed = f"{sum(identity.images.values()) * config.pixels**2 / 2**20:.0f} MiB packed"  # a byte per pixel
     return f"{size / 1e9:.1f} GB download, {packed}" if size else packed
 

@@ -102,7 +102,7 @@ def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) ->
     flags = compiler_flags(precision, compiler, given.get("NEURON_CC_FLAGS", ""))
     folder = next((flag.partition("=")[2] for flag in flags if flag.startswith("--cache_dir=")), "")
     cache = folder or given.get("NEURON_COMPILE_CACHE_URL", "") or DEFAULT_CACHE
-    check_cache(cache)
+    _check_cache(cache)
     return RUNTIME | {"NEURON_CC_FLAGS": shlex.join(flags), "NEURON_COMPILE_CACHE_URL": cache}
 
 
@@ -162,7 +162,7 @@ def _flags(given: str) -> dict[str, str]:
     return values
 
 
-def check_cache(location: str) -> None:
+def _check_cache(location: str) -> None:
     """Raise UserError unless ``location`` is an S3 address or lies on a local file system."""
     if location.startswith("s3://"):
         return

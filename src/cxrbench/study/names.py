@@ -17,7 +17,7 @@ PART = r"[\w][\w.\-]{0,99}"
 _NAME = re.compile(
     rf"(?P<dataset>{PART})/(?P<architecture>{PART})/(?P<platform>[\w\-]+)/seed(?P<seed>[0-9]{{1,10}})"
 )
-PLAIN = "a name: at most 100 letters, digits, dots, hyphens and underscores, the first no dot or hyphen"
+NAME_FORM = "a name: at most 100 letters, digits, dots, hyphens and underscores, the first no dot or hyphen"
 _LISTED = 12  # names that a message lists
 
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from cxrbench.study.files import sha256_file, sha256_json
-from cxrbench.study.names import PART, PLAIN, UserError
+from cxrbench.study.names import NAME_FORM, PART, UserError
 from cxrbench.study.readers import Row, Text, matching, read_rows
 
-Name = Annotated[str, matching(PART, PLAIN)]
+Name = Annotated[str, matching(PART, NAME_FORM)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such as sha256sum prints")]
 Count = Annotated[int, Field(gt=0, le=10**9)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]

@@ -36,7 +36,7 @@ def main(path: str, *options: str) -> int:
     if TRIAL not in options:
         _attach_to_supervisor(job.limits.memory_gib)
     try:
-        train(job, trial=TRIAL in options)
+        train_job(job, trial=TRIAL in options)
         return 0
     except Interrupted:
         ending, message = Ending.INTERRUPTED, ""
@@ -88,7 +88,7 @@ def _torchrun(processes: int, *words: str) -> int:
     return 0
 
 
-def train(job: Job, trial: bool = False) -> None:
+def train_job(job: Job, trial: bool = False) -> None:
     """Set up and train; leave predictions.parquet and report the facts. A ``trial`` only runs every graph."""
     try:
         from cxrbench.datasets.packed import read_packed

@@ -23,11 +23,11 @@ from cxrbench.study.recipe import weights_missing
 
 _SHOWN = 3  # unknown names in one message
 ARCHITECTURES = Path(__file__).parent / "architectures.txt"  # of the locked timm, and our variants
-START_MINUTES = 10.0  # for the node, the environment, the data and the end of a trainer
+_START_MINUTES = 10.0  # for the node, the environment, the data and the end of a trainer
 # Margins over the time of recorded runs on the same platform, by what they share with the cell.
 NEAREST = ((2.0, ("dataset", "architecture")), (4.0, ("dataset",)), (4.0, ("architecture",)), (4.0, ()))
 MEMORY_MARGIN, MEMORY_BASE_GIB = 1.5, 2.0  # over the recorded peak; for runner, Snakemake and srun
-DEFAULT_MEMORY_GIB = 8.0
+_DEFAULT_MEMORY_GIB = 8.0
 
 
 def must_be_architectures(
@@ -145,7 +145,7 @@ class JobNeeds:
 
         A text is empty where the scheduler's default is meant.
         """
-        longest = 60 * self.study.limits.hours + START_MINUTES  # its runner ends it by then
+        longest = 60 * self.study.limits.hours + _START_MINUTES  # its runner ends it by then
         processes = self.study.limits.processes
         return {
             "cores": self.study.recipe(cell.dataset).threads * processes,
@@ -170,15 +170,15 @@ class JobNeeds:
         epochs = self.study.recipe(cell.dataset).epochs
         for margin, shared in NEAREST:
             if runs := self._runs(cell, shared):
-                return START_MINUTES + margin * max(seconds_of(run, epochs) for run in runs) / 60
-        return START_MINUTES + 60 * self.study.limits.hours
+                return _START_MINUTES + margin * max(seconds_of(run, epochs) for run in runs) / 60
+        return _START_MINUTES + 60 * self.study.limits.hours
 
     def _memory_gib(self, cell: Cell) -> float:
         """Return the host memory. An accelerator's recorded peak is that of its device."""
         limit = self.study.limits.memory_gib
         if limit is not None:
             return limit * self.study.limits.processes + MEMORY_BASE_GIB
-        stated = self.cluster.memory_gib.get(cell.platform, DEFAULT_MEMORY_GIB)
+        stated = self.cluster.memory_gib.get(cell.platform, _DEFAULT_MEMORY_GIB)
         if cell.platform in ACCELERATED:
             return stated
         runs = self._runs(cell, ("dataset", "architecture"))

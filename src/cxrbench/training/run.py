@@ -48,8 +48,8 @@ _HOW = (
 )
 _COMPILED_STEPS = 2  # after these a platform that compiles has met every training graph
 _REPORT_SECONDS = 1.0  # how often progress is read from the device and reported
-TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
-TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
+_TRIAL_STEPS = 6  # of each epoch; Neuron's guide recommends ten to fifteen in all
+_TRIAL_EPOCHS = 2  # the first step of an epoch differs from the others
 
 
 class Trainer:
@@ -382,9 +382,9 @@ class _Trial(Trainer):
 
 def run_trial(job: Job, packed: Packed, platform: Platform) -> None:
     """Run every graph of ``job``'s cell: two short epochs, and one batch of each part that is evaluated."""
-    recipe = job.recipe.model_copy(update={"epochs": min(TRIAL_EPOCHS, job.recipe.epochs)})
+    recipe = job.recipe.model_copy(update={"epochs": min(_TRIAL_EPOCHS, job.recipe.epochs)})
     trainer = _Trial(job.model_copy(update={"recipe": recipe}), packed, platform, stop=lambda: False)
-    trainer.steps_per_epoch = min(TRIAL_STEPS, trainer.steps_per_epoch)
+    trainer.steps_per_epoch = min(_TRIAL_STEPS, trainer.steps_per_epoch)
     for split in ("val", "test"):
         trainer.rows[split] = trainer.rows[split][: job.micro_batch * platform.size]
     trainer.run()

@@ -32,8 +32,8 @@ from cxrbench.evidence.record import (
     Record,
     commit_of_code,
     now,
-    published,
     this_machine,
+    without_folders,
 )
 from cxrbench.evidence.store import step_parity
 from cxrbench.study import platforms
@@ -65,7 +65,7 @@ _NOTICE_SECONDS = 5.0  # between two questions whether a spot instance goes, as 
 
 
 @dataclass
-class Attempts:
+class _Attempts:
     """What must be remembered from one start of the trainer to the next, in work/attempts.json."""
 
     started: str
@@ -80,7 +80,7 @@ class Attempts:
     phase_when_killed: Phase = "setup"  # or where the last start ended in another way without a result
 
     @classmethod
-    def read(cls, path: Path) -> Attempts:
+    def read(cls, path: Path) -> _Attempts:
         """Return those of a work folder; new ones where there are none."""
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
@@ -196,14 +196,14 @@ def run(job: Job, target: Path) -> Record:
 def _train(job: Job, target: Path) -> Record:
     """Start the trainer until it ends in a result, and write that."""
     place, cause = job.work / ATTEMPTS, None
-    attempts = Attempts.read(place)
+    attempts = _Attempts.read(place)
     while cause is None:
         if attempts.count:  # however the last start ended, a compiler of it may have left a lock
             platforms.recover(job.platform)
         tried, began = attempts.begin(job), time.monotonic()
         write_json(place, vars(attempts))  # now: this process may be killed too
         try:
-            start = start_trainer(tried, attempts.seconds)
+            start = _start_trainer(tried, attempts.seconds)
             cause = _judged(tried, start, attempts)
         finally:
             attempts.seconds += time.monotonic() - began
@@ -211,7 +211,7 @@ def _train(job: Job, target: Path) -> Record:
     return _write_evidence(tried, start, attempts, cause, target)
 
 
-def start_trainer(job: Job, seconds_before: float) -> Start:
+def _start_trainer(job: Job, seconds_before: float) -> Start:
     """Start the trainer once, follow it to its end, append its output to the log."""
     kills, deadline = out_of_memory_kills(), time.monotonic() + job.limits.hours * 3600 - seconds_before
     display = Display(str(job.cell))
@@ -244,12 +244,12 @@ def start_trainer(job: Job, seconds_before: float) -> Start:
             start.timed_out = child.poll() is None and time.monotonic() >= deadline
         kill()  # what the trainer leaves behind too: it would hold the output open and cost money
         reading.result()
-    start.log = published((job.work / LOG).read_bytes()[log_from:])
+    start.log = without_folders((job.work / LOG).read_bytes()[log_from:])
     start.out_of_memory_kills = out_of_memory_kills() - kills
     return start
 
 
-def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
+def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
     """Return what the end of a start means; None: start again. Raise what is no result of the cell."""
     if start.ending is not Ending.KILLED:
         attempts.saved = None
@@ -283,7 +283,7 @@ def _judged(job: Job, start: Start, attempts: Attempts) -> Diagnosis | None:
     return cause
 
 
-def _to_be_resumed(job: Job, start: Start, attempts: Attempts) -> bool:
+def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
     """Return whether to start again: always after the first kill, after later ones only if steps were gained.
 
     A signal of the trainer's own recurs at its step, so it must come later each time than before; one from
@@ -314,7 +314,7 @@ def _trouble(job: Job, fault: str, remedy: str) -> UserError:
     )
 
 
-def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis, target: Path) -> Record:
+def _write_evidence(job: Job, start: Start, attempts: _Attempts, cause: Diagnosis, target: Path) -> Record:
     """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
     facts, status, failure = start.facts, cause.status, None
     assert status is not None
@@ -337,7 +337,7 @@ def _write_evidence(job: Job, start: Start, attempts: Attempts, cause: Diagnosis
     sums = dict[str, str]()
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
-        log = published((job.work / LOG).read_bytes())
+        log = without_folders((job.work / LOG).read_bytes())
         log_file.write_text(log, encoding="utf-8", newline="\n")
         for name, place in places.items():
             if place:
