@@ -152,20 +152,24 @@ CELL = (
     "cli.scores:evaluate",  # to metrics.csv
 )
 WRITE_STATISTICS = "analysis.statistics:write_statistics"
+SCORED, SCORES = "analysis.statistics:_scored", "analysis.statistics:_scores"
+OF_CELL = (f"{SCORED} -> {SCORES}", f"{SCORES} -> analysis.estimates:estimate_cell")
 PRINTED = ("cli.report:tables -> cli.report:_read paper.paper:write_tables", "cli.report:_read")
 ROUTES = {
     "cell": CELL,
     # The abstract's macro AUROC, a mean over seeds with its interval: the macro `largest/auroc`.
     "mean": (
         *(*CELL, f"cli.report:statistics -> {WRITE_STATISTICS}", *PRINTED),
-        f"{WRITE_STATISTICS} -> analysis.estimates:estimate_cell analysis.components:spread",
+        f"{WRITE_STATISTICS} -> {SCORED} analysis.components:spread",
+        *OF_CELL,
         "paper.paper:write_tables -> paper.numbers:numbers paper.latex:macros",
         "paper.numbers:numbers -> paper.numbers:_picked_numbers",
     ),
     # How two platforms differ in the main endpoint: a field of the table `parity`.
     "difference": (
         *(*CELL, f"cli.report:statistics -> {WRITE_STATISTICS}", *PRINTED),
-        f"{WRITE_STATISTICS} -> analysis.estimates:estimate_cell analysis.statistics:_parity",
+        f"{WRITE_STATISTICS} -> {SCORED} analysis.statistics:_parity",
+        *OF_CELL,
         "paper.paper:write_tables -> paper.items:tables paper.tables:parity_of_platforms paper.latex:placed",
     ),
     # All statistics, tables and macros.

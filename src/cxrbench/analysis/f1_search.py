@@ -35,6 +35,7 @@ COLUMNS = [
 ]
 
 Curves = dict[str, np.ndarray]
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Nearest(NamedTuple):
@@ -98,7 +99,9 @@ def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> C
     hits, called = calls_at(truth, scores, thresholds), calls_at(labelled, scores, thresholds)
     values = multilabel_f1(hits, called, np.broadcast_to(truth.sum(axis=0), hits.shape), labelled.sum(axis=0))
     whole = sample.complete
-    per_image = [samples_f1(truth[whole], scores[whole] >= threshold) for threshold in thresholds]
+    # with labels in the slower index, sums over them are sums of whole rows of memory
+    sets, ranks = np.asfortranarray(truth[whole]), np.asfortranarray(scores[whole])
+    per_image = [samples_f1(sets, ranks >= threshold) for threshold in thresholds]
     values["f1_samples"] = np.array([_mean(value) for value, _ in per_image])
     values["f1_samples_empty_is_1"] = np.array([_mean(value + empty) for value, empty in per_image])
     abnormal, highest = sample.abnormal[whole, None], sample.scores[whole].max(axis=1)[:, None]
@@ -156,33 +159,38 @@ def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
     }
 
 
-def _parts(positive: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return hits, called, positive and total, as shares (4, T, P) at every threshold and prevalence.
+def _parts(positive: np.ndarray, scores: np.ndarray) -> Parts:
+    """Return hits, called, positive and total as shares, each (T, P) or (P,), at each prevalence (P).
 
-    The thresholds are spread over both classes; NaN if one is empty.
+    The thresholds (T) are spread over both classes, without those that are never better than a neighbour; NaN
+    if a class is empty.
     """
     tried = np.unique(np.quantile(scores, np.linspace(0, 1, STEPS))) if len(scores) else np.array([0.5])
     if positive.any():
         tried = np.unique(np.append(tried, np.quantile(scores[positive], np.linspace(0, 1, STEPS))))
-    caught, alarms = (calls_at(images[:, None], scores[:, None], tried) for images in (positive, ~positive))
+    counts = [calls_at(images[:, None], scores[:, None], tried) for images in (positive, ~positive)]
+    both = np.hstack(counts)  # fewer from row to row
+    both = both[np.diff(both[:, 0], append=-1) < 0]  # of equal hits the fewest alarms
+    caught, alarms = both[np.diff(both[:, 1], prepend=np.inf) < 0].T[..., None]  # and the reverse
     with np.errstate(divide="ignore", invalid="ignore"):
         hits = caught / positive.sum() * PREVALENCES
         called = hits + alarms / (~positive).sum() * (1 - PREVALENCES)
-    return np.array([hits, called, np.broadcast_to(PREVALENCES, hits.shape), np.ones_like(hits)])
+    return hits, called, PREVALENCES, np.ones_like(PREVALENCES)
 
 
-def _weighted(part: np.ndarray) -> np.ndarray:
+def _weighted(part: Parts) -> np.ndarray:
     present, absent = both_classes(*part)
     return (part[2] * present + (part[3] - part[2]) * absent) / part[3]
 
 
-def _pick(part: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Return the parts (4, P) at each prevalence's best threshold."""
-    best = np.argmax(value, axis=0)
-    return part[:, best, np.arange(part.shape[2])]
+def _pick(part: Parts, value: np.ndarray) -> Parts:
+    """Return the parts, each (P,), at each prevalence's best threshold."""
+    best = np.argmax(value, axis=0), np.arange(value.shape[1])
+    hits, called, *others = part
+    return hits[best], called[best], *others
 
 
-def _highest_pooled(parts: list[np.ndarray]) -> np.ndarray:
+def _highest_pooled(parts: list[Parts]) -> np.ndarray:
     """Return the highest F1 (P,) of all labels' decisions together, each label at its own threshold.
 
     Dinkelbach (Management Science 13, 1967): the thresholds that maximise 2 hits - F (called + positive)
@@ -199,7 +207,7 @@ def _highest_pooled(parts: list[np.ndarray]) -> np.ndarray:
 def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
     """Return the two samples definitions: a mixture of the means over images with and without a finding."""
     whole = sample.complete
-    truth, scores = sample.labels[:, counted][whole], sample.scores[:, counted][whole]
+    truth, scores = (np.asfortranarray(part[:, counted][whole]) for part in (sample.labels, sample.scores))
     abnormal, means = sample.abnormal[whole], []  # per threshold, kind of image and definition
     for threshold in np.unique(np.quantile(sample.scores[:, counted], np.linspace(0, 1, STEPS))):
         value, empty = samples_f1(truth, scores >= threshold)

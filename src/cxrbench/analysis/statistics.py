@@ -1,10 +1,10 @@
 """Comparisons between cells: platforms, settings, spread, power, subgroups, literature, the F1 question."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from cxrbench.analysis.power import power_table
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, processors_in_words
-from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
+from cxrbench.study.config import Endpoint, NihSource, PhantomSource, Study, read_study
 from cxrbench.study.files import cores, read_csv, write_csv
 from cxrbench.study.names import Cell
 from cxrbench.study.readers import OR_NONE, Row, Text, read_rows
@@ -37,7 +37,15 @@ BASELINE_COLUMNS = [
     *(name for ours, (theirs, _) in COUNTS.items() for name in (ours, theirs)),
     *("note", "citation"),
 ]
-Predictions = dict[Cell, pd.DataFrame]
+
+
+class Scores(NamedTuple):
+    """What a cell's predictions say; ``subgroups`` and ``groups`` (by label) of images in NIH's table."""
+
+    estimate: CellEstimate
+    f1_search: pd.DataFrame
+    subgroups: pd.DataFrame | None
+    groups: dict[str, CellEstimate]
 
 
 def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
@@ -45,12 +53,9 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     study = read_study(study_path)
     cells = read_csv(results / "tables/cells.csv", keep_default_na=False)
     ok = cells[cells["status"] == "ok"]
-    adopted = results / "cells"
-    predictions = {Cell.parse(cell): read_predictions(adopted / cell / PREDICTIONS) for cell in ok["cell"]}
-    estimate = partial(estimate_cell, endpoint=study.endpoint)
-    estimates = dict(zip(predictions, _on_all_cores(estimate, list(predictions.values())), strict=True))
-    of_nih = {cell: table for cell, table in predictions.items() if _named_as_nih(study, cell.dataset)}
-    spreads = pd.concat([spread(estimates), *_spread_of_subgroups(of_nih)], ignore_index=True)
+    scored = _scored(ok["cell"], results / "cells", study)
+    estimates = {cell: scores.estimate for cell, scores in scored.items()}
+    spreads = pd.concat([spread(estimates), *_spread_of_subgroups(scored)], ignore_index=True)
     paired = pairs(estimates, ok, study)
     measured = shares(paired[~paired["dataset"].str.startswith(PHANTOM)])
     tables = {
@@ -60,28 +65,34 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "shares": measured,
         "spread": spreads,
         "power": power_table(spreads, study.margins, measured),
-        "f1_search": _per_cell(predictions, f1_search.f1_search, f1_search.COLUMNS),
-        "subgroups": _per_cell(of_nih, _by_sex_and_view, subgroups.COLUMNS),
+        "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
+        "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
     }
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
 
 
-def _named_as_nih(study: Study, dataset: str) -> bool:
-    """Return whether the images of a dataset are rows of NIH's table, which has their sex and view."""
-    return isinstance(study.dataset(dataset), NihSource | PhantomSource)
+def _scored(cells: Iterable[str], adopted: Path, study: Study) -> dict[Cell, Scores]:
+    """Return the scores of each cell, by a process per core; none idle."""
+    named = [Cell.parse(cell) for cell in cells]
+    paths = [cell.folder(adopted) / PREDICTIONS for cell in named]
+    of_nih = [isinstance(study.dataset(cell.dataset), NihSource | PhantomSource) for cell in named]
+    with ProcessPoolExecutor(max(1, min(cores(), len(named)))) as pool:
+        scores = pool.map(partial(_scores, endpoint=study.endpoint), paths, of_nih)
+        return dict(zip(named, scores, strict=True))
 
 
-def _by_sex_and_view(predictions: pd.DataFrame) -> pd.DataFrame:
-    return subgroups.subgroups(predictions, read_nih_table())  # sex and view are in NIH's table
+def _scores(path: Path, of_nih: bool, endpoint: Endpoint) -> Scores:
+    """Return the scores of a file of predictions; ``of_nih``: NIH's table has its images' sex and view."""
+    predictions = read_predictions(path)
+    by_group = subgroups.subgroups(predictions, read_nih_table()) if of_nih else (None, {})
+    return Scores(estimate_cell(predictions, endpoint), f1_search.f1_search(predictions), *by_group)
 
 
-def _spread_of_subgroups(predictions: Predictions) -> Iterator[pd.DataFrame]:
+def _spread_of_subgroups(scored: dict[Cell, Scores]) -> Iterator[pd.DataFrame]:
     """Yield rows of spread.csv for each subgroup, whose label names it."""
-    nih = read_nih_table()
-    estimates = _on_all_cores(partial(subgroups.subgroup_estimates, nih=nih), list(predictions.values()))
-    groups = dict(zip(predictions, estimates, strict=True))
+    groups = {cell: scores.groups for cell, scores in scored.items()}
     for label in dict.fromkeys(label for group in groups.values() for label in group):
         yield spread({cell: group[label] for cell, group in groups.items() if label in group})
 
@@ -120,21 +131,9 @@ def _seeds(folder: str, seeds: str) -> list[str]:
     return [f"{folder}/seed{seed}" for seed in seeds.split(",") if seed]
 
 
-def _per_cell(
-    predictions: Predictions, compute: Callable[[pd.DataFrame], pd.DataFrame], columns: list[str]
-) -> pd.DataFrame:
-    """Return the rows of ``compute`` for every cell, under its name."""
-    computed = zip(predictions, _on_all_cores(compute, list(predictions.values())), strict=True)
-    return _joined([table.assign(cell=str(cell)) for cell, table in computed], columns)
-
-
-def _on_all_cores(compute: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Return ``compute`` of every item, in order, by a process per core, but none idle."""
-    with ProcessPoolExecutor(max(1, min(cores(), len(items)))) as pool:
-        return list(pool.map(compute, items, chunksize=max(1, len(items) // 64)))
-
-
-def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+def _joined(tables: dict[Cell, pd.DataFrame | None], columns: list[str]) -> pd.DataFrame:
+    """Return the rows of every cell's table, under its name."""
+    parts = [table.assign(cell=str(cell)) for cell, table in tables.items() if table is not None]
     wanted = ["cell", *columns]
     return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)
 
@@ -142,19 +141,18 @@ def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Path) -> pd.DataFrame:
     """Return each cell on real radiographs beside what was published for the same split."""
     metrics = read_csv(results / "tables/metrics.csv", dtype={"note": str})
-    published, parts = read_baselines(baselines), []
+    published, tables = read_baselines(baselines), {}
     for row in cells.itertuples():
         config = study.dataset(row.dataset)
         if isinstance(config, NihSource):
-            table = compare_with_literature(
+            tables[Cell.parse(row.cell)] = compare_with_literature(
                 metrics[metrics["cell"] == row.cell],
                 published,
                 split_name=config.split,
                 n_train_images=int(float(row.train_images)),
                 pixels=config.pixels,
             )
-            parts.append(table.assign(cell=row.cell))
-    return _joined(parts, BASELINE_COLUMNS)
+    return _joined(tables, BASELINE_COLUMNS)
 
 
 # -- AUROC beside published values, within the same split: splits move it as much as networks do ----

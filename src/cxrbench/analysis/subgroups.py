@@ -30,28 +30,31 @@ class Group(NamedTuple):
     areas: Estimate
     shared: np.ndarray
 
+    @property
+    def label(self) -> str:
+        """The name of its mean over labels."""
+        return f"macro, {self.kind} {self.name}"
 
-def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame) -> pd.DataFrame:
-    """Return AUROC per label and macro (columns ``COLUMNS``) for each ``sex`` (F, M) and ``view`` (PA, AP).
+
+def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, CellEstimate]]:
+    """Return AUROC per label and macro (columns ``COLUMNS``) for each ``sex`` (F, M) and ``view`` (PA, AP),
+    and the macro of each group with its influence, under a label such as ``macro, sex F``.
 
     ``nih`` has columns image, sex and view (see :func:`cxrbench.datasets.nih_table.read_nih_table`).
     Intervals are patient-clustered DeLong. The macro of a subgroup is over the labels that have an
     interval in every group of its kind, so that groups compare. Raises UserError for an image that
     ``nih`` lacks.
     """
-    joined = pd.concat([_table(group) for group in _groups(predictions, nih)], ignore_index=True)
-    joined = joined.assign(split="test", metric="auroc")[COLUMNS]
-    return joined.astype(dict.fromkeys(["n_images", "n_patients", "n_positive"], "Int64"))
+    groups = list(_groups(predictions, nih))
+    joined = pd.concat(map(_table, groups), ignore_index=True).assign(split="test", metric="auroc")[COLUMNS]
+    table = joined.astype(dict.fromkeys(["n_images", "n_patients", "n_positive"], "Int64"))
+    return table, {group.label: _macro(group) for group in groups}
 
 
-def subgroup_estimates(predictions: pd.DataFrame, nih: pd.DataFrame) -> dict[str, CellEstimate]:
-    """Return the macro AUROC of each group with its influence, under a label such as ``macro, sex F``."""
-    estimates = {}
-    for group in _groups(predictions, nih):
-        label, why = f"macro, {group.kind} {group.name}", "" if group.shared.any() else NO_CLAIM
-        macro, scope = group.areas.mean(group.shared), scope_of(group.sample, None)
-        estimates[label] = CellEstimate(group.sample, ((label, "auroc"),), macro, (why,), scope)
-    return estimates
+def _macro(group: Group) -> CellEstimate:
+    why = "" if group.shared.any() else NO_CLAIM
+    macro, scope = group.areas.mean(group.shared), scope_of(group.sample, None)
+    return CellEstimate(group.sample, ((group.label, "auroc"),), macro, (why,), scope)
 
 
 def _groups(predictions: pd.DataFrame, nih: pd.DataFrame) -> Iterator[Group]:
