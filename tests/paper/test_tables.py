@@ -228,8 +228,8 @@ def test_each_recorded_speed_is_judged_and_the_slow_ones_have_their_roofline() -
     assert (shown["In matrix work"] != "").sum() == rows["matrix_share"].notna().sum() > 0
     values = numbers(read)
     assert values["throughput/below/rows"] == (~ahead).sum()
-    said = values["throughput/below/said"]
-    assert said.count("at most") == (~ahead & rows["matrix_share"].notna()).sum()
+    said = values["throughput/below/sentence"]
+    assert said.count(": at most") == (~ahead & rows["matrix_share"].notna()).sum()
     assert said.count("not recorded") == (~ahead & rows["matrix_share"].isna()).sum()
 
 

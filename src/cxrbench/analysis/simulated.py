@@ -69,31 +69,20 @@ METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING
 
 
 def rates(recorded: Path) -> dict[str, pd.Series]:
-    """Return how often intervals hold the truth (``coverage/...``) and verdicts err (``verdicts/...``)."""
+    """Return how often intervals hold the truth, by the names of the values: ``coverage/...``."""
     rows = COVERAGE.read(recorded)
     findings, macro = (rows[rows["what"] == label] for label in (FINDING, MACRO))
     few = findings["positive_patients"] == FEW
-    by_seeds = VERDICTS.read(recorded)
-    verdicts = by_seeds.set_index("what")["rate"]
     means = MEANS.read(recorded).query("positive_patients == ''").set_index("metric")
     refit = means.loc[~means["what"].str.endswith(FIXED), "rate"]
     anew, fixed = (means.loc[means["what"] == label, "rate"] for label in (MEAN, MEAN + FIXED))
     of = {
         "coverage/many": findings.loc[~few, "rate"],
         "coverage/few": findings.loc[few, "rate"],
-        "coverage/many/wide": findings.loc[~few, "wide"],
         "coverage/macro": macro["rate"],
         "coverage/f1": anew[anew.index.isin(F1_WHOLE.values())],
         "coverage/f1 fixed": fixed[fixed.index.isin(F1_WHOLE.values())],
         "coverage/precision": refit[refit.index.isin(PRECISION_WHOLE.values())],
         "coverage/brier": refit[refit.index.isin(CALIBRATION_WHOLE.values())],
-        "coverage/seeds": verdicts[verdicts.index == MEAN_HOLDS],
-        "verdicts/different": verdicts[verdicts.index == SOME_DIFFERENT],
-        "verdicts/equivalent": verdicts[verdicts.index == EVERY_EQUIVALENT],
     }
-    for name, label in (("macro different", DIFFERENT), ("finding equivalent", EQUIVALENT)):
-        of |= {
-            f"verdicts/{name}/{seeds}": rows["rate"]
-            for seeds, rows in by_seeds[by_seeds["what"] == label].groupby("seeds")
-        }
     return {name: rate.astype(float) for name, rate in of.items()}

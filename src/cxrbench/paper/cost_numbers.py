@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cost.costs import EXCLUDED
-from cxrbench.cost.porting import CASES, SCENARIOS, WEEK_USD
+from cxrbench.cost.porting import CASES, WEEK_USD
 from cxrbench.paper.formats import listed, words
 from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results
@@ -17,24 +17,20 @@ def cost_values(read: Results) -> Values:
     """Return every value that the paper's section on cost may name."""
     prices, ratios, load = read.csv("prices"), read.csv("ratios"), read.cost["others_share"]
     sources = _unversioned(prices["source"]).value_counts()
-    busy, runs, unknown = (int(count) for count in (read.cost["busy"].sum(), len(load), load.isna().sum()))
+    runs, unknown = len(load), int(load.isna().sum())
     return {
         "cost/excluded": EXCLUDED,
         "cost/runs": runs,
         "cost/runs/load unknown": unknown,
-        "cost/runs/load known": runs - unknown,
-        "cost/runs/busy": busy,
-        "cost/runs/load sentence": load_sentence(runs, unknown, busy),
-        "cost/target": Value(
-            target if pd.notna(target := read.cost["target_auroc"].max()) else _NONE, "given"
-        ),
+        "cost/runs/load sentence": load_sentence(runs, unknown, int(read.cost["busy"].sum())),
         "cost/ratio rows": len(ratios),
         "cost/ratio sources": _ratio_sources(ratios),
         "price/date": prices["as_of"].dropna().max(),
         "price/sources": "; ".join(f"{name} ({rows})" for name, rows in sources.items()),
         **_day_values(read),
         **_case_values(read.csv("break_even")),
-        **_decision_values(read.csv("decisions")),
+        "cost/week": Value(WEEK_USD, "count"),
+        "cost/depends at": _depends_at(read.csv("decisions")),
     }
 
 
@@ -82,37 +78,18 @@ def _day_values(read: Results) -> Values:
 
 
 def _case_values(cases: pd.DataFrame) -> Values:
-    """Return how many comparisons of published runs, one per source, pay at all, some or no prices."""
-    published = cases[cases["case"].isin([case.case for case in CASES])]
-    never = np.isinf(published["runs"]).groupby(published["source"]).agg(["all", "any"])
-    first, last = (published[published["case"] == case.case] for case in (CASES[0], CASES[-1]))
-    paid = (first["basis"].map(words) + ", " + first["as_of"])[np.isfinite(first["runs"])]
+    """Return what a port of published runs takes, and when the price of the GPU was cut."""
+    first, last = (cases[cases["case"] == case.case] for case in (CASES[0], CASES[-1]))
     demand = first[first["basis"] == "on_demand"].sort_values("as_of")
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
     return {
         "cost/cut date": next(iter(cut), _NONE),
-        "cost/porting": Value(published["porting"].iloc[0], "count"),
-        "cost/comparisons": len(never),
-        "cost/comparisons always": int((~never["any"]).sum()),
-        "cost/comparisons never": int(never["all"].sum()),
-        "cost/comparisons depend": int((never["any"] & ~never["all"]).sum()),
-        "cost/pays at": "; ".join(paid) or _NONE,
+        "cost/porting": Value(first["porting"].iloc[0], "count"),
         "cost/tuning runs": range_or(last.loc[np.isfinite(last["runs"]), "runs"], "count", _NONE),
     }
 
 
-def _decision_values(decided: pd.DataFrame) -> Values:
-    """Return rows of the decision table by verdict over the horizon, and the prices at which it depends."""
+def _depends_at(decided: pd.DataFrame) -> str:
+    """Return the prices at which a decision of the table depends on the rest of the ratio's range."""
     depends = decided[decided["verdict"] == "depends"]
-    return {
-        "cost/decisions": len(decided),
-        "cost/scenarios": len(SCENARIOS),
-        "cost/week": Value(WEEK_USD, "count"),
-        "cost/ranges": len(decided[["ratio_low", "ratio_high"]].drop_duplicates()),
-        "cost/depends at": listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE,
-        "cost/ongoing": range_or(decided["ongoing"], "count", _NONE),
-        **{
-            f"cost/decisions {verdict}": int((decided["verdict"] == verdict).sum())
-            for verdict in ("port", "stay", "depends")
-        },
-    }
+    return listed(depends["region"] + " " + depends["basis"].map(words)) or _NONE

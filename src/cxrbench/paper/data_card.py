@@ -58,17 +58,13 @@ noise_of_labels = csv_table("label_noise", NOISE)
 
 
 def numbers(read: Results) -> Values:
-    """Return ``split/<name>/<part>/patients``, ``label noise/<finding>/<what>``; of two unions the first."""
+    """Return ``split/<name>/<part>/patients``, ``label noise/...``; of two unions the first."""
     noise = read.csv("label_noise")
-    first = noise.drop_duplicates("finding")
-    key = "label noise/{finding}"
-    patients: Columns = {"patients": "patients:count"}
-    images: Columns = {"images": "images:count", "official test": "official_test_images:count"}
+    labels = noise[noise["relation"] != NONE].drop_duplicates("finding")
     return {
-        **keyed(read.csv("splits"), "split/{split}/{part}", patients),
-        **keyed(noise.head(1), "label noise", {**patients, **images}),
-        **keyed(first, key, {"adjudicated": "adjudicated_positive:count"}),
-        **keyed(first[first["relation"] != NONE], key, {**_INTERVALS, "both": "both:count"}),
+        **keyed(read.csv("splits"), "split/{split}/{part}", {"patients": "patients:count"}),
+        **keyed(noise.head(1), "label noise", {"images": "images:count"}),
+        **keyed(labels, "label noise/{finding}", {"sensitivity": _INTERVALS["sensitivity"]}),
     }
 
 

@@ -1,6 +1,5 @@
 """Every value that the prose may name; the sentences are in the LaTeX source."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 import pandas as pd
@@ -12,21 +11,17 @@ from cxrbench.analysis.matrix import NOT_RUN, REFUSED
 from cxrbench.analysis.parity import checks_software
 from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
-from cxrbench.claims.inputs import Basis
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.evidence.record import short_processor
-from cxrbench.paper import data_card, measurements, power, provenance, seed_pairs
+from cxrbench.paper import data_card, measurements, power, seed_pairs
 from cxrbench.paper.cost_numbers import cost_values
 from cxrbench.paper.formats import Estimate, Parts, Range, listed, text, words
 from cxrbench.paper.ledger import assumed
 from cxrbench.paper.prose import Filled, Value, Values
 from cxrbench.paper.results import (
     PHANTOM,
-    Group,
     Results,
     difference,
     is_phantom,
-    processors_differ,
     rows_of,
 )
 from cxrbench.study.names import GROUP
@@ -37,7 +32,7 @@ VERDICTS = ("equivalent", "different", "inconclusive")
 
 def numbers(read: Results) -> Values:
     """Return every value that the prose may name, by key."""
-    endpoint, prices = read.study.endpoint, read.study.prices
+    endpoint = read.study.endpoint
     values: Filled = {
         "f1/target": Value(TARGET, "ratio"),
         "subgroups/widest": Value(WIDEST, "given"),
@@ -47,14 +42,13 @@ def numbers(read: Results) -> Values:
         "findings/fewest": FEWEST,
         "study/networks": listed(read.ok["architecture"]),
         "study/precisions": listed(read.study.recipe(name).precision for name in read.ok["dataset"]),
-        "price/region": prices.region,
-        "price/basis": words(prices.basis),
+        "price/region": read.study.prices.region,
     }
     if read.study.paper.title:
         values["paper/title"] = read.study.paper.title
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
-    parts = (data_card, measurements, power, provenance, seed_pairs)
+    parts = (data_card, measurements, power, seed_pairs)
     for numbers_of in (*own, *others, *(part.numbers for part in parts)):
         values |= numbers_of(read)
     return values
@@ -75,34 +69,30 @@ def _cell_numbers(read: Results) -> Values:
         "ok": ok,
         "failed": run & ~ok,
         "refused": refused,
-        "recorded": ok & (cells["origin"] == "recorded"),
-        "fresh": ok & (cells["origin"] == "fresh"),
         "accelerated/run": run & cells["platform"].isin(ACCELERATED),
     }
     values: Filled = {f"cells/{name}": int(mask.sum()) for name, mask in masks.items()}
     planned = cells["cell"].isin(map(str, read.study.all_cells()))
     values["cells/kind"] = "planned" if planned.all() else "planned or recorded"
     values["cells/refused/names"] = _code(cells["cell"][refused])
-    for name in ("total", "run", "not run"):
+    for name in ("total", "run"):
         counts = masks[name].groupby(cells["platform"]).sum()
         values |= {f"cells/{platform}/{name}": int(count) for platform, count in counts.items()}
     return values
 
 
-def _code(names: Iterable[str], between: str = ", ") -> str:
-    return between.join(f"`{name}`" for name in names)
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _dataset_numbers(read: Results) -> Values:
-    """Return recipe, images and patients of each dataset: ``<dataset>/<what>``, ``patients/unknown``."""
+    """Return recipe, images and patients of each dataset, ``<dataset>/<what>``, and ``patients/...``."""
     values: Filled = {}
     unknown = []
     for dataset in read.cells["dataset"].unique():
         recipe = read.study.recipe(dataset)
-        of: Filled = {
-            name: str(getattr(recipe, name)) for name in ("epochs", "batch", "precision", "threads")
-        }
-        of |= {"learning rate": Value(recipe.learning_rate, "given"), "recipe": recipe.hash()}
+        of: Filled = {name: str(getattr(recipe, name)) for name in ("epochs", "batch", "precision")}
+        of["learning rate"] = Value(recipe.learning_rate, "given")
         of["cells"] = len(rows_of(read.cells, dataset))
         of["pixels"] = read.study.dataset(dataset).pixels
         if identity := read.identity(dataset):
@@ -114,50 +104,28 @@ def _dataset_numbers(read: Results) -> Values:
         values |= {f"{dataset}/{name}": value for name, value in of.items()}
     names = _code(unknown)
     sentence = f"Patients of {names} are unknown: each image counts as one, and intervals are too narrow."
-    return {
-        **values,
-        "patients/unknown": len(unknown),
-        "patients/unknown names": names,
-        "patients/unknown sentence": sentence if unknown else "",
-    }
+    return {**values, "patients/unknown sentence": sentence if unknown else ""}
 
 
 def _group_numbers(read: Results) -> Values:
-    """Return seeds, status, AUROC, speed and cost: ``<dataset>/<architecture>/<platform>/<what>``."""
+    """Return seeds, status, time and cost: ``<dataset>/<architecture>/<platform>/<what>``."""
     values: Filled = {}
     for group in dict.fromkeys(read.cells[GROUP].itertuples(index=False, name=None)):
-        seeds = len(rows_of(read.ok, *group))
-        of: Filled = {"seeds": seeds, "status": listed(rows_of(read.cells, *group)["status"])}
-        if seeds:
-            of |= _speed_numbers(group, read)
-            of["auroc"] = Value(read.mean(group, "auroc", "macro"), "auroc")
-            of["endpoint"] = Value(read.mean(group, "auroc", ENDPOINT), "auroc")
+        of: Filled = {
+            "seeds": len(rows_of(read.ok, *group)),
+            "status": listed(rows_of(read.cells, *group)["status"]),
+        }
+        runs = read.runs(group)
+        if len(runs):
+            of["minutes"] = _mean_and_range(runs["hours_total"] * 60, "one")
+            of["usd"] = _mean_and_range(runs["usd_total"], "hours")
+            of["instance"] = listed(runs["instance"])
         values |= {f"{'/'.join(group)}/{name}": value for name, value in of.items()}
     return values
 
 
-def _speed_numbers(group: Group, read: Results) -> Values:
-    """Return speed, time and cost of the runs that stand for a group, means over seeds with their range."""
-    runs = read.runs(group)
-    if runs.empty:
-        return {}
-    timings = [read.record(row.cell, row.origin).timing for row in runs.itertuples()]
-    speeds = pd.Series([timing.images_per_second for timing in timings], dtype=float)
-    return {
-        "images per second": _mean_and_range(speeds, "speed"),
-        "minutes": _mean_and_range(runs["hours_total"] * 60, "one"),
-        "device": short_processor(runs["machine"].iloc[0]),
-        "usd": _mean_and_range(runs["usd_total"], "hours"),
-        "usd kind": listed(runs["kind"]),
-        "instance": listed(runs["instance"]),
-        "price date": listed(runs["as_of"]),
-    }
-
-
-def _mean_and_range(values: pd.Series, kind: str) -> str | Value:
+def _mean_and_range(values: pd.Series, kind: str) -> Value:
     """Return the mean and the range over seeds; a single seed has no range."""
-    if values.isna().all():
-        return "not reached"
     limits = (values.min(), values.max()) if len(values) > 1 else ()
     return Value(Estimate(values.mean(), *limits), kind)
 
@@ -165,40 +133,30 @@ def _mean_and_range(values: pd.Series, kind: str) -> str | Value:
 def _picked_numbers(read: Results) -> Values:
     """Return the best network on real radiographs, ``best/...``, and on their largest size, ``largest/...``.
 
-    ``<pick>/rivals``: how many networks it was picked from, besides itself.
+    ``largest/rivals``: how many networks it was picked from, besides itself.
     """
+    best, largest = read.best(), read.largest()
+    if best is None or largest is None:  # no real radiographs: both
+        return {}
     values: Filled = {}
+    for pick, group in (("best", best), ("largest", largest)):
+        values |= {f"{pick}/dataset": group[0], f"{pick}/network": group[1]}
+        values[f"{pick}/seeds"] = len(read.of(group, "auroc", "macro"))
+    dataset = largest[0]
     pixels = [read.study.dataset(name).pixels for name, *_ in read.scored() if not name.startswith(PHANTOM)]
-    picks = {
-        "best": (read.best(), len(read.scored(main=True))),
-        "largest": (read.largest(), pixels.count(max(pixels, default=0))),
+    patients = read.of(largest, "auroc", "macro")["n_patients"].iloc[0]
+    return {
+        **values,
+        "best/f1_macro": Value(read.f1(best, "f1_macro"), "auroc"),
+        "best/f1_micro": Value(read.f1(best, "f1_micro"), "auroc"),
+        "best/endpoint/note": listed(read.of(best, "auroc", ENDPOINT)["note"]),
+        "largest/auroc": Value(read.mean(largest, "auroc", "macro"), "auroc"),
+        "largest/endpoint": Value(read.mean(largest, "auroc", ENDPOINT), "auroc"),
+        "largest/patients": Value(patients if patients > 0 else "unknown", "count"),  # also where missing
+        "largest/pixels": max(pixels),
+        "largest/rivals": pixels.count(max(pixels)) - 1,
+        "largest/weights": "random" if read.study.recipe(dataset).weights == "scratch" else "pretrained",
     }
-    for pick, (group, networks) in picks.items():
-        if group is None:
-            continue
-        aurocs = read.of(group, "auroc", "macro")
-        patients = aurocs["n_patients"].iloc[0]
-        scores = {
-            "auroc": read.mean(group, "auroc", "macro"),
-            "endpoint": read.mean(group, "auroc", ENDPOINT),
-            "once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
-            "f1_macro": read.f1(group, "f1_macro"),
-            "f1_micro": read.f1(group, "f1_micro"),
-        }
-        of: Filled = {
-            **dict(zip(("dataset", "network", "platform"), group, strict=True)),
-            **{name: Value(score, "auroc") for name, score in scores.items()},
-            "rivals": networks - 1,
-            "seeds": len(aurocs),
-            "patients": Value(patients if patients > 0 else "unknown", "count"),  # also where it is missing
-            "endpoint/note": listed(read.of(group, "auroc", ENDPOINT)["note"]),
-            "lowest": Value(aurocs["value"].min(), "fine"),
-            "highest": Value(aurocs["value"].max(), "fine"),
-            "weights": "random" if read.study.recipe(group[0]).weights == "scratch" else "pretrained",
-            "pixels": read.study.dataset(group[0]).pixels,
-        }
-        values |= {f"{pick}/{name}": value for name, value in of.items()}
-    return values
 
 
 def _f1_numbers(read: Results) -> Values:
@@ -217,37 +175,21 @@ def _f1_numbers(read: Results) -> Values:
 
 
 def _parity_numbers(read: Results) -> Values:
-    """Return every verdict on pairs of platforms, counted, the unfavourable ones too.
+    """Return every verdict on pairs of platforms on real radiographs, counted, the unfavourable ones too.
 
-    ``parity/pairs/...``: pairs on real radiographs, by the main endpoint; ``parity/phantoms/...``: all
-    verdicts.
+    ``parity/pairs/...``: by the main endpoint.
     """
     compared = read.parity[read.parity["kind"] != "noise floor"]
-    drawn = is_phantom(compared["dataset"])
-    real, phantoms = compared[~drawn], compared[drawn & compared["label"].isin([ENDPOINT, "macro", "every"])]
-    macro = real[real["label"] == "macro"]
+    real = compared[~is_phantom(compared["dataset"])]
     pairs = real[real["label"] == ENDPOINT]
-    checks = sum(map(checks_software, pairs.itertuples()))
-    counts = phantoms["verdict"].value_counts().reindex(VERDICTS).dropna().astype(int)
-    verdicts = (f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items())
-    counts = {
-        "parity/pairs": len(pairs),
-        "parity/equivalent": (pairs["verdict"] == "equivalent").sum(),
-        "parity/pairs/checks": checks,
-        "parity/pairs/accelerated": len(pairs) - checks,
-        "parity/pairs/processors": sum(map(processors_differ, pairs.itertuples())),
-        "parity/phantoms": len(phantoms),
-    }
     return {
-        **{name: int(count) for name, count in counts.items()},
+        "parity/pairs": len(pairs),
+        "parity/equivalent": int((pairs["verdict"] == "equivalent").sum()),
+        "parity/pairs/accelerated": len(pairs) - sum(map(checks_software, pairs.itertuples())),
         **_largest(pairs),
-        "parity/pairs/compared": ", ".join(f"{count} of {pair}" for pair, count in _named(pairs).items()),
         "parity/auroc": _verdicts(pairs),
-        "parity/all findings": _verdicts(macro[macro["metric"] == "auroc"]),
-        "parity/f1": _verdicts(macro[macro["metric"] == "f1_macro"]),
+        "parity/f1": _verdicts(real[(real["label"] == "macro") & (real["metric"] == "f1_macro")]),
         "parity/findings": _verdicts(real[real["label"].isin(read.findings())]),
-        "parity/phantoms/compared": "; ".join(_named(phantoms)),
-        "parity/phantoms/verdicts": ", ".join(verdicts),
     }
 
 
@@ -271,43 +213,24 @@ def _verdicts(rows: pd.DataFrame) -> str:
     return ", ".join([f"{first} of {len(rows)}", *others])
 
 
-def _named(rows: pd.DataFrame) -> dict[str, int]:
-    """Return the two platforms that rows of parity.csv compare, and how many rows do."""
-    compared = zip(rows["platform_a"], rows["platform_b"], strict=True)
-    return Counter(_code(pair, " and ") for pair in compared)
-
-
 def _claim_numbers(read: Results) -> Values:
-    """Return counts of claims, ``claims/...``: of others, findings by verdict and entries by what they were
-    held against; rows that rest on one fact are one finding.
+    """Return counts of others' claims, ``claims/...``: findings by verdict; rows on one fact are one.
 
     ``claims/findings``: those that speak against a text; ``.../assumed``: of these only if it means what its
-    test assumes; ``.../entries``: how many rows they are.
-    ``claim/<id>``, ``claim/<id>/now``: what was computed for a claim; ``.../size``: without its sign;
-    ``.../stated``: what its source says.
+    test assumes. ``claim/<id>``: what was computed for a claim; ``.../stated``: what its source says.
     """
     others = read.claims[read.claims["source"] != OURS]
-    contrary = against(others)
-    counts = {
-        **{str(verdict): findings(others[others["verdict"] == verdict]) for verdict in Verdict},
-        **{f"against/{basis}": (others["basis"] == basis).sum() for basis in Basis},
-        "total": len(read.claims),
-        "others": len(others),
-        "ours": len(read.claims) - len(others),
-        "findings": findings(contrary),
-        "findings/assumed": assumed(others),
-        "findings/entries": len(contrary),
+    values: Filled = {
+        **{f"claims/{verdict}": findings(others[others["verdict"] == verdict]) for verdict in Verdict},
+        "claims/others": len(others),
+        "claims/findings": findings(against(others)),
+        "claims/findings/assumed": assumed(others),
     }
-    values: Filled = {f"claims/{name}": int(count) for name, count in counts.items()}
     for row in read.claims.itertuples():
         key = f"claim/{row.id}"
         values |= {f"{key}/verdict": str(row.verdict), f"{key}/stated": str(row.stated)}
-        computed = {key: (row.computed_low, row.computed_high), f"{key}/now": (row.now_low, row.now_high)}
-        for name, limits in computed.items():
-            if limits[0] != "":
-                low, high = map(float, limits)
-                values[name] = Value(Range(low, high), "claimed")
-                values[f"{name}/size"] = Value(Range(abs(low), abs(high)), "claimed")
+        if row.computed_low != "":
+            values[key] = Value(Range(float(row.computed_low), float(row.computed_high)), "claimed")
     return values
 
 

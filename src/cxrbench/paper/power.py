@@ -19,7 +19,7 @@ from cxrbench.analysis.power import (
 )
 from cxrbench.analysis.statistics import reproductions
 from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Columns, Estimate, Parts, Range, Table, table
+from cxrbench.paper.formats import Columns, Estimate, Range, Table, table
 from cxrbench.paper.prose import Filled, Value, Values, range_or
 from cxrbench.paper.results import Results, is_phantom
 from cxrbench.study.names import GROUP
@@ -61,8 +61,7 @@ def what_can_be_shown(read: Results) -> Table:
 
 
 def numbers(read: Results) -> Values:
-    """Return ``power/...`` of the main dataset, ``margin/...``, ``coverage/...``, ``verdicts/...`` and
-    ``family/...``."""
+    """Return ``power/...`` of the main dataset, ``margin/...``, ``coverage/...`` and ``family/...``."""
     margins = read.study.margins
     apart = reproductions(read.literature)
     return {
@@ -97,35 +96,22 @@ def drawn(read: Results) -> pd.DataFrame:
 
 
 def _power(read: Results) -> Values:
-    """Return ``power/...``: by the main dataset's networks on the first platform, which ``power/platform``
-    names; the preprint's difference by all recipes on real radiographs."""
+    """Return ``power/...``: by the main dataset's networks on the first platform; the preprint's difference
+    by all recipes on real radiographs."""
     rows = _main(read)
     if rows.empty:
         return {}
-    platform = rows["platform"].iloc[0]
-    rows = rows[rows["platform"] == platform]
-    whole, measured = (
-        rows[(rows["metric"] == "auroc") & (assumed == (rows["share_from"] == ASSUMED))]
-        for assumed in (True, False)
-    )
-    of_f1 = rows[(rows["metric"] != "auroc") & (rows["share"] == SHARES[-1])]
+    assumed = (rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)
+    whole = rows[assumed & (rows["platform"] == rows["platform"].iloc[0])]
     values: Filled = {
-        "power/platform": platform,
-        "power/could show": range_or(whole["smallest_margin"], "score", NONE),
         "power/seeds": range_or(whole["measured_seeds"], "count", NONE),
         "power/patients": range_or(whole["patients"], "count", NONE),
-        "power/shares": Value(Parts(SHARES, ", "), "given"),
         "power/seed freedom": range_or(whole["seed_freedom"], "plain", NONE),
-        "power/plan/f1": Value(of_f1["seeds_needed"].max(), "needed"),
         **_preprint(read),
     }
     for network, at_shares in whole.groupby("architecture"):
-        powers = tuple(at_shares["power_at_zero"])  # they fall with the share
-        values[f"power/{network}/at zero"] = Value(Parts(powers, ", "), "share")
-        values[f"power/{network}/ends"] = Value(Range(powers[-1], powers[0]), "share")
-    for row in measured.itertuples():
-        values[f"power/{row.architecture}/measured share"] = Value(row.share, "ratio")
-        values[f"power/{row.architecture}/at measured share"] = Value(row.power_at_zero, "share")
+        powers = at_shares["power_at_zero"]  # they fall with the share
+        values[f"power/{network}/ends"] = Value(Range(powers.iloc[-1], powers.iloc[0]), "share")
     needed = sufficient_seeds(whole, str(whole["dataset"].iloc[0]))
     upper = upper_seeds(whole, read.study.margins.auroc_macro)
     names = whole["architecture"]
@@ -133,7 +119,6 @@ def _power(read: Results) -> Values:
         values[f"power/plan/{network}"] = seeds
         limit = next(most for at, most in upper.items() if names[at] == network)
         values[f"power/plan/{network}/upper"] = Value(limit, "needed")
-    values["power/plan"] = ", ".join(f"{seeds} for `{name}`" for name, seeds in needed.items())
     return values
 
 
@@ -160,14 +145,15 @@ def _preprint(read: Results) -> Values:
 
 
 def families(parity: pd.DataFrame) -> Values:
-    """Return ``family/<real or phantoms>/<what>``: verdicts, and how many Holm's correction leaves."""
+    """Return ``family/<real or phantoms>/...``: how many verdicts Holm's correction leaves."""
     drawn = is_phantom(parity["dataset"])
-    values: Filled = {}
-    for name, rows in (("real", parity[~drawn]), ("phantoms", parity[drawn])):
-        counts = family_counts(rows)
-        values |= {f"family/{name}/{counted}": count for counted, count in counts.items()}
-        values[f"family/{name}/sentence"] = _corrected(counts)
-    return values
+    real, phantoms = (family_counts(rows) for rows in (parity[~drawn], parity[drawn]))
+    kept = "endpoint equivalent after correction"
+    return {
+        "family/real/sentence": _corrected(real),
+        f"family/real/{kept}": real[kept],
+        "family/phantoms/sentence": _corrected(phantoms),
+    }
 
 
 def _corrected(counts: dict[str, int]) -> str:

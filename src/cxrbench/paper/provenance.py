@@ -7,13 +7,9 @@ from collections.abc import Iterator
 import pandas as pd
 
 from cxrbench.analysis.matrix import NOT_RUN, state_of
-from cxrbench.compile.outcomes import NOT_RUN as NOT_COMPILED
-from cxrbench.compile.outcomes import STEP, outcomes
 from cxrbench.compile.reports import read_reported
-from cxrbench.evidence.compiled import NOT_SHOWN, PARTS, read_compiled
 from cxrbench.evidence.record import short_processor
 from cxrbench.paper.formats import Row, Table, listed, missing, of_kinds, words
-from cxrbench.paper.prose import Value, Values
 from cxrbench.paper.results import Results, host_in_words
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import GROUP
@@ -26,39 +22,6 @@ _WHAT = {
     "xla_ways": "XLA's ways",
     "audit": "graphs of training steps",
 }
-
-
-def numbers(read: Results) -> Values:
-    """Return speeds that others published, ``reported/<network>/<status>``, and ``compile/...``."""
-    rows = read_reported().dropna(subset="images_per_second").itertuples()
-    speeds = {
-        f"reported/{row.architecture}/{row.status}": Value(row.images_per_second, "count") for row in rows
-    }
-    return {**speeds, **compile_numbers(read)}
-
-
-def compile_numbers(read: Results) -> Values:
-    """Return how many graphs are planned, and how many have which outcome of Neuron's compiler."""
-    planned = read.study.compilation
-    table = outcomes(planned, read_compiled(read.recorded))
-    failed = table["failed"].dropna()
-    done = table["status"] != NOT_COMPILED
-    counts = {
-        "steps": len(table.drop_duplicates(STEP)),
-        "networks": table["network"].nunique(),
-        "done": done.sum(),
-        "compiled": (~failed).sum(),
-        "failed": failed.sum(),
-        "stopped": (table["failed"].isna() & done).sum(),
-        "parts": len(PARTS),
-    }
-    return {
-        **{f"compile/{name}": int(count) for name, count in counts.items()},
-        "compile/planned": Value(len(table), "count"),
-        "compile/compiler": planned.compiler if planned else "",
-        "compile/target": planned.target if planned else "",
-        "compile/not shown": NOT_SHOWN[0].upper() + NOT_SHOWN[1:],
-    }
 
 
 def status_matrix(read: Results) -> Table:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.measures import DEFINITIONS
-from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, BETWEEN, JUDGED, OF_METRIC, PLATFORM, PROCESSOR, SEED
+from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, JUDGED, OF_METRIC, PLATFORM, PROCESSOR, SEED
 from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.paper.formats import Columns, Estimate, Range, Row, Table, of_kinds, table, text
 from cxrbench.paper.prose import Filled, Value, Values, range_or
@@ -71,15 +71,17 @@ def _in_words(row: pd.Series) -> str:
 
 
 def numbers(read: Results) -> Values:
-    """Return ``pairs/<changed>/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
+    """Return ``pairs/seed/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
     rows = drawn(read)
     seeds = rows[rows["changed"] == SEED]
     recipes = seeds.groupby(["dataset", "architecture", "platform"])
     counts = pd.Series([len({*both["seed"], *both["seed_b"]}) for _, both in recipes], dtype=int)
     values: Filled = {"pairs/recipes": len(recipes), "pairs/recipes/seeds": range_or(counts, "plain", "0")}
-    for kind in (SEED, *BETWEEN):
-        for metric in ("f1_macro", "f1_micro", "auroc"):
-            values |= _counted(rows, kind, metric)
+    for metric in ("f1_macro", "f1_micro"):
+        sizes = _sizes(rows, SEED, metric)
+        values[f"pairs/seed/{metric}/pairs"] = len(sizes)
+        values[f"pairs/seed/{metric}/above"] = int((sizes > DIFFERENCE).sum())
+        values[f"pairs/seed/{metric}/median"] = Value(sizes.median(), "fine") if len(sizes) else "none"
     over = seeds[seeds["difference"].abs() > DIFFERENCE].groupby("metric").size()
     definitions = over.reindex([name for name in DEFINITIONS if name in set(seeds["metric"])]).fillna(0)
     values["pairs/definitions"] = len(definitions)
@@ -89,16 +91,6 @@ def numbers(read: Results) -> Values:
 
 def _sizes(rows: pd.DataFrame, kind: str, metric: str) -> pd.Series:
     return rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
-
-
-def _counted(rows: pd.DataFrame, kind: str, metric: str) -> Values:
-    sizes = _sizes(rows, kind, metric)
-    key = f"pairs/{kind}/{metric}"
-    return {
-        f"{key}/pairs": len(sizes),
-        f"{key}/above": int((sizes > DIFFERENCE).sum()),
-        f"{key}/median": Value(sizes.median(), "fine") if len(sizes) else "none",
-    }
 
 
 def _share_numbers(read: Results) -> Values:
@@ -115,24 +107,18 @@ def _share_numbers(read: Results) -> Values:
 
 
 def _precision_numbers(read: Results) -> Values:
-    """Return ``precision/verdicts``: the verdict on each network between two precisions, in words; and
-    ``precision/...`` of the pairs with most seeds, of those that ran on one kind of processor."""
+    """Return ``precision/...``: verdicts between two precisions, and those of the pairs with most seeds, of
+    those that ran on one kind of processor."""
     rows = read.contrasts
     rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
-    said = [
-        f"`{row.architecture}` {row.verdict} (`{row.dataset_a}` less `{row.dataset_b}`, {seeds_of(row)} "
-        f"seeds: {_signed(row)}{', on two kinds of processor' if processors_differ(row) else ''})"
-        for row in rows.itertuples()
-    ]
     alike = [row for row in rows.itertuples() if not processors_differ(row)]
     most = max(map(seeds_of, alike), default=0)
     main = _precision_of(read, [row for row in alike if seeds_of(row) == most]) if alike else {}
     return {
         **main,
         "precision/seeds": most,
-        "precision/pairs": len(said),
+        "precision/pairs": len(rows),
         "precision/equivalent": int((rows["verdict"] == "equivalent").sum()),
-        "precision/verdicts": "; ".join(said),
     }
 
 
@@ -144,9 +130,7 @@ def _precision_of(read: Results, rows: list[Any]) -> Values:
         "precision/second": second,
         "precision/verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
         "precision/networks": " and ".join(f"`{row.architecture}`" for row in rows),
-        "precision/differences": ", ".join(f"{_signed(row)} for `{row.architecture}`" for row in rows),
+        "precision/differences": ", ".join(
+            f"{text(difference(row, 'ci90'), 'difference')} for `{row.architecture}`" for row in rows
+        ),
     }
-
-
-def _signed(row: Any) -> str:
-    return text(difference(row, "ci90"), "difference")
