@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_fail, must_work, ran, text_of
-from cxrbench.paper.formats import escape
-from cxrbench.paper.items import figures, tables
+from cxrbench.paper.formats import Values, escape
+from cxrbench.paper.items import figures, keys_of, tables
 from cxrbench.paper.latex import macros
 from cxrbench.paper.numbers import numbers
-from cxrbench.paper.prose import Values, keys_of
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
 from paper.conftest import a_paper

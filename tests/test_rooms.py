@@ -27,6 +27,7 @@ QUICK = {
     "cxrbench.evidence.expected": STATISTICS | {"pandas", "pyarrow"},  # the end of every build
     "cxrbench.evidence.store": STATISTICS | {"pandas", "pyarrow"},  # adopt
     "cxrbench.cli": STATISTICS | {"pandas", "pyarrow"},
+    "cxrbench.paper.items": STATISTICS | {"pandas", "pyarrow"},  # Snakemake
 }
 LONGEST = 400  # lines
 # Modules of one name in several rooms that answer the same question: one computes, the other shows it.
@@ -154,7 +155,7 @@ CELL = (
 WRITE_STATISTICS = "analysis.statistics:write_statistics"
 SCORED, SCORES = "analysis.statistics:_scored", "analysis.statistics:_scores"
 OF_CELL = (f"{SCORED} -> {SCORES}", f"{SCORES} -> analysis.estimates:estimate_cell")
-PRINTED = ("cli.report:tables -> cli.report:_read paper.paper:write_tables", "cli.report:_read")
+PRINTED = ("cli.report:tables -> cli.report:_read paper.latex:write_tables", "cli.report:_read")
 ROUTES = {
     "cell": CELL,
     # The abstract's macro AUROC, a mean over seeds with its interval: the macro `largest/auroc`.
@@ -162,7 +163,7 @@ ROUTES = {
         *(*CELL, f"cli.report:statistics -> {WRITE_STATISTICS}", *PRINTED),
         f"{WRITE_STATISTICS} -> {SCORED} analysis.components:spread",
         *OF_CELL,
-        "paper.paper:write_tables -> paper.numbers:numbers paper.latex:macros",
+        "paper.latex:write_tables -> paper.numbers:numbers paper.latex:macros",
         "paper.numbers:numbers -> paper.numbers:_picked_numbers",
     ),
     # How two platforms differ in the main endpoint: a field of the table `parity`.
@@ -170,12 +171,17 @@ ROUTES = {
         *(*CELL, f"cli.report:statistics -> {WRITE_STATISTICS}", *PRINTED),
         f"{WRITE_STATISTICS} -> {SCORED} analysis.statistics:_parity",
         *OF_CELL,
-        "paper.paper:write_tables -> paper.items:tables paper.tables:parity_of_platforms paper.latex:placed",
+        "paper.latex:write_tables -> paper.items:tables paper.tables:parity_of_platforms paper.latex:placed",
     ),
     # All statistics, tables and macros.
     "all": (*CELL, "cli.report:statistics", "cli.report:tables"),
 }
-FILES_OPENED = {"cell": 25, "mean": 34, "difference": 36, "all": 66}  # may only fall; the aims: 15, and 25
+FILES_OPENED = {  # may only fall; the aims: 15, and 25 for a number
+    "cell": 25,
+    "mean": 32,
+    "difference": 34,
+    "all": 61,
+}
 
 
 def place(name: str) -> tuple[str, str]:
@@ -220,7 +226,7 @@ def uses(module: str, top: str) -> Iterator[tuple[str, str]]:
             yield of, name
             if part not in qualified:  # a module as a value: `for part in (power, pairs): part.numbers()`
                 yield from ((f"{of}.{name}", attribute) for attribute in attributes)
-    if (module, top) == place("paper.paper:write_tables"):
+    if (module, top) == place("paper.latex:write_tables"):
         yield from (place(f"paper.{item.function}") for item in tables().values())
 
 

@@ -14,8 +14,8 @@ from cxrbench.analysis.estimates import estimate_cell
 from cxrbench.analysis.parity import COLUMNS, family, parity
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.paper import figures, figures_platforms, items, tables
+from cxrbench.paper.items import as_text
 from cxrbench.paper.power import families
-from cxrbench.paper.prose import as_text
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.study.config import Margins, read_study
 from cxrbench.study.names import Cell

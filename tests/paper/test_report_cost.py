@@ -15,10 +15,11 @@ from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import CASES, break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.write import write_cost_tables
-from cxrbench.paper.cost_numbers import cost_values, load_sentence
+from cxrbench.paper.cost_tables import load_sentence
+from cxrbench.paper.cost_tables import numbers as cost_values
 from cxrbench.paper.items import figures, tables
-from cxrbench.paper.latex import placed
-from cxrbench.paper.ledger import write_ledger
+from cxrbench.paper.latex import listing, placed
+from cxrbench.paper.ledger import claims_one_by_one
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
 from cxrbench.study.files import write_csv
@@ -170,8 +171,7 @@ def test_the_ledger_prints_the_claims_of_the_preprint_and_ours(tmp_path: Path) -
         }
     )  # fmt: skip
     claims.to_csv(tmp_path / "claims.csv", index=False)
-    write_ledger(pd.read_csv(tmp_path / "claims.csv", keep_default_na=False), tmp_path)
-    text = (tmp_path / "ledger.tex").read_text()
+    text = listing(claims_one_by_one(pd.read_csv(tmp_path / "claims.csv", keep_default_na=False)))
     assert r"A1 & 5\,\% of a\_\allowbreak{}b & 5\,\% & 5; now 2.084 & stale \\" in text
     assert r"A2 & nothing Tested if it is dry. &  &  & not testable here \\" in text
     assert r"A3 & so & yes & no & contradicted \\" in text and "A4" not in text

@@ -12,8 +12,9 @@ from cxrbench.analysis.matrix import cells_table
 from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items, readme
 from cxrbench.paper.conclusions import conclusions
+from cxrbench.paper.formats import Values
+from cxrbench.paper.items import as_text
 from cxrbench.paper.numbers import numbers
-from cxrbench.paper.prose import Values, as_text
 from cxrbench.paper.results import Results
 
 COUNTS = ("total", "ok", "failed", "not run", "refused")

@@ -23,9 +23,8 @@ from cxrbench.cli import app
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.conclusions import conclusions
-from cxrbench.paper.items import figures, tables
+from cxrbench.paper.items import as_text, figures, tables
 from cxrbench.paper.numbers import numbers
-from cxrbench.paper.prose import as_text
 from cxrbench.paper.results import Results
 from cxrbench.study.files import sha256_file
 

@@ -15,10 +15,10 @@ from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, sc
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
-from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Table, Verdict, text
+from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Table, Value, Verdict, text
+from cxrbench.paper.items import as_latex, as_text
 from cxrbench.paper.latex import macros, placed
 from cxrbench.paper.measurements import largest_steps, numbers, predictive_value, throughput
-from cxrbench.paper.prose import Value, as_latex, as_text
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
 from cxrbench.study.names import UserError

@@ -61,7 +61,7 @@ def tables(
     recorded: RecordedOption = RECORDED,
 ) -> None:
     """Write the paper's tables, and every number of its text as a macro."""
-    from cxrbench.paper.paper import write_tables
+    from cxrbench.paper.latex import write_tables
 
     write_tables(_read(results, study, recorded), out)
 
@@ -84,7 +84,7 @@ def paper(
     out: Path = PDF, generated: Path = GENERATED, figures: Path = FIGURES, sources: Path = Path("paper")
 ) -> None:
     """Typeset the paper with latexmk."""
-    from cxrbench.paper.paper import typeset
+    from cxrbench.paper.latex import typeset
 
     typeset(sources, generated, figures, out)
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cxrbench.paper.prose import Values, as_text, count_of, keys_of
+from cxrbench.paper.formats import Values
+from cxrbench.paper.items import as_text, keys_of
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,19 @@ class Conclusion:
 _Said = tuple[str, str | Callable[[Values], str], tuple[str, ...], tuple[str, ...]]  # as in a Conclusion
 
 
+def _count_of(values: Values, key: str) -> int:
+    """Return a count; zero where there is none."""
+    count = values.get(key, 0)
+    assert isinstance(count, int), f"{key} is no count"
+    return count
+
+
 def _status(values: Values) -> str:
     """Return what was run; what has not run on an accelerator only while it has not."""
     cuda, neuron, accelerated = (
-        count_of(values, f"cells/{name}/run") for name in ("cuda", "neuron", "accelerated")
+        _count_of(values, f"cells/{name}/run") for name in ("cuda", "neuron", "accelerated")
     )
-    waits = count_of(values, "cells/neuron/total") and not neuron
+    waits = _count_of(values, "cells/neuron/total") and not neuron
     nothing = (
         f"Nothing here has run on AWS Trainium{'' if cuda else ' or on an NVIDIA GPU'}. " if waits else ""
     )
@@ -41,7 +49,7 @@ def _accuracy(values: Values) -> str:
     return (
         "At {largest/pixels} pixels `{largest/network}`, from {largest/weights} weights, reached a macro "
         "AUROC of {largest/auroc} on {largest/patients} test patients, with "
-        f"{{largest/seeds}} seed{'s' * (count_of(values, 'largest/seeds') > 1)}."
+        f"{{largest/seeds}} seed{'s' * (_count_of(values, 'largest/seeds') > 1)}."
     )
 
 
@@ -50,7 +58,7 @@ def _parity(values: Values) -> str:
         "AUROC is equivalent within {margin/auroc} in {parity/equivalent} of {parity/pairs} comparisons of "
         "platforms on real radiographs. The largest difference is {parity/largest}."
     )
-    if count_of(values, "parity/pairs/accelerated"):
+    if _count_of(values, "parity/pairs/accelerated"):
         return said
     return (
         f"{said} None of these platforms is an accelerator: this checks the software and says nothing about "

@@ -12,8 +12,7 @@ from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import PUBLISHED, splits
 from cxrbench.paper.blocks import renew
-from cxrbench.paper.formats import Columns, Estimate, Table, csv_table, kinds_of, row, table
-from cxrbench.paper.prose import Values, keyed
+from cxrbench.paper.formats import Columns, Estimate, Table, Values, csv_table, keyed, kinds_of, row, table
 from cxrbench.paper.results import Results
 
 SPLITS: Columns = {

@@ -154,6 +154,21 @@ KINDS = {
 }
 
 
+@dataclass(frozen=True)
+class Value:
+    """A number, or several in one of the shapes above, and its kind."""
+
+    value: Any
+    kind: str
+
+    def __str__(self) -> str:
+        return text(self.value, self.kind)
+
+
+Values = Mapping[str, int | str | Value]  # counts, texts with `code`, and other numbers
+Filled = dict[str, int | str | Value]  # while they are gathered
+
+
 def missing(value: Any) -> bool:
     """Return whether there is no value: None, NaN or pandas' NA."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
@@ -327,3 +342,18 @@ def kinds_of(columns: Columns) -> dict[str, str]:
         head: (of.partition(":")[2] or "name") if isinstance(of, str) else of[0]
         for head, of in columns.items()
     }
+
+
+def keyed(rows: pd.DataFrame, key: str, columns: Columns) -> Values:
+    """Return the values of every row by ``key``, a format of the row, and the name of the column."""
+    kinds = kinds_of(columns)
+    return {
+        f"{key.format_map(of._asdict())}/{name}": Value(value, kinds[name])
+        for of in rows.itertuples()
+        for name, value in row(of, columns).items()
+    }
+
+
+def range_or(values: pd.Series, kind: str, word: str) -> str | Value:
+    """Return the smallest to the largest value, or the word for none."""
+    return word if values.isna().all() else Value(Range(values.min(), values.max()), kind)

@@ -1,14 +1,26 @@
-"""The registry of tables and figures: one entry of items.toml for each.
+"""The registry of tables and figures, one entry of items.toml for each, and how a caption is filled in.
 
-Graph, LaTeX source, HTML page, CSV and Markdown files take names, titles and captions from it.
+Graph, LaTeX source, HTML page, CSV and Markdown files take names, titles and captions from it. A caption, as
+other sentences, is plain text with ``{key}`` for values and ``{tab:name}`` for items.
 """
 
+from __future__ import annotations
+
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module, resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # Snakemake reads this module, and pandas takes half a second
+    from cxrbench.paper.formats import Values
+
+NOT_RUN = "not run"
+_PLACE = re.compile(r"\{([^{}]+)\}")
+_ITEM = re.compile("(tab|fig|sec):(.*)")
+_MARK = "\u00a4"  # of a place while the rest becomes LaTeX
 
 
 @dataclass(frozen=True)
@@ -17,7 +29,7 @@ class Item:
 
     name: str
     title: str
-    caption: str  # LaTeX
+    caption: str
     function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
     alt: str = ""  # a figure in words
@@ -44,3 +56,32 @@ tables, figures = partial(_items, "tables"), partial(_items, "figures")
 def printed(items: dict[str, Item]) -> list[Item]:
     """Return the tables or figures that the PDF has."""
     return [item for item in items.values() if item.in_paper]
+
+
+def keys_of(template: str) -> set[str]:
+    """Return the keys of the values that a sentence names."""
+    return {key for key in _PLACE.findall(template) if not _ITEM.match(key)}
+
+
+def as_text(template: str, values: Values) -> str:
+    """Return a sentence with its values, and titles for the items that it names."""
+    from cxrbench.paper.formats import plain
+
+    def shown(place: re.Match[str]) -> str:
+        if not (item := _ITEM.match(place[1])):
+            return str(values.get(place[1], NOT_RUN))
+        named = {"tab": tables(), "fig": figures()}.get(item[1], {}).get(item[2])
+        return f"\u201c{named.title}\u201d" if named else "the paper"
+
+    return plain(_PLACE.sub(shown, template))
+
+
+def as_latex(template: str) -> str:
+    r"""Return a sentence as LaTeX, which puts in the values by ``\val``."""
+    from cxrbench.paper.formats import latex
+
+    sentence = latex(" ".join(_PLACE.sub(_MARK, template).split()))
+    for key in _PLACE.findall(template):
+        command = "autoref" if _ITEM.match(key) else "val"
+        sentence = sentence.replace(_MARK, rf"\{command}{{{key}}}", 1)
+    return sentence

@@ -1,16 +1,26 @@
-"""LaTeX from data: macros, figures, and tables that LaTeX lays out."""
+"""The paper in LaTeX: a macro for every number, figures, tables that LaTeX lays out, and the PDF."""
 
+import errno
 import math
+import os
 import re
+import resource
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
 
 import pandas as pd
 
-from cxrbench.paper.formats import KINDS, Table, escape, latex
-from cxrbench.paper.items import Item
-from cxrbench.paper.prose import Values, as_latex
+from cxrbench.paper.formats import KINDS, Table, Values, escape, latex
+from cxrbench.paper.items import Item, as_latex, figures, printed, tables
+from cxrbench.paper.ledger import claims_one_by_one
+from cxrbench.paper.numbers import numbers
+from cxrbench.paper.results import Results
+from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
+from cxrbench.study.names import UserError
 
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 _WIDE = 8  # columns; a table with more is made narrower
@@ -21,6 +31,26 @@ _RAGGED = {"l": r"\raggedright", "c": r"\centering", "r": r"\raggedleft"}
 _LETTER, _GAP, _LINE = 4.7, 8, 461  # points: a letter of a long table, between its columns, a line
 _SHORT = 28  # characters of a difference of four digits with its interval, which is not broken inside
 HEAD = "% Generated from evidence; do not edit.\n"
+
+
+def write_tables(read: Results, out: Path) -> None:
+    """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
+    for item in tables().values():
+        table = item.make(read)
+        path = read.folder / "tables" / f"table_{item.name}"
+        write_csv(path.with_suffix(".csv"), table.texts)
+        write_text(
+            path.with_suffix(".md"), table.texts.to_markdown(index=False, disable_numparse=True) + "\n"
+        )
+        if item.in_paper:
+            write_text(out / f"table_{item.name}.tex", placed(item, table))
+    for item in printed(figures()):
+        write_text(out / f"figure_{item.name}.tex", figure(item))
+    write_text(out / "xla_listing.tex", xla_listing())
+    write_text(out / "ledger.tex", listing(claims_one_by_one(read.claims)))
+    # The one file that the graph waits for changes when any beside it does.
+    beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
+    write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
 
 
 def macros(values: Values) -> str:
@@ -128,3 +158,56 @@ def _cell(text: str) -> str:
     """Return a text as LaTeX: a long name may break after a slash or an underscore, a short range not."""
     shown = latex(text).replace("/", r"/\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
     return shown.replace(" to ", "~to~") if len(text) <= _SHORT else shown
+
+
+# -- the PDF ----------------------------------------------------------------------------------------
+
+
+def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:
+    """Build ``sources``/main.tex with ``generated`` and ``figures`` beside it, and put the PDF at ``out``.
+
+    Raises UserError when LaTeX is missing or fails, with its first error; the log stays beside ``out``.
+    """
+    if shutil.which("latexmk") is None or shutil.which("pdflatex") is None:
+        raise UserError(Path(__file__).with_name("no_latex.txt").read_text().strip())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    log = out.with_suffix(".log")
+    with tempfile.TemporaryDirectory(prefix="cxrbench-paper-") as name:
+        build = Path(name)
+        for path in (*sources.glob("*.tex"), *sources.glob("*.bib")):
+            shutil.copy(path, build)
+        shutil.copytree(sources / "sections", build / "sections")
+        shutil.copytree(generated, build / "generated", ignore=shutil.ignore_patterns("*.pdf"))
+        shutil.copytree(figures, build / "figures")
+        _latexmk(build, log)
+        with written_aside(out) as aside:
+            shutil.copyfile(build / "main.pdf", aside)
+
+
+def _latexmk(build: Path, log: Path) -> None:
+    """Run latexmk in ``build`` and keep its log at ``log``."""
+    # No date, no time zone, no user settings: what is in the folder decides the bytes.
+    fixed = {"SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1", "TZ": "UTC", "LC_ALL": "C"}
+    environment = os.environ | fixed | {"max_print_line": "1000"}
+    command = ["latexmk", "-norc", "-pdf", "-latexoption=-no-shell-escape", "-interaction=nonstopmode"]
+    command += ["-halt-on-error", "main.tex"]
+    done = subprocess.run(
+        command, cwd=build, env=environment, capture_output=True, encoding="utf-8", errors="replace"
+    )
+    text = build / "main.log"
+    content = text.read_text(encoding="utf-8", errors="replace") if text.exists() else done.stdout
+    log.write_text(content, encoding="utf-8")
+    if done.returncode:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]  # LaTeX is killed there, its log unwritten
+        if limit > 0 and any(path.stat().st_size >= limit for path in build.iterdir() if path.is_file()):
+            raise explained(OSError(errno.EFBIG, ""), log.with_suffix(".pdf")) or UserError(log)
+        raise UserError(f"{_first_error(content.strip() or done.stdout)} (whole log: {log})")
+
+
+def _first_error(log: str) -> str:
+    """LaTeX's first error and the line of source it names; else the log's last line."""
+    match = re.search(r"^! (.+?)$(?:.*?^(l\.\d+ .*?)$)?", log, flags=re.M | re.S)
+    if match is None:
+        last = next(iter(log.strip().splitlines()[::-1]), "nothing")
+        return f"LaTeX failed without an error message; the last that it wrote is: {last}"
+    return f"LaTeX: {match[1].rstrip('.')}" + (f" at {match[2]}" if match[2] else "")

@@ -10,9 +10,7 @@ from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
 from cxrbench.paper.formats import Columns, Row, Table, of_kinds, table
-from cxrbench.paper.latex import listing
 from cxrbench.paper.results import Results
-from cxrbench.study.files import write_text
 
 CLAIMS = Path("data/claims.yaml")
 PRINTED = ("preprint", OURS)  # sources whose claims stand in the PDF
@@ -56,8 +54,8 @@ def facts(read: Results) -> Table:
     return Table(joined.set_axis(["Name", "Fact", "Entries"], axis=1))
 
 
-def write_ledger(claims: pd.DataFrame, out: Path) -> None:
-    """Write ``out``/ledger.tex: the :data:`PRINTED` rows of claims.csv (read with empty texts, not NaN)."""
+def claims_one_by_one(claims: pd.DataFrame) -> Table:
+    """Return the :data:`PRINTED` rows of claims.csv (read with empty texts, not NaN)."""
     columns: Columns = {
         "Id": "id",
         "Claim, in our words": ("text", claimed),
@@ -68,7 +66,7 @@ def write_ledger(claims: pd.DataFrame, out: Path) -> None:
             lambda row: f"{row.verdict}: {row.if_assumed}" if row.if_assumed else row.verdict,
         ),
     }
-    write_text(out / "ledger.tex", listing(table(claims[claims["source"].isin(PRINTED)], columns)))
+    return table(claims[claims["source"].isin(PRINTED)], columns)
 
 
 def claimed(row: Any) -> str:

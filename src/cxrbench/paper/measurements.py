@@ -18,8 +18,21 @@ from cxrbench.evidence.store import (
     STEP_TOLERANCE,
     TESTED_STEPS,
 )
-from cxrbench.paper.formats import Columns, Estimate, Parts, Row, Spread, Table, listed, of_kinds, table
-from cxrbench.paper.prose import Value, Values, keyed, range_or
+from cxrbench.paper.formats import (
+    Columns,
+    Estimate,
+    Parts,
+    Row,
+    Spread,
+    Table,
+    Value,
+    Values,
+    keyed,
+    listed,
+    of_kinds,
+    range_or,
+    table,
+)
 from cxrbench.paper.results import Results, host_in_words, read_measurements
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table

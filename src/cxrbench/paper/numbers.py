@@ -12,11 +12,9 @@ from cxrbench.analysis.parity import checks_software
 from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.paper import data_card, measurements, power, seed_pairs
-from cxrbench.paper.cost_numbers import cost_values
-from cxrbench.paper.formats import Estimate, Parts, Range, listed, text, words
+from cxrbench.paper import cost_tables, data_card, measurements, power, seed_pairs
+from cxrbench.paper.formats import Estimate, Filled, Parts, Range, Value, Values, listed, text, words
 from cxrbench.paper.ledger import assumed
-from cxrbench.paper.prose import Filled, Value, Values
 from cxrbench.paper.results import (
     PHANTOM,
     Results,
@@ -47,8 +45,8 @@ def numbers(read: Results) -> Values:
     if read.study.paper.title:
         values["paper/title"] = read.study.paper.title
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
-    others = (_claim_numbers, _contrast_numbers, _literature_numbers, cost_values)
-    parts = (data_card, measurements, power, seed_pairs)
+    others = (_claim_numbers, _contrast_numbers, _literature_numbers)
+    parts = (cost_tables, data_card, measurements, power, seed_pairs)
     for numbers_of in (*own, *others, *(part.numbers for part in parts)):
         values |= numbers_of(read)
     return values

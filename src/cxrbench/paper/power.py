@@ -19,8 +19,7 @@ from cxrbench.analysis.power import (
 )
 from cxrbench.analysis.statistics import reproductions
 from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Columns, Estimate, Range, Table, table
-from cxrbench.paper.prose import Filled, Value, Values, range_or
+from cxrbench.paper.formats import Columns, Estimate, Filled, Range, Table, Value, Values, range_or, table
 from cxrbench.paper.results import Results, is_phantom
 from cxrbench.study.names import GROUP
 

@@ -10,8 +10,20 @@ from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.measures import DEFINITIONS
 from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, JUDGED, OF_METRIC, PLATFORM, PROCESSOR, SEED
 from cxrbench.analysis.power import DIFFERENCE
-from cxrbench.paper.formats import Columns, Estimate, Range, Row, Table, of_kinds, table, text
-from cxrbench.paper.prose import Filled, Value, Values, range_or
+from cxrbench.paper.formats import (
+    Columns,
+    Estimate,
+    Filled,
+    Range,
+    Row,
+    Table,
+    Value,
+    Values,
+    of_kinds,
+    range_or,
+    table,
+    text,
+)
 from cxrbench.paper.results import Results, difference, is_phantom, processors_differ, seeds_of
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}

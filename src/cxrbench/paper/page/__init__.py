@@ -29,9 +29,9 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.figures import drawn_figures
-from cxrbench.paper.formats import Columns, Table, table
+from cxrbench.paper.formats import Columns, Table, Values, table
+from cxrbench.paper.items import as_text
 from cxrbench.paper.numbers import numbers
-from cxrbench.paper.prose import Values, as_text
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.study.files import write_text
 from cxrbench.study.names import Cell, UserError
