@@ -32,7 +32,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from cxrbench.analysis.sample import Sample
 
@@ -213,8 +212,8 @@ def _one_label(
 
 def _once(positive: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Return weights (m,) of images by which each patient counts once in each class that he has."""
-    _, member, images = np.unique(2 * clusters + positive, return_inverse=True, return_counts=True)
-    return 1 / images[member]
+    member = 2 * clusters + positive
+    return 1 / np.bincount(member)[member]
 
 
 def average_precision(sample: Sample) -> Estimate:
@@ -298,11 +297,7 @@ def _class(sample: Sample, parts: Parts, members: np.ndarray) -> Class:
     influence = np.where(share > 0, parts.influence, 0)
     residual = influence / np.where(share > 0, share, 1)
     images = np.hstack([influence, share, share**2, residual, residual**2, share > 0])
-    of_patient = csr_array(  # a product with it sums the images of each patient
-        (np.ones(sample.n_images), (sample.clusters, np.arange(sample.n_images))),
-        shape=(sample.n_clusters, sample.n_images),
-    )
-    return Class(*np.hsplit(of_patient @ images, len(Class._fields)))
+    return Class(*np.hsplit(sample.of_patient @ images, len(Class._fields)))
 
 
 def adjusted(part: Class) -> np.ndarray:

@@ -214,8 +214,9 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     both classes."""
     scope, sums = cell.scope, patient_sums(cell.sample, None, cell.scope.counted)
     blocks = weight_blocks(cell.sample.n_clusters, replicates, seed=0)
-    drawn = [{name: (block @ part).astype(np.float64) for name, part in sums.items()} for block in blocks]
-    whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in sums}
+    needed = ("total", "gaps")
+    drawn = [{name: (block @ sums[name]).astype(np.float64) for name in needed} for block in blocks]
+    whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in needed}
     averaged = scope.averaged(scope.counted)
     biased = "biased upwards: compare with calibration_error_by_chance"
     reasons = [scope.reason(k) if not counted else "" for k, counted in enumerate(scope.counted)]

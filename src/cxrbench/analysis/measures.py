@@ -78,15 +78,8 @@ def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndar
     images = {"total": sample.counts, "squares": (sample.scores - sample.labels) ** 2 * sample.counts}
     if thresholds is not None:
         images |= _called(sample, thresholds, counted & thresholds.tuned)
-    sums = {name: _by_cluster(sample, values) for name, values in images.items()}
+    sums = {name: (sample.of_patient @ values).astype(np.float32) for name, values in images.items()}
     return sums | {"gaps": np.hstack([_bin_gaps(sample, k) for k in range(sample.labels.shape[1])])}
-
-
-def _by_cluster(sample: Sample, images: np.ndarray) -> np.ndarray:
-    sums = np.empty((sample.n_clusters, images.shape[1]), dtype=np.float32)
-    for k, column in enumerate(images.T):
-        sums[:, k] = np.bincount(sample.clusters, column, sample.n_clusters)
-    return sums
 
 
 def _bin_gaps(sample: Sample, label: int) -> np.ndarray:

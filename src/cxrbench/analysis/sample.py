@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import csr_array
 
 from cxrbench.evidence.predictions import findings_of, labels_of, scores_of
 from cxrbench.study.names import UserError
@@ -44,17 +46,17 @@ class Sample:
         """Number of images."""
         return len(self.images)
 
-    @property
+    @cached_property
     def abnormal(self) -> np.ndarray:
         """Whether each image (n,) has any finding."""
         return np.asarray(self.labels.any(axis=1))
 
-    @property
+    @cached_property
     def negative(self) -> np.ndarray:
         """Whether each image is known not to have each finding (n, L)."""
         return ~self.labels & ~self.unknown
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray:
         """Which labels count (n, L)."""
         return ~self.unknown
@@ -64,10 +66,16 @@ class Sample:
         rows = ~self.unknown[:, k]
         return self.labels[rows, k], self.scores[rows, k], self.clusters[rows]
 
-    @property
+    @cached_property
     def complete(self) -> np.ndarray:
         """Whether all labels of each image (n,) are known: image-level measures use only these."""
         return np.asarray(~self.unknown.any(axis=1))
+
+    @cached_property
+    def of_patient(self) -> csr_array:
+        """A matrix (clusters, n) whose product with what is by image sums the images of each patient."""
+        ones, own = np.ones(self.n_images), (self.clusters, np.arange(self.n_images))
+        return csr_array((ones, own), shape=(self.n_clusters, self.n_images))
 
     def as_images(self) -> Sample:
         """Return the same images, each its own cluster: the assumption that patients do not matter."""
@@ -82,7 +90,7 @@ class Sample:
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
         """Return how many clusters have a true image in each column of ``positive`` (n, K)."""
-        return np.array([len(np.unique(self.clusters[column])) for column in positive.T])
+        return np.count_nonzero(self.of_patient @ positive, axis=0)
 
 
 def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
@@ -113,13 +121,25 @@ def weight_blocks(n_clusters: int, replicates: int, seed: int) -> Iterator[np.nd
 
     The same for the same arguments. Source: Field & Welsh, J. R. Statist. Soc. B 2007 (cluster bootstrap).
     """
-    rng = np.random.default_rng(seed)
     size = max(BLOCK_LEAST, BLOCK_BYTES // (4 * n_clusters))
+    if replicates <= size:
+        yield _drawn(n_clusters, replicates, seed)
+        return
+    rng = np.random.default_rng(seed)
     for start in range(0, replicates, size):
-        block = np.empty((min(size, replicates - start), n_clusters), dtype=np.float32)
-        for row in block:
-            row[:] = np.bincount(rng.integers(0, n_clusters, n_clusters), minlength=n_clusters)
-        yield block
+        yield _block(rng, n_clusters, min(size, replicates - start))
+
+
+@lru_cache(maxsize=4)  # networks that scored the same images share their draws
+def _drawn(n_clusters: int, replicates: int, seed: int) -> np.ndarray:
+    return _block(np.random.default_rng(seed), n_clusters, replicates)
+
+
+def _block(rng: np.random.Generator, n_clusters: int, replicates: int) -> np.ndarray:
+    block = np.empty((replicates, n_clusters), dtype=np.float32)
+    for row in block:
+        row[:] = np.bincount(rng.integers(0, n_clusters, n_clusters), minlength=n_clusters)
+    return block
 
 
 @dataclass(frozen=True)
