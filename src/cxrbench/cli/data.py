@@ -188,7 +188,7 @@ def data_checks(
 def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
     """Draw a contact sheet of phantoms, the radiographs that the study draws itself."""
     from cxrbench.datasets.nih_table import FINDINGS
-    from cxrbench.paper.figures import phantoms
+    from cxrbench.paper.figures_data import phantoms
     from cxrbench.study.files import written_aside
 
     with written_aside(out) as aside:

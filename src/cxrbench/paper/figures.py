@@ -1,5 +1,6 @@
 """The paper's figures, from adopted evidence: vector PDF without dates, readable in grey."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -22,11 +23,9 @@ from sklearn.metrics import roc_curve
 from cxrbench.analysis.calibration import reliability
 from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.analysis.sample import sample_of
-from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, rows_of
-from cxrbench.datasets.phantom import draw
 from cxrbench.evidence.predictions import findings_of, read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
-from cxrbench.paper.formats import first_of, words
+from cxrbench.paper.formats import words
 from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
 from cxrbench.study.files import written_aside
@@ -103,6 +102,43 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
     return figure, axes
 
 
+def lines_in_groups(
+    groups: Sequence[str], names: Sequence[str], inches: float
+) -> tuple[Figure, Axes, pd.Series]:
+    """Return axes with a line of ``inches`` for each of ``names``, below a heading wherever their group
+    changes; and where each stands."""
+    group = pd.Series(groups)
+    heads = group[group != group.shift()]
+    y = (
+        pd.Series(range(len(names)))
+        + pd.Series(1, heads.index).reindex(range(len(names)), fill_value=0).cumsum()
+    )
+    figure, axes = lines_named([""] * (len(names) + len(heads)), inches)
+    axes.set_yticks(y, names)
+    axes.tick_params(axis="y", length=0)
+    for at, head in zip(y[heads.index] - 1, heads, strict=True):
+        axes.axhline(at - 0.5, color="0.85", lw=0.5)
+        look: Any = {"va": "center", "fontsize": 8, "fontweight": "bold"}
+        axes.text(0.01, at, head, transform=axes.get_yaxis_transform(), **look)
+    return figure, axes, y
+
+
+def data_in_words(dataset: str) -> str:
+    """Return what the name of one of the study's sets of radiographs says: pixels, and what is different."""
+    named = re.fullmatch(r"nih\d+-(\d+)px(?:-(.+))?", dataset)
+    return (
+        ", ".join(filter(None, (f"{named[1]} px", named[2] and named[2].replace("-", " "))))
+        if named
+        else dataset
+    )
+
+
+def first_recipes(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the first dataset of each set of images, without drawn ones where others are."""
+    packed = cells.get("packed", cells["dataset"]).groupby(cells["dataset"], sort=False)
+    return real_first(rows[rows["dataset"].isin(packed.first().drop_duplicates().index)])
+
+
 def _by_dataset(rows: pd.DataFrame, height: float, share: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
     """Yield a panel of ``height`` inches for each dataset with its rows, at most three in a line; then put a
     legend of all networks below. ``share``: the panels have one scale."""
@@ -114,7 +150,7 @@ def _by_dataset(rows: pd.DataFrame, height: float, share: bool) -> Iterator[tupl
         axes.remove()
     named: dict[str, Any] = {}
     for axes, (dataset, panel_rows) in zip(panels.flat, groups, strict=False):
-        axes.set_title("\n".join(wrap(str(dataset), 28)), fontsize=9)
+        axes.set_title("\n".join(wrap(data_in_words(str(dataset)), 28)), fontsize=9)
         yield axes, panel_rows
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
@@ -200,11 +236,12 @@ def cells_by_status(read: Results) -> Figure:
 
 
 def learning_curves(read: Results) -> Figure:
-    """Draw losses by epoch, one panel per dataset and one line per seed: validation thick, training thin."""
-    scored, folder = with_network(read, read.ok), read.folder / "cells"
+    """Draw losses by epoch, a panel per size of the images and a line per seed: validation thick, training
+    thin."""
+    scored, folder = with_network(read, first_recipes(read.cells, read.ok)), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
-    for axes, cells in _by_dataset(scored, 1.75, share=False):
+    for axes, cells in _by_dataset(scored, 2.1, share=False):
         histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in cells["cell"]}
         losses = pd.concat([pd.DataFrame(epochs).assign(cell=cell) for cell, epochs in histories.items()])
         losses = losses.merge(cells[["cell", "network", "colour", "dashes"]])
@@ -261,10 +298,11 @@ def auroc_per_label(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No cell has run.")
     labels = [*read.findings(), "macro"]
-    packed = read.cells.get("packed", read.cells["dataset"]).groupby(read.cells["dataset"], sort=False)
-    rows = rows[rows["label"].isin(labels) & rows["dataset"].isin(packed.first().drop_duplicates().index)]
-    for axes, panel_rows in _by_dataset(real_first(rows), 4.6, share=True):
-        points(axes, panel_rows, "network", panel_rows["label"].map(labels.index))
+    rows = first_recipes(read.cells, rows[rows["label"].isin(labels)])
+    for axes, panel_rows in _by_dataset(rows, 5.6, share=True):
+        points(axes, panel_rows, "network", panel_rows["label"].map(labels.index), apart=0.3)
+        for at in range(0, len(labels), 2):  # a finding's points stand together
+            axes.axhspan(at - 0.5, at + 0.5, color="0.95", lw=0)
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(labels) - 1.5, color="0.7", lw=0.5)
         axes.set(xlabel="AUROC", ylim=(len(labels) - 0.3, -0.7))
@@ -285,27 +323,29 @@ def seed_spread(read: Results) -> Figure:
     images only where there are no others."""
     rows, means = (
         with_network(read, real_first(table.query("metric == 'auroc' and label == 'macro'"))).assign(
-            name=table["dataset"] + " " + table["architecture"] + " " + table["platform"]
+            name=table["dataset"] + " " + table["architecture"] + ", " + table["platform"]
         )
         for table in (read.metrics, read.spread)
     )
     if rows.empty:
         return no_evidence("No cell has run.")
     names = list(rows["name"].unique())
-    figure, axes = lines_named(names, 0.17)
+    datasets, networks = zip(*(name.split(" ", 1) for name in names), strict=True)
+    figure, axes, line = lines_in_groups([*map(data_in_words, datasets)], networks, 0.15)
+    line = dict(zip(names, line, strict=True))
     seeds = rows.groupby("name")["cell"]
     size = seeds.transform("size")
     apart = (0.8 / size).clip(upper=0.16)  # many seeds stay in their row
-    y = rows["name"].map(names.index) + apart * (seeds.cumcount() - (size - 1) / 2)
+    y = rows["name"].map(line) + apart * (seeds.cumcount() - (size - 1) / 2)
     axes.hlines(y, rows["ci_low"], rows["ci_high"], color="0.6", lw=0.8)
     for marker, alike in rows.groupby("marker"):
         axes.scatter(alike["value"], y[alike.index], 9, alike["colour"], marker=marker, zorder=3)
     means = means[means["ci_low"].notna() & means["name"].isin(names)]
-    y = means["name"].map(names.index)
+    y = means["name"].map(line)
     axes.hlines(y, means["ci_low"], means["ci_high"], color=means["colour"], lw=5, alpha=0.35)
     axes.scatter(means["mean"], y, 120, means["colour"], marker="|", linewidths=1.5)
     for row in rows[size == 1].itertuples():
-        axes.text(row.ci_high, names.index(row.name), " one seed", va="center", fontsize=7, color="0.4")
+        axes.text(row.ci_high, line[row.name], " one seed", va="center", fontsize=7, color="0.4")
     axes.set_xlabel("macro AUROC on test images")
     axes.margins(x=0.12)
     return figure
@@ -333,67 +373,3 @@ def reliability_curves(read: Results) -> Figure:
     figure.supxlabel("mean score")
     figure.supylabel("share of positives")
     return figure
-
-
-# -- data ------------------------------------------------------------------------------------------
-
-
-def samples(_: Results) -> Figure:
-    """Draw phantoms, one of each kind: what the embedded dataset looks like."""
-    return phantoms(("PA", "AP", "Cardiomegaly", "Effusion", "Pneumothorax", "Mass"), 1, 6)
-
-
-def phantoms(kinds: Sequence[str], count: int, columns: int) -> Figure:
-    """Draw ``count`` phantoms of each of the ``kinds`` of :func:`rows_of`."""
-    rows = rows_of(kinds, count)
-    size = WIDTH, 1.25 * 6 * len(rows) / columns**2
-    figure, panels = plt.subplots(len(rows) // columns, columns, figsize=size, layout="constrained")
-    for axes, kind, picture in zip(
-        panels.flat, rows["kind"], draw(rows, 160, seed=0, workers=1), strict=True
-    ):
-        axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        name = words(kind) if kind in FINDINGS else f"No Finding ({kind})"
-        axes.set_title(name, fontsize=48 / columns, pad=2)
-        axes.axis("off")
-    return figure
-
-
-def labels(read: Results) -> Figure:
-    """Draw the share of positive images per finding and dataset, and which findings occur together."""
-    table = read_nih_table()[list(FINDINGS)]
-    table = table[table.mean().sort_values(ascending=False, kind="stable").index].astype(float)
-    names = [words(finding) for finding in table]
-    shares = {"ChestX-ray14, all": dict(table.mean())} | _shares(read)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.1), width_ratios=(1, 1.15), sharey=True)
-    for (name, share), colour, marker in styled(shares.items()):
-        fill = colour if colour == COLOURS[0] else "none"
-        percent = [100 * share[finding] for finding in table]
-        left.plot(percent, np.arange(len(names)) + 0.5, marker, color=colour, ms=4, mfc=fill, label=name)
-    left.set(xscale="log", xlabel="positive images (%)")
-    left.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
-    left.grid(axis="both", color="0.92", lw=0.5)
-    left.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=1)
-    # Of the images with the finding of a row, the percentage that has the finding of a column too.
-    together = table.T.to_numpy() @ table.to_numpy()
-    percent = 100 * together / np.diag(together)[:, None]
-    np.fill_diagonal(percent, np.nan)
-    texts = np.where(percent >= np.nanmax(percent) / 3, np.char.mod("%.0f", percent), "")
-    sns.heatmap(
-        percent, vmin=0, cmap="Greys", annot=texts, fmt="", annot_kws={"size": 6}, xticklabels=names,
-        cbar_kws={"label": "also has the column's finding (%)", "shrink": 0.8, "pad": 0.02}, ax=right,
-    )  # fmt: skip
-    right.tick_params(length=0, labelleft=False, labelsize=7)
-    left.set_yticks(np.arange(len(names)) + 0.5, names)
-    return figure
-
-
-def _shares(read: Results) -> dict[str, dict[str, float]]:
-    """Return the share of positive images per dataset and finding; datasets of equal shares together."""
-    datasets: dict[tuple[float, ...], list[str]] = {}
-    for dataset in read.cells["dataset"].unique():
-        identity = read.identity(dataset)
-        if identity and identity.positive_images.keys() >= set(FINDINGS):
-            total = sum(identity.images.values())
-            shares = tuple(sum(identity.positive_images[name].values()) / total for name in FINDINGS)
-            datasets.setdefault(shares, []).append(dataset)
-    return {first_of(alike): dict(zip(FINDINGS, shares, strict=True)) for shares, alike in datasets.items()}

@@ -16,6 +16,8 @@ from cxrbench.paper.figures import (
     WIDTH,
     colours_of,
     curves,
+    data_in_words,
+    lines_in_groups,
     lines_named,
     no_evidence,
     points,
@@ -23,7 +25,7 @@ from cxrbench.paper.figures import (
     with_network,
 )
 from cxrbench.paper.formats import words
-from cxrbench.paper.measurements import step_in_words, steps_in_fp32
+from cxrbench.paper.measurements import steps_in_fp32
 from cxrbench.paper.results import Results, host_in_words, parity_drawn, processors_differ, read_measurements
 
 
@@ -34,16 +36,16 @@ def parity(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
     names = [
-        f"{row.dataset} {row.architecture} {row.platform_a}"
+        f"{row.architecture}, {row.platform_a}"
         f"{', other seeds' if row.kind == 'noise floor' else f' - {row.platform_b}'}"
         f"{' *' if processors_differ(row) else ''}"
         for row in rows.itertuples()
     ]
-    figure, axes = lines_named(names, 0.2)
+    figure, axes, y = lines_in_groups([*map(data_in_words, rows["dataset"])], names, 0.19)
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0)
     axes.axvline(0, color="0.6", lw=0.5)
-    rows = rows.assign(y=range(len(rows)), colour=rows["architecture"].map(colours_of(read)))
+    rows = rows.assign(y=y.to_numpy(), colour=rows["architecture"].map(colours_of(read)))
     floor = rows["kind"] == "noise floor"
     axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=1)
     fill = rows["colour"].where(~floor, "w")
@@ -137,11 +139,15 @@ def throughput(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No speed has been recorded.")
     contenders = {"ours": "this paper's loop", "timm_best": "timm at its best", "timm": "timm, defaults"}
-    names = [
-        f"{row.architecture}, {row.platform}, "
-        f"{step_in_words(row.pixels, row.batch, row.precision, row.fastest)}\n{host_in_words(row.host)}"
+    settings = [
+        f"{host_in_words(row.host)}, {row.platform}, {row.pixels} px, batch {row.batch}"
         for row in rows.itertuples()
     ]
+    names = [
+        f"{row.architecture}, {row.precision}{', fastest kernels' if row.fastest else ''}"
+        for row in rows.itertuples()
+    ]
+    figure, axes, line = lines_in_groups(settings, names, 0.25)
     colours = list(rows["architecture"].map(colours_of(read, rows["architecture"])))
     quartiles = [
         (label, y, marker, colours[y], *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]))
@@ -150,8 +156,7 @@ def throughput(read: Results) -> Figure:
     ]
     columns = ["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"]
     shares = pd.DataFrame(quartiles, columns=columns)
-    figure, axes = lines_named(names, 0.32)
-    points(axes, shares, "contender", shares["y"], apart=0.22)
+    points(axes, shares, "contender", shares["y"].map(line), apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
     axes.set_xlabel("share of the speed of our step without its input")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.pairs import JUDGED
-from cxrbench.analysis.parity import Cause
+from cxrbench.analysis.parity import EVERY, Cause
 from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.paper.formats import (
     UNDEFINED,
@@ -267,13 +267,15 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
     rows = read.parity[(read.parity["kind"] == "noise floor") == floors]
     if drawn is not None:
         rows = rows[is_phantom(rows["dataset"]) == drawn]
-    rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, "macro", "every"])]
+    rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, "macro", EVERY])]
     columns: Columns = {
         "Cells": ("name", lambda row: f"{row.dataset} {row.architecture}"),
         "Platforms": ("name", lambda row: f"{row.platform_a} - {row.platform_b}"),
         "Seeds": (
             "name",
-            lambda row: " - ".join(words(names) or "none" for names in (row.seeds_a, row.seeds_b)),
+            lambda row: " - ".join(
+                dict.fromkeys(words(names) or "none" for names in (row.seeds_a, row.seeds_b))
+            ),
         ),
         "Metric": ("name", _metric),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
@@ -312,7 +314,9 @@ def noise_floors(read: Results) -> Table:
 
 
 def _metric(row: Any) -> str:
-    return "auroc, main endpoint" if row.label == ENDPOINT else f"{row.metric}, {row.label}"
+    means = {"auroc": "mean AUROC", "f1_macro": "macro F1", "f1_micro": "micro F1"}
+    of_findings = {ENDPOINT: "main endpoint", EVERY: "AUROC of every finding"}
+    return of_findings.get(row.label) or means.get(row.metric, words(row.metric))
 
 
 def _verdict(row: Any) -> Verdict:

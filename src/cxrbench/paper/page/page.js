@@ -32,6 +32,17 @@
   }
   for (const link of all("[href^='#term-']")) link.title = document.getElementById(link.hash.slice(1)).nextElementSibling.textContent;
 
+  for (const figure of all("figure")) {
+    const button = make("button", { className: "enlarge", textContent: "Enlarge", type: "button" });
+    button.setAttribute("aria-label", `Enlarge: ${figure.querySelector("h3").textContent}`);
+    button.addEventListener("click", () => {
+      button.setAttribute("aria-pressed", figure.classList.toggle("large"));
+      button.textContent = figure.classList.contains("large") ? "Fit to the page" : "Enlarge";
+    });
+    figure.querySelector("img").before(button);
+  }
+  if (matchMedia("(max-width: 40rem)").matches) for (const group of all(".group")) group.open = false;
+
   const ledger = document.getElementById("ledger"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
   const label = make("label", { className: "filter" }), field = make("input"), count = make("span");
   let verdict = "all";
