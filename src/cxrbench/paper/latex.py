@@ -23,7 +23,7 @@ from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv,
 from cxrbench.study.names import UserError
 
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
-_WIDE = 8  # columns; a table with more is made narrower
+_WIDE = 7  # columns; a table with more is made narrower
 _MOST = 11  # columns side by side: others stand below them
 _PAGE_OF_ROWS = 40  # a longer table may break between pages
 _WEIGHT = {"text": 3}  # of a column's width, by its kind

@@ -1,6 +1,7 @@
 "use strict";
 // Without this script everything is on the page; with it tables sort, verdicts and words filter the claims, links
-// unfold what they lead to, and the rows of a table that is wider than the page become cards.
+// unfold what they lead to, the rows of a table that is wider than the page become cards, and on a phone groups of
+// tables are folded and figures enlarge.
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const make = (tag, of) => Object.assign(document.createElement(tag), of);
