@@ -315,7 +315,7 @@ def noise_floors(read: Results) -> Table:
 
 def _metric(row: Any) -> str:
     means = {"auroc": "mean AUROC", "f1_macro": "macro F1", "f1_micro": "micro F1"}
-    of_findings = {ENDPOINT: "main endpoint", EVERY: "AUROC of every finding"}
+    of_findings = {ENDPOINT: "main endpoint", EVERY: "every finding"}
     return of_findings.get(row.label) or means.get(row.metric, words(row.metric))
 
 
