@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array
 
 from cxrbench.evidence.predictions import findings_of, labels_of, scores_of
 from cxrbench.study.names import UserError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BLOCK_BYTES = 32 << 20  # of weights held at a time
 BLOCK_LEAST = 16  # replicates in a block, however many clusters
@@ -74,6 +77,8 @@ class Sample:
     @cached_property
     def of_patient(self) -> csr_array:
         """A matrix (clusters, n) whose product with what is by image sums the images of each patient."""
+        from scipy.sparse import csr_array  # slow, and reading metrics.csv does without it
+
         ones, own = np.ones(self.n_images), (self.clusters, np.arange(self.n_images))
         return csr_array((ones, own), shape=(self.n_clusters, self.n_images))
 

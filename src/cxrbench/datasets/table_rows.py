@@ -34,7 +34,7 @@ def read_image_table(config: TableSource) -> pd.DataFrame:
     if not config.table.is_file():
         raise UserError(f"{config.table}: there is no such table; name a CSV or Parquet file under 'table'")
     remedy = f"save it as {'CSV' if _is_csv(config) else 'Parquet'} in UTF-8"
-    rows = read_columns(config.table, _is_csv(config), partial(_chosen, config), remedy, missing=[""])
+    rows = read_columns(config.table, _is_csv(config), partial(_chosen, config), lambda: remedy, missing=[""])
     if rows.empty:
         raise UserError(f"{config.table}: the table has no rows; write one for each image")
     facts = rows[[name for name in _KNOWN if name in rows]].fillna("")

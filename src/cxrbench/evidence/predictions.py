@@ -6,7 +6,8 @@ label is one that is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,16 +100,16 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path}: missing; train the cell, or name another file")
-    table = _read(path, todo := remedy(path))
+    table = _read(path, todo := partial(remedy, path))  # it asks git
     for complaint in _complaints(table):
-        raise UserError(f"{path}: {complaint}; {todo}")
+        raise UserError(f"{path}: {complaint}; {todo()}")
     for name in table:
         kinds = {"image": ["string"], "split": ["string"], "patient": ["integer", "string"]}.get(name)
         kinds = kinds or ["floating" if name.startswith(SCORE) else "integer"]
         if name.startswith(LABEL) and table[name].isna().any():
             kinds.append("floating")  # as pandas has integers with gaps
         if (kind := pd.api.types.infer_dtype(table[name], skipna=False)) not in kinds:
-            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {kind}; {todo}")
+            raise UserError(f"{path}: {name} must hold {kinds[0]} values only, not {kind}; {todo()}")
     return table.reset_index(drop=True)
 
 
@@ -132,7 +133,7 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
         raise UserError(f"{path}: {reason}; name a Parquet or CSV file of predictions")
     if path.suffix.lower() not in (".csv", ".parquet") and not _begins(path, b"PAR1"):
         raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet or .csv file")
-    table, notes = _read(path, "write it again"), []
+    table, notes = _read(path, lambda: "write it again"), []
     if "split" not in table:
         table = table.assign(split="test")
         notes.append("no split column: all rows count as test")
@@ -157,7 +158,7 @@ def _begins(path: Path, mark: bytes) -> bool:
         return file.read(len(mark)) == mark
 
 
-def _read(path: Path, todo: str) -> pd.DataFrame:
+def _read(path: Path, todo: Callable[[], str]) -> pd.DataFrame:
     """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot.
 
     The index has the lines of a CSV file, the head being the first, and the rows of another.

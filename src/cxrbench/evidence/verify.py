@@ -7,10 +7,12 @@ git. A whole run that is made up to fit passes (:data:`NOT_SHOWN`).
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,7 @@ from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
 from cxrbench.study.config import NihSource, PhantomSource, Study
-from cxrbench.study.files import explained, git, remedy
+from cxrbench.study.files import cores, explained, git, remedy
 from cxrbench.study.names import Cell, UserError, find_cells, printable
 from cxrbench.study.recipe import SPLITS
 
@@ -56,26 +58,44 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
     rows, problems = _Rows(study), list(_changed_files(root))
     if signature.state == "wrong":
         problems.append(signature.text)
-    for cell in cells:
-        folder = cell.folder(root)
-        try:
-            record = check_evidence(folder, cell)
-            predictions = read_predictions(folder / PREDICTIONS) if record.status == "ok" else None
-        except (UserError, OSError) as error:
-            reason = explained(error) if isinstance(error, OSError) else error
-            problems.append(str(reason or f"{folder}: {error}"))
-            continue
-        records[cell] = record
-        problems += [f"{folder / RECORD}: {problem}" for problem in record_problems(record, cell.platform)]
-        if predictions is not None:
-            in_rows = (*rows.problems(cell, record, predictions), *score_problems(record, predictions))
-            problems += [f"{folder / PREDICTIONS}: {problem}" for problem in in_rows]
+    with ProcessPoolExecutor(max(1, min(cores(), len(cells)))) as pool:
+        for cell, read in zip(cells, pool.map(partial(_read, root), cells, chunksize=4), strict=True):
+            problems += read.of_record
+            if read.record:
+                records[cell] = read.record
+                path = cell.folder(root) / PREDICTIONS
+                in_rows = [] if read.rows is None else rows.problems(cell, read.record, read.rows)
+                problems += [f"{path}: {problem}" for problem in (*in_rows, *read.of_scores)]
     for cell, problem in (*_copies(records), *rows.differences(records)):
         problems.append(f"{cell.folder(root)}: {problem}")
     problems += compile_problems(root)
     not_checked: list[str] = []
     problems += _commit_problems(root, records, not_checked)
     return Verified(cells, [*map(printable, problems)], [*not_checked, *sorted(rows.not_checked)], signature)
+
+
+class _Read(NamedTuple):
+    """A cell's record, the rows of its predictions without scores, and what is wrong with either."""
+
+    of_record: list[str]
+    record: Record | None = None
+    rows: pd.DataFrame | None = None
+    of_scores: Sequence[str] = ()
+
+
+def _read(root: Path, cell: Cell) -> _Read:
+    folder = cell.folder(root)
+    try:
+        record = check_evidence(folder, cell)
+        predictions = read_predictions(folder / PREDICTIONS) if record.status == "ok" else None
+    except (UserError, OSError) as error:
+        reason = explained(error) if isinstance(error, OSError) else error
+        return _Read([str(reason or f"{folder}: {error}")])
+    of_record = [f"{folder / RECORD}: {problem}" for problem in record_problems(record, cell.platform)]
+    if predictions is None:
+        return _Read(of_record, record)
+    rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
+    return _Read(of_record, record, rows, [*score_problems(record, predictions)])
 
 
 def _changed_files(root: Path) -> Iterator[str]:
@@ -142,9 +162,8 @@ class _Rows:
         self._tables: dict[str, pd.DataFrame] = {}
         self._checked: dict[tuple[str, str], list[str]] = {}
 
-    def problems(self, cell: Cell, record: Record, predictions: pd.DataFrame) -> list[str]:
+    def problems(self, cell: Cell, record: Record, rows: pd.DataFrame) -> list[str]:
         """Return what contradicts the record's counts, NIH's table or the study's split."""
-        rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
         rows = rows.sort_values("image", ignore_index=True)
         hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
         digest = self._digests[cell] = hashlib.sha256(hashes.tobytes()).hexdigest()
@@ -178,7 +197,7 @@ class _Rows:
         if "patient" not in rows:
             yield "column patient is missing"
             return
-        names, table = rows["image"].str.removeprefix(prefix), read_nih_table().set_index("image")
+        names, table = rows["image"].str.removeprefix(prefix), _nih_by_image()
         if not (in_table := names.isin(table.index)).all():
             yield f"image {rows['image'][~in_table].iloc[0]} is not in NIH's label table"
             return
@@ -200,6 +219,11 @@ class _Rows:
         for image, part in rows[elsewhere][["image", "split"]].head(1).itertuples(index=False):
             where = f"in part {part}, and {parts.get(image, 'in none')} by the study's split"
             yield f"image {image} ({elsewhere.sum()} in all) is {where}"
+
+
+@cache
+def _nih_by_image() -> pd.DataFrame:
+    return read_nih_table().set_index("image")
 
 
 def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Series:

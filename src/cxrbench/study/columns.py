@@ -26,12 +26,12 @@ _MARK = b"PAR1"  # at both ends of a Parquet file
 
 
 def read_columns(
-    path: Path, is_csv: bool, choose: Choose, remedy: str, missing: Sequence[str] = _MISSING
+    path: Path, is_csv: bool, choose: Choose, remedy: Callable[[], str], missing: Sequence[str] = _MISSING
 ) -> pd.DataFrame:
     """Return the columns that ``choose`` wants; the index numbers the rows of the file from 0.
 
     A CSV file's blank lines are left out, and what it has of ``missing`` is a missing value. Raises UserError
-    for a file that cannot be read, ending in ``remedy``, for one above :data:`MOST_VALUES` or
+    for a file that cannot be read, ending in its ``remedy``, for one above :data:`MOST_VALUES` or
     :data:`MOST_BYTES`, which fits no memory, and for columns of one name or of an odd type.
     """
     try:
@@ -43,7 +43,7 @@ def read_columns(
         kind = "CSV" if is_csv else "Parquet"
         said = shortened(next(iter(str(error).splitlines()), "no reason is known"))
         reason = said if is_csv or isinstance(error, OSError) else _no_parquet(path) or said
-        raise UserError(f"{path}: not a readable {kind} file ({reason}); {remedy}") from None
+        raise UserError(f"{path}: not a readable {kind} file ({reason}); {remedy()}") from None
     return rows.dropna(how="all") if is_csv else rows
 
 
