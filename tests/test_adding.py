@@ -78,10 +78,12 @@ def test_each_entry_names_the_class_of_its_platform(forks: None) -> None:
 def built(tmp_path_factory: pytest.TempPathFactory, latex: None) -> Path:
     """A copy with all five additions, from recorded evidence; only the new platform's cell is trained."""
     folder = copy_of_the_repository(tmp_path_factory.mktemp("added"))
-    keep_recorded(folder, "*/resnet18/cpu/seed0")
+    keep_recorded(folder, "nih128-64px/resnet18/cpu/seed[01]")
     add_everything(folder)
     (run,) = yaml.safe_load(blocks("A platform", "yaml")[0])["run"]
-    graph(folder, "--config", f'run=["{run}"]', overlay=False)
+    images = "datasets={phantom-32px: {images: {train: 320, val: 280, test: 280}}}"
+    brief = ("recipes={brief-fp32: {epochs: 1}}", images)
+    graph(folder, "--config", f'run=["{run}"]', *brief, overlay=False)
     return folder
 
 
