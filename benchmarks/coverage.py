@@ -215,43 +215,45 @@ def _intervals(sample: Sample, truth: np.ndarray) -> Intervals:
     }
 
 
-def simulate_verdicts(studies: int = 1000, shares: Sequence[float] = SHARES) -> pd.DataFrame:
+def simulate_verdicts(
+    studies: int = 1000, shares: Sequence[float] = SHARES, seeds: Sequence[int] = SEEDS
+) -> pd.DataFrame:
     """Return one row per kind of statement, share and number of seeds."""
     archive()  # once, for all processes
     rows = []
     with ProcessPoolExecutor(cores()) as pool:
         for share in shares:
-            made = list(pool.map(partial(_compared, share), range(studies), chunksize=50))
-            for statement, seeds in product((*simulated.ERRORS, simulated.MEAN_HOLDS), SEEDS):
-                rate = rate_of(np.array([study[statement, seeds] for study in made]))
-                rows.append((statement, share, seeds, *rate))
+            made = list(pool.map(partial(_compared, share, seeds), range(studies), chunksize=50))
+            for statement, count in product((*simulated.ERRORS, simulated.MEAN_HOLDS), seeds):
+                rate = rate_of(np.array([study[statement, count] for study in made]))
+                rows.append((statement, share, count, *rate))
     return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
 
 
-def _compared(share: float, number: int) -> dict[tuple[str, int], bool]:
+def _compared(share: float, seeds: Sequence[int], number: int) -> dict[tuple[str, int], bool]:
     """Return whether each statement is made in a study of three platforms; the first two are equal."""
     rng = np.random.default_rng([2, round(10 * share), number])
     study = archive().draw(rng, PATIENTS)
     truth = np.full((2, study.labels.shape[1]), TRUTH)
     truth[1, 0] -= MARGIN
     same, worse = skill_of(truth, SKILL_SD)
-    areas = _trained(rng, study, share, [same, same, worse])
+    areas = _trained(rng, study, share, max(seeds), [same, same, worse])
     estimable = np.isfinite(areas[0][0].error)
     platforms = [[network.with_mean(estimable) for network in platform] for platform in areas]
     return {
-        (statement, seeds): made
-        for seeds in SEEDS
-        for statement, made in _statements([dict(enumerate(p[:seeds])) for p in platforms], estimable)
+        (statement, count): made
+        for count in seeds
+        for statement, made in _statements([dict(enumerate(p[:count])) for p in platforms], estimable)
     }
 
 
 def _trained(
-    rng: np.random.Generator, study: Sample, share: float, means: list[np.ndarray]
+    rng: np.random.Generator, study: Sample, share: float, seeds: int, means: list[np.ndarray]
 ) -> list[list[Estimate]]:
     """Return, for each platform of mean skills (L,), the AUROC of its networks of all seeds."""
     common = np.sqrt(1 - OWN) * noise(rng, study)
     platforms: list[list[Estimate]] = [[] for _ in means]
-    for _ in range(max(SEEDS)):
+    for _ in range(seeds):
         start = skill_noise(rng, study), noise(rng, study)
         for networks, mean in zip(platforms, means, strict=True):
             change = skill_noise(rng, study), noise(rng, study)
