@@ -148,9 +148,9 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
     return folder
 
 
-def build_from_evidence(clone: Path) -> None:
-    """Build everything up to LaTeX in a ``clone``."""
-    words = ("snakemake", "paper/generated/macros.tex", "--cores", "all", "--config", "run=[]")
+def build_from_evidence(clone: Path, target: str = "paper/generated/macros.tex") -> None:
+    """Build everything up to LaTeX, or another ``target``, in a ``clone``."""
+    words = ("snakemake", target, "--cores", "all", "--config", "run=[]")
     done = ran(*words, cwd=clone, env=os.environ | ELSEWHERE)
     assert done.returncode == 0, done.stderr[-3000:]
 
