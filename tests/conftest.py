@@ -322,11 +322,8 @@ def a_job(work: Path, packed: Path, recipe: Recipe, **changes: object) -> Job:
 
 
 @pytest.fixture
-def forks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Trainers are forks of a process that has loaded torch, but for tests that are slow anyway."""
-    if request.node.get_closest_marker("slow"):
-        yield
-        return
+def forks() -> Iterator[None]:
+    """Trainers are forks of a process that has loaded torch; those of whole builds are not."""
     forked.server("torch")  # before a runner notes what this process has started
     with forked.instead_of_starts():
         yield

@@ -217,7 +217,7 @@ def test_eight_kills_at_random_moments_change_no_bit(finished, make_job, tmp_pat
     kills = 0
     while kills < 8:
         process = start(job, tmp_path)
-        deadline = time.monotonic() + rng.uniform(2, 9)
+        deadline = time.monotonic() + rng.uniform(0.5, 4)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if process.poll() is not None:  # finished before its moment: begin again with another cell's worth

@@ -28,6 +28,11 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack_phantoms(tmp_path_factory.mktemp("packed"), {"train": 320, "val": 280, "test": 280})
 
 
+@pytest.fixture(autouse=True)
+def quick_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+
+
 @pytest.fixture
 def recipe() -> Recipe:
     """Two epochs of five steps: epochs end, are evaluated and go on."""
@@ -61,7 +66,6 @@ def test_the_recorded_networks_compiled_as_often_and_fell_back_on_nothing() -> N
 @pytest.mark.slow
 def test_batches_that_a_thread_sends_ahead_are_the_right_ones(make_job, tmp_path, monkeypatch) -> None:
     """Twice the same bits and no graph more; resident images are gathered in another graph, which rounds."""
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     once = Recipe(epochs=1, batch=64, averaging=0.9, threads=1)
     memory = {"resident": Limits(), "streamed": Limits(resident_gib=0), "again": Limits(resident_gib=0)}
     records, scores = {}, {}
@@ -79,7 +83,6 @@ def test_batches_that_a_thread_sends_ahead_are_the_right_ones(make_job, tmp_path
 @pytest.mark.slow
 def test_smaller_micro_batches_add_no_graph(make_job, tmp_path, monkeypatch) -> None:
     """Of two in a batch and of four: a first and a later micro-batch, the update, and evaluation."""
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     once = Recipe(epochs=1, batch=64, averaging=0.9)
     sizes = {
         size: make_job(str(size), platform="xla_cpu", recipe=once, micro_batch=size) for size in (32, 16)
@@ -95,7 +98,6 @@ def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_pa
 
     With a learning rate for each layer: these are numbers that change too.
     """
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     whole = Recipe(epochs=3, batch=8, layer_decay=0.5, drop_rate=0.1)
     record = run(make_job(platform="xla_cpu", recipe=whole, micro_batch=8), tmp_path / "out")
     assert (record.status, record.timing.compiles) == ("ok", 3), record.failure
@@ -109,7 +111,6 @@ def test_a_whole_schedule_compiles_no_more_than_its_first_steps(make_job, tmp_pa
 def test_steps_stay_within_the_tolerance_of_those_on_the_cpu(
     platform, precision, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     if reason := platforms.unavailable(platform):
         pytest.skip(f"{platform}: {reason}")
     out = tmp_path / "steps.json"
@@ -133,7 +134,6 @@ def test_the_recorded_steps_of_the_figure_keep_the_tolerance_that_it_draws() -> 
 
 @pytest.mark.slow
 def test_each_change_left_out_costs_what_it_says(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     out = tmp_path / "ways.json"
     must_work("bench", "xla", TINY, "--steps", 4, "--out", out)
     ways = {row["way"]: row for row in json.loads(out.read_text())}
