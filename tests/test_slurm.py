@@ -168,7 +168,6 @@ def test_a_job_that_is_cancelled_and_a_node_that_dies_cost_no_bit(
     until(lambda: ours()[-1]["JobState"] == "COMPLETED", 60, "the last job does not end")
     assert [job["JobState"] for job in ours()] == ["CANCELLED", "NODE_FAIL", "COMPLETED"]
     assert ours()[2]["NodeList"] != node
-    cluster.start_node(node)
     folder = cell.folder(again / "results/runs")
     check_evidence(folder, cell)
     resumed = re.findall(r"resumed after step (\d+)", (folder / "train.log").read_text())
