@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, must_fail, must_work
+from cxrbench.cli.audit import PRIOR
 from cxrbench.compile.audit import of_setting, read_audit, record_audit, row, survey
-from cxrbench.compile.rules import AUDITED_PARTS, PRIOR, RULES, Facts, Setting, facts_of
+from cxrbench.compile.rules import AUDITED_PARTS, RULES, Facts, Setting, facts_of
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.study.names import UserError
 

@@ -7,9 +7,9 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.cli.cost_columns import costs_and_notes
-from cxrbench.cost.costs import COST_COLUMNS, OF_ITS_BATCH, cost_table
+from cxrbench.cost.costs import COST_COLUMNS, cost_table
 from cxrbench.evidence.record import RECORD, Timing
-from cxrbench.paper.cost_tables import mark
+from cxrbench.paper.cost_tables import OF_ITS_BATCH, mark
 from cxrbench.study.config import Pricing
 from cxrbench.study.names import UserError
 

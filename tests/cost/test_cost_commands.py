@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, cxrbench, must_work
-from cxrbench.cost.costs import OF_ITS_BATCH
 from cxrbench.cost.porting import CASES
+from cxrbench.paper.cost_tables import OF_ITS_BATCH
 
 PRICES = ROOT / "data/prices.csv"
 CELL = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0"  # priced as an instance without a spot price

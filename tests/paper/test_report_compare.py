@@ -9,8 +9,9 @@ import pytest
 
 from columns import LABELS, SCORES
 from conftest import ROOT, change_record, must_fail
-from cxrbench.analysis.compare import REPRODUCTIONS, Comparison, Line, compare, readable
+from cxrbench.analysis.compare import REPRODUCTIONS, Comparison, Line, compare
 from cxrbench.analysis.evaluate import evaluate
+from cxrbench.cli.train import compared_lines
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.study.files import sha256_file
@@ -58,7 +59,7 @@ def test_the_same_training_is_inside_even_with_one_recorded_seed(mine: Path, tmp
     assert found.identical and found.notes == []
     auroc, _, speed = found.lines
     assert auroc.yours == auroc.recorded and "one recorded seed" in auroc.origin
-    assert speed.inside is None and "not judged" in readable(found)
+    assert speed.inside is None and "not judged" in compared_lines(found)
 
 
 def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(mine: Path, tmp_path) -> None:
@@ -68,7 +69,7 @@ def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(mine:
     change_record(chance, cell=str(CELL))
     found = compare(CELL, chance, tmp_path)
     assert not found.inside and found.lines[0].origin == "spread of 2 recorded seeds"
-    assert "OUTSIDE" in readable(found) and found.verdict == "OUTSIDE the tolerance"
+    assert "OUTSIDE" in compared_lines(found) and found.verdict == "OUTSIDE the tolerance"
 
 
 def test_what_is_measured_about_processors_is_said_where_bytes_differ(mine: Path, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_another_recipe_or_version_is_said_first(mine: Path, tmp_path: Path) -> 
 def test_without_other_evidence_nothing_agrees(mine: Path, tmp_path: Path) -> None:
     found = compare(CELL, mine, tmp_path)
     assert found.inside and "nothing is recorded of it" in found.notes[0]
-    assert found.verdict == "no score was judged" and "not judged" in readable(found)
+    assert found.verdict == "no score was judged" and "not judged" in compared_lines(found)
     copy_evidence(mine, CELL.folder(tmp_path))
     assert [line.yours for line in found.lines] == [line.yours for line in again(tmp_path).lines[:-1]]
     itself = compare(CELL, mine, tmp_path)

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy import stats
-from tabulate import tabulate
 
 from cxrbench.analysis.estimates import CellEstimate, estimate_cell
 from cxrbench.evidence.predictions import read_predictions
@@ -24,7 +23,7 @@ from cxrbench.study.names import Cell, UserError, find_cells
 
 _Z = 1.96
 REPRODUCTIONS = "reproductions.csv"  # cells that were trained again: machines, instructions, differences
-_SPEED, _STATUS = "images per second", "status"
+SPEED, _STATUS = "images per second", "status"
 _SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
 
 
@@ -62,7 +61,7 @@ class Comparison:
         if self.identical:
             speed = "" if self.inside else "; the speed is OUTSIDE its tolerance"
             return f"inside the tolerance: the predictions are equal to the byte{speed}"
-        if all(line.inside is None for line in self.lines if line.name != _SPEED):
+        if all(line.inside is None for line in self.lines if line.name != SPEED):
             return "no score was judged" if self.inside else "no score was judged, the speed is OUTSIDE"
         return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
 
@@ -121,20 +120,6 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
         *(f"{name}: {change}" for name, change in values if name != _STATUS),
         *_changes(both[1], both[0]),
     ]
-
-
-def readable(comparison: Comparison) -> str:
-    """Return the lines as a table for a terminal."""
-    rows: list[tuple[str, ...]] = [
-        ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")
-    ]
-    for line in comparison.lines:
-        judged = "not judged" if line.inside is None else "inside" if line.inside else "OUTSIDE"
-        digits = 1 if line.name == _SPEED else 4
-        numbers = (line.yours, line.recorded, line.tolerance)
-        shown = ("-" if x is None or np.isnan(x) else f"{x:.{digits}f}" for x in numbers)
-        rows.append((line.name, *shown, judged, line.origin))
-    return tabulate(rows, tablefmt="plain", disable_numparse=True)
 
 
 def _changes(mine: Record, theirs: Record) -> list[str]:
@@ -236,20 +221,20 @@ def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
 def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
     yours, other = mine.timing.images_per_second, theirs.timing.images_per_second
     if yours is None or other is None:
-        return _not_judged(_SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
+        return _not_judged(SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
     if mine.machine != theirs.machine:
-        return _not_judged(_SPEED, yours, other, "another machine: not judged")
+        return _not_judged(SPEED, yours, other, "another machine: not judged")
     if mine.busy or theirs.busy:
-        return _not_judged(_SPEED, yours, other, "on a busy machine: not judged")
+        return _not_judged(SPEED, yours, other, "on a busy machine: not judged")
     records = _seeds(Cell.parse(theirs.cell), recorded).values()
     alike = [record for record in records if record.machine == theirs.machine]
     quiet = [record.timing for record in alike if not record.busy]
     speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
     if len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"
-        return _not_judged(_SPEED, yours, other, why)
+        return _not_judged(SPEED, yours, other, why)
     origin = f"spread of {len(speeds)} recorded seeds on this machine"
-    return _judged(_SPEED, yours, other, _of_two(speeds), origin)
+    return _judged(SPEED, yours, other, _of_two(speeds), origin)
 
 
 def _judged(name: str, yours: float, recorded: float, tolerance: float, origin: str) -> Line:

@@ -15,12 +15,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from textwrap import fill
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from tabulate import tabulate
 
 from cxrbench.analysis.auroc import FEWEST, auroc
 from cxrbench.analysis.estimates import (
@@ -51,14 +49,7 @@ COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few"),
     *("n_images", "n_patients", "n_positive", "note"),
 ]
-_SHOWN = {
-    "average_precision": "AP",
-    "f1": "F1",
-    "calibration_error": "calib.",
-}  # in a terminal, beside AUROC
 MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 findings of 2,000 images
-_WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
-_ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
 EXACT = 1e-12  # of a control's macro AUROC
 SHUFFLED = 0.9999  # level of the control's interval: a hundred sound cells should not fail by chance
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
@@ -144,43 +135,6 @@ def prevalence(rows: pd.DataFrame) -> pd.Series:
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
     return one_per_metric(read_csv(path, dtype={"note": str, "ci_method": str}))
-
-
-def readable(table: pd.DataFrame) -> str:
-    """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
-    rows = one_per_metric(table).replace({"metric": {"f1_macro": "f1"}})
-    by_key = rows.set_index(["label", "metric"])
-    names = list(dict.fromkeys(rows["label"][rows["metric"] == "auroc"]))
-    columns = {name: short for name, short in _SHOWN.items() if (rows["metric"] == name).any()}
-    lines: list[tuple[str, ...]] = []
-    for name in names:
-        area = by_key.loc[(name, "auroc")]
-        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}/"
-        # The endpoint has AUROC alone.
-        values = by_key["value"].reindex([(name, metric) for metric in columns])
-        others = map(_number, values)
-        label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-        lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
-    head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
-    aligned = _ALIGNED[: len(head)]
-    parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
-    pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
-    if pooled:
-        parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))
-    left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != "all")])
-    also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
-    parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))
-    return "\n\n".join(parts)
-
-
-def _number(value: float) -> str:
-    return "-" if pd.isna(value) else f"{value:.3f}"
-
-
-def _with_interval(row: pd.Series) -> str:
-    ends = " (too few)" if row["too_few"] else ""
-    ends = f" ({row['ci_low']:.3f} to {row['ci_high']:.3f})" if pd.notna(row["ci_low"]) else ends
-    return _number(row["value"]) + ends
 
 
 def _rows(cell: CellEstimate) -> Iterator[tuple]:

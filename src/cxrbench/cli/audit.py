@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
     from cxrbench.compile.rules import Setting
 
+PRIOR = (
+    "This is a prior, not a verdict: it says which documented limits a graph comes near. "
+    "Neuron's compiler, which needs no device, shows whether a network compiles; only a run on Trainium "
+    "shows whether it loads and trains."
+)
+_STEP = (
+    "the second training step as platform neuron takes it: uint8 images streamed from the host, "
+    "augmentation, normalisation, forward, binary cross-entropy, backward, the sum of losses, AdamW and "
+    "weight averaging whose states exist; one input channel, 14 labels, one process, functionalization "
+    "off as on the device; as torch_xla hands it to a compiler, dead code included"
+)
 SHOWN = {
     "architecture": "architecture",
     "parameters": "M params",
@@ -109,11 +120,11 @@ def _keep(
 def _say_what_was_captured(table: pd.DataFrame, settings: list[Setting], recorded: Path) -> None:
     """Say each setting with the versions of the libraries, and how little a flag means."""
     from cxrbench.compile.audit import PACKAGES
-    from cxrbench.compile.rules import PRIOR
 
     versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
     for setting in settings:
-        say(wrapped(f"{setting.words()} {versions}."))
+        recipe = f"{setting.pixels} px, batch {setting.batch}, {setting.precision}"
+        say(wrapped(f"Captured at {recipe}: {_STEP}. {versions}."))
     say(wrapped(f"{PRIOR} {_agreement(recorded)}".strip()))
 
 
@@ -159,7 +170,7 @@ def _show_rules(recorded: Path, as_json: bool) -> None:
     """Every rule with its source, the codes that have none, and the score on reports of others."""
     from cxrbench.compile.audit import read_audit
     from cxrbench.compile.reports import read_reported, score
-    from cxrbench.compile.rules import KNOWN, PRIOR, RETIRED, RULES
+    from cxrbench.compile.rules import KNOWN, RETIRED, RULES
 
     if as_json:
         rules, codes = ([entry._asdict() for entry in entries] for entries in (RULES, KNOWN))

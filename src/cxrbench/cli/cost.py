@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import assumed, cost_columns, costs_and_notes, mine_columns
-from cxrbench.cli.cost_words import arithmetic, reasoning, supported, when_it_pays
+from cxrbench.cli.cost_words import SPOT_ASSUMES, arithmetic, reasoning, supported, when_it_pays
 from cxrbench.cli.words import (
     PRICES,
     RECORDED,
@@ -110,13 +110,13 @@ def cost_spot(
     """
     from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.prices import read_prices
-    from cxrbench.cost.spot import ASSUMPTIONS, RATES, spot_table
+    from cxrbench.cost.spot import RATES, spot_table
     from cxrbench.study.platforms import GPU
 
     at = pricing_of(study, region)
     named = instance or at.instances.get(GPU, "g5.xlarge")
     table = spot_table(hours, named, read_prices(prices), at, rate or RATES, save_every / 60, restart / 60)
-    notes = map(wrapped, assumed(ASSUMPTIONS))
+    notes = map(wrapped, assumed(SPOT_ASSUMES))
     _print(table, as_json, "\n".join([cost_columns(table), *notes]))
 
 
@@ -187,10 +187,10 @@ def cost_mine(
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
     from cxrbench.compile.rules import Setting
-    from cxrbench.cost.costs import EXCLUDED, OF_ITS_BATCH
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
+    from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH
     from cxrbench.study.config import read_study
     from cxrbench.study.platforms import GPU
 

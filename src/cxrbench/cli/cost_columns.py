@@ -47,8 +47,7 @@ def assumed(assumptions: Iterable[str]) -> list[str]:
 
 def costs_and_notes(table: pd.DataFrame) -> str:
     """Return cost rows, what a usable model costs over seeds, and what the dollars leave out."""
-    from cxrbench.cost.costs import EXCLUDED, OF_ITS_BATCH
-    from cxrbench.paper.cost_tables import machine_names
+    from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH, machine_names
 
     if table.empty:
         return cost_columns(table)

@@ -23,6 +23,11 @@ _COMPILED = (  # data/reported.csv, claim K13
     "The first compilation of a small CNN on trn1.2xlarge with SDK 2.30 took 5 to 44 minutes by two pages of "
     "one tutorial (published)."
 )
+SPOT_ASSUMES = (
+    "interruptions come at the given rates, which AWS does not publish",
+    "waiting for an instance is neither paid nor counted",
+    "writing a checkpoint takes no time",
+)
 _VERDICTS = {
     "port": "Port: it pays at both ends of the range.",
     "stay": "Stay: a port pays at neither end of the range.",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from tabulate import tabulate
 
 from cxrbench.cli.words import (
     PRICES,
@@ -31,6 +33,15 @@ SOURCE = (
 )
 
 
+_SHOWN = {
+    "average_precision": "AP",
+    "f1": "F1",
+    "calibration_error": "calib.",
+}  # in a terminal, beside AUROC
+_WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
+_ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
+
+
 def evaluate(
     sources: Annotated[list[Path] | None, typer.Argument(help=SOURCE, metavar="SOURCE...")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
@@ -45,7 +56,7 @@ def evaluate(
 
     Example: cxrbench evaluate predictions.parquet
     """
-    from cxrbench.analysis.evaluate import evaluate_cells, evaluate_file, readable
+    from cxrbench.analysis.evaluate import evaluate_cells, evaluate_file
     from cxrbench.study.config import Endpoint
     from cxrbench.study.files import write_csv
     from cxrbench.study.names import UserError
@@ -65,7 +76,52 @@ def evaluate(
     if as_json:
         print_json(table)
     elif not out and len(table):
-        print(readable(table))
+        print(_in_a_terminal(table))
+
+
+def _in_a_terminal(table: pd.DataFrame) -> str:
+    """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
+    import pandas as pd
+
+    from cxrbench.analysis.evaluate import one_per_metric
+
+    rows = one_per_metric(table).replace({"metric": {"f1_macro": "f1"}})
+    by_key = rows.set_index(["label", "metric"])
+    names = list(dict.fromkeys(rows["label"][rows["metric"] == "auroc"]))
+    columns = {name: short for name, short in _SHOWN.items() if (rows["metric"] == name).any()}
+    lines: list[tuple[str, ...]] = []
+    for name in names:
+        area = by_key.loc[(name, "auroc")]
+        positive = "" if pd.isna(area["n_positive"]) else f"{area['n_positive']:,}/"
+        # The endpoint has AUROC alone.
+        values = by_key["value"].reindex([(name, metric) for metric in columns])
+        others = map(_number, values)
+        label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+        lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
+    head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
+    aligned = _ALIGNED[: len(head)]
+    parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
+    pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
+    if pooled:
+        parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))
+    left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != "all")])
+    also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
+    parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))
+    return "\n\n".join(parts)
+
+
+def _number(value: float) -> str:
+    import pandas as pd
+
+    return "-" if pd.isna(value) else f"{value:.3f}"
+
+
+def _with_interval(row: pd.Series) -> str:
+    import pandas as pd
+
+    ends = " (too few)" if row["too_few"] else ""
+    ends = f" ({row['ci_low']:.3f} to {row['ci_high']:.3f})" if pd.notna(row["ci_low"]) else ends
+    return _number(row["value"]) + ends
 
 
 def claims(

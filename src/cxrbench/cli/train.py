@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from tabulate import tabulate
 
 from cxrbench.cli.words import (
     CANNOT_RUN,
@@ -32,6 +33,7 @@ from cxrbench.study.names import Cell, UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cxrbench.analysis.compare import Comparison
     from cxrbench.training.job import Job
 
 app = typer.Typer(
@@ -325,7 +327,7 @@ def compare_with_recorded(
 
     Speed is compared only between machines with the same device and processor.
     """
-    from cxrbench.analysis.compare import compare, readable
+    from cxrbench.analysis.compare import compare
     from cxrbench.cost.costs import cost_table, pricing_of
     from cxrbench.evidence.record import read_record
     from cxrbench.evidence.store import EvidenceStore
@@ -344,7 +346,7 @@ def compare_with_recorded(
     for note in compared.notes:
         say(f"note: {note}")
     if compared.lines:
-        print(readable(compared))
+        print(compared_lines(compared))
     try:
         (cost,) = cost_table([folder], prices, pricing_of(study)).itertuples()
     except UserError as error:
@@ -359,3 +361,20 @@ def compare_with_recorded(
     print(f"{named}: {compared.verdict}")
     if not compared.inside:
         raise typer.Exit(1)
+
+
+def compared_lines(comparison: Comparison) -> str:
+    """Return the lines as a table for a terminal."""
+    from cxrbench.analysis.compare import SPEED
+    from cxrbench.paper.formats import missing
+
+    rows: list[tuple[str, ...]] = [
+        ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")
+    ]
+    for line in comparison.lines:
+        judged = "not judged" if line.inside is None else "inside" if line.inside else "OUTSIDE"
+        digits = 1 if line.name == SPEED else 4
+        numbers = (line.yours, line.recorded, line.tolerance)
+        shown = ("-" if missing(x) else f"{x:.{digits}f}" for x in numbers)
+        rows.append((line.name, *shown, judged, line.origin))
+    return tabulate(rows, tablefmt="plain", disable_numparse=True)

@@ -11,19 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-PRIOR = (
-    "This is a prior, not a verdict: it says which documented limits a graph comes near. "
-    "Neuron's compiler, which needs no device, shows whether a network compiles; only a run on Trainium "
-    "shows whether it loads and trains."
-)
 CORE_GIB = 16.0  # HBM of one NeuronCore-v2: 32 GiB a chip, two cores
 INSTRUCTION_CAP = 5_000_000
-STEP = (
-    "the second training step as platform neuron takes it: uint8 images streamed from the host, "
-    "augmentation, normalisation, forward, binary cross-entropy, backward, the sum of losses, AdamW and "
-    "weight averaging whose states exist; one input channel, 14 labels, one process, functionalization "
-    "off as on the device; as torch_xla hands it to a compiler, dead code included"
-)
 ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
 AUDITED_PARTS = ("forward", "step")  # ``backward``, a step without its update, has the step's facts
 
@@ -35,10 +24,6 @@ class Setting:
     pixels: int = 224
     batch: int = 32
     precision: str = "fp32"
-
-    def words(self) -> str:
-        """Return the recipe as a sentence."""
-        return f"Captured at {self.pixels} px, batch {self.batch}, {self.precision}: {STEP}."
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,6 @@ from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.names import GROUP, Cell, UserError, suggestion
 from cxrbench.study.platforms import ACCELERATED, GPU, TRAINIUM
 
-# Not part of an hourly price and in no record; printed with every cost.
-EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
-OF_ITS_BATCH = "A cost is of its batch: a small one leaves an accelerator mostly idle."
 PHASES = ("setup", "compile", "train", "evaluate")
 COST_COLUMNS = (
     "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",

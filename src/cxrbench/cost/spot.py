@@ -16,11 +16,6 @@ from cxrbench.study.config import Pricing
 from cxrbench.study.names import UserError
 
 RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
-ASSUMPTIONS = (
-    "interruptions come at the given rates, which AWS does not publish",
-    "waiting for an instance is neither paid nor counted",
-    "writing a checkpoint takes no time",
-)
 
 
 def expected_hours(work: float, rate: float, interval: float, restart: float = 0.0) -> float:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.costs import EXCLUDED
 from cxrbench.cost.porting import CASES, WEEK_USD
 from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.record import BUSY, short_processor
@@ -35,6 +34,9 @@ from cxrbench.paper.results import Results
 from cxrbench.study.names import GROUP
 from cxrbench.study.platforms import ACCELERATED
 
+# Not part of an hourly price and in no record; printed with every cost.
+EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
+OF_ITS_BATCH = "A cost is of its batch: a small one leaves an accelerator mostly idle."
 MACHINE = ["machine", "origin", "busy"]  # runs that differ in one of these are never averaged
 _SOFTWARE = ("torch ", "torch_xla ", "torch_neuronx ", "driver ")
 _WHERE: Columns = {"Region": "region", "Basis": ("name", lambda row: words(row.basis)), "Price of": "as_of"}
