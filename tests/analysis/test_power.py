@@ -19,7 +19,7 @@ from cxrbench.analysis.power import (
     PREPRINT,
     SHARES,
     Design,
-    Spread,
+    SeedSpread,
     answers,
     fewest,
     patients_by_definition,
@@ -32,7 +32,7 @@ from cxrbench.analysis.power import (
 )
 from cxrbench.study.config import read_study
 
-RECORDED = Spread(patient_se=0.004, patients=500, seed_sd=0.006)
+RECORDED = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.006)
 
 
 def simulated(design: Design, margin: float, difference: float, runs: int = 5000) -> tuple[float, float]:
@@ -64,18 +64,18 @@ def test_power_is_how_often_the_verdict_falls(share: float, seeds: int, differen
 
 def test_power_is_that_of_known_formulas() -> None:
     """The paired t test without patients, the normal formulas with many seeds and for patients at best."""
-    design, spread = Design(100, 6), Spread(0, 100, 0.01)
+    design, spread = Design(100, 6), SeedSpread(0, 100, 0.01)
     shift, reach = 0.02 / (0.01 * np.sqrt(2 / 6)), t.ppf(0.975, 5)
     exact = nct.sf(reach, 5, shift) + nct.cdf(-reach, 5, shift)
     assert power_different(spread, design, 0.02) == pytest.approx(exact, abs=1e-3)
     many, margin = Design(100, 2000), (norm.ppf(0.95) + norm.ppf(0.9)) * 0.01 * np.sqrt(2 / 2000)
     assert power_equivalent(spread, many, margin) == pytest.approx(0.8, abs=2e-3)
     assert smallest_margin(spread, many) == pytest.approx(margin, rel=2e-3)
-    of_three_seeds = Spread(0.0036 * np.sqrt(3 / 2), 510, 0)
+    of_three_seeds = SeedSpread(0.0036 * np.sqrt(3 / 2), 510, 0)
     assert patients_to_see(of_three_seeds, Design(510, 3), 0.002) == pytest.approx(13_000, rel=0.01)
     assert patients_to_see(RECORDED, Design(510, 3), 0.002) is None
     for share in SHARES:  # a true difference of the margin
-        assert power_equivalent(Spread(0.001, 500, 0.003), Design(500, 10, share), 0.01, 0.01) < 0.07
+        assert power_equivalent(SeedSpread(0.001, 500, 0.003), Design(500, 10, share), 0.01, 0.01) < 0.07
 
 
 def test_what_is_needed_suffices_and_less_does_not() -> None:

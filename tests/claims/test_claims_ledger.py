@@ -23,7 +23,7 @@ from cxrbench.claims.ledger import (
     findings,
 )
 from cxrbench.cost.prices import COLUMNS, read_prices
-from cxrbench.cost.ratios import PUBLISHED
+from cxrbench.cost.ratios import PUBLISHED_RATIOS
 from cxrbench.study.config import read_study
 from cxrbench.study.names import UserError
 
@@ -548,5 +548,5 @@ def test_claims_compute_the_known_answers(ledger):
 
 def test_the_decision_uses_the_claims_reading_of_price_performance(ledger):
     low, high = ledger.loc["O03", ["computed_low", "computed_high"]]
-    ratio = PUBLISHED["transformer"]
+    ratio = PUBLISHED_RATIOS["transformer"]
     assert ((1 - ratio.high) * 100, (1 - ratio.low) * 100) == pytest.approx((low, high))

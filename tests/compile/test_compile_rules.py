@@ -139,7 +139,7 @@ def test_the_papers_table_and_numbers_come_from_it(table: pd.DataFrame) -> None:
 
 def test_what_the_paper_says_of_pico_and_tiny_holds(table: pd.DataFrame) -> None:
     """The prose says "either", "two of them", "equal": sentences that numbers alone would not keep true."""
-    of = report.of_setting(table)
+    of = report.captured_steps(table)
     for name in ("convnext_pico", "convnext_tiny"):
         assert of.loc[name, "depthwise_convolutions"] > 0
         assert of.loc[name, "permutes"] == 2 * of.loc[name, "layernorms"]

@@ -13,7 +13,7 @@ from cxrbench.cost.devices import DEVICES, device_of_host
 from cxrbench.cost.estimate import Network, Speed, Work, ceiling, hours_of_training, measured_speeds, work_of
 from cxrbench.cost.mine import Training, mine_table
 from cxrbench.cost.porting import Numbers, break_even_runs, decide, ratio_of_cells
-from cxrbench.cost.ratios import PUBLISHED as RATIOS
+from cxrbench.cost.ratios import PUBLISHED_RATIOS as RATIOS
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
 from cxrbench.evidence.sums import write_sums

@@ -9,7 +9,7 @@ from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudic
 from cxrbench.datasets.decoding import contrast_table
 from cxrbench.datasets.split import splits
 from cxrbench.paper import formats
-from cxrbench.paper.data_card import NOISE, write_card
+from cxrbench.paper.data_card import NOISE_COLUMNS, write_card
 
 CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
 
@@ -63,7 +63,7 @@ def test_intervals_are_by_patient(noise) -> None:
 def test_the_table_says_what_is_exact_approximate_and_absent(noise) -> None:
     assert noise["images"].eq(4376).all() and noise["patients"].eq(1695).all()
     assert noise.loc[noise["relation"] == EXACT, "finding"].tolist() == ["Pneumothorax", "Nodule or mass"]
-    shown = formats.table(noise, NOISE).texts.set_index("Adjudicated finding")
+    shown = formats.table(noise, NOISE_COLUMNS).texts.set_index("Adjudicated finding")
     assert shown.loc["Fracture", "NIH's labels"] == "NIH has no such label"
     assert shown.loc["Fracture", "Sensitivity"] == ""
     assert shown.loc["Airspace opacity", "NIH's labels"].str.contains("approximate").all()

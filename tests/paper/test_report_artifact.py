@@ -14,7 +14,7 @@ from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
-from cxrbench.paper.artifact import claims, experiments, main_claims
+from cxrbench.paper.artifact import experiments, main_claims, other_claims
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
@@ -63,7 +63,7 @@ def test_every_claim_of_ours_has_an_experiment() -> None:
 
 
 def test_a_claim_keeps_its_name_when_another_is_added(read: Results, tmp_path, monkeypatch) -> None:
-    ids, before = list(claims(read)[""]), experiments(read).set_index("")["Shows"]
+    ids, before = list(other_claims(read)[""]), experiments(read).set_index("")["Shows"]
     assert ids == [claim.id for claim in read_claims(CLAIMS).ours if not claim.main] and ids[0] == "O01"
     shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("recorded"))
     monkeypatch.chdir(tmp_path)
@@ -71,9 +71,9 @@ def test_a_claim_keeps_its_name_when_another_is_added(read: Results, tmp_path, m
     entry = "  - {id: O99, source: ours, experiment: E4, where: Limits, says: New, missing: a run}\n"
     CLAIMS.write_text(re.sub("^claims:.*\n", lambda match: match[0] + entry, text, flags=re.M))
     with pytest.raises(UserError, match=r"claims\.csv is older than .*: it has no O99; make it again"):
-        claims(read)
+        other_claims(read)
     ledger = pd.concat([read.claims, read.claims.head(1).assign(id="O99")])
-    assert list(claims(replace(read, claims=ledger))[""]) == ["O99", *ids]
+    assert list(other_claims(replace(read, claims=ledger))[""]) == ["O99", *ids]
     after = experiments(read).set_index("")["Shows"]
     assert after.drop("E4").equals(before.drop("E4")) and after["E4"] == f"O99, {before['E4']}"
     assert before["E5"] == "O09" and before["E4"].startswith("O02 to O08, O11 to ")

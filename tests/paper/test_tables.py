@@ -15,7 +15,7 @@ from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, sc
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
 from cxrbench.paper import items, tables
-from cxrbench.paper.formats import Estimate, Parts, Range, Spread, Table, Value, Verdict, text
+from cxrbench.paper.formats import Judgement, Parts, PlusMinus, Range, Table, Value, WithInterval, text
 from cxrbench.paper.items import as_latex, as_text
 from cxrbench.paper.latex import macros, placed
 from cxrbench.paper.measurements import largest_steps, numbers, predictive_value, throughput
@@ -130,15 +130,15 @@ def test_a_column_repeats_nothing_only_while_all_columns_before_it_repeat_too() 
 @pytest.mark.parametrize(
     ("value", "kind", "shown"),
     [
-        (Estimate(0.0004, -0.0012, 0.002), "difference", "+0.0004 (-0.0012 to +0.0020)"),
-        (Estimate(0.5, note="too few patients"), "auroc", "0.500 (too few patients)"),
+        (WithInterval(0.0004, -0.0012, 0.002), "difference", "+0.0004 (-0.0012 to +0.0020)"),
+        (WithInterval(0.5, note="too few patients"), "auroc", "0.500 (too few patients)"),
         (Range(0.25, 0.25), "ratio", "0.25"),
         (Range(12, float("inf")), "one", "12.0 to never"),
-        (Spread(0.0304, 0.0033), "usd", "0.0304 ± 0.0033"),
-        (Spread(0.5, float("nan")), "usd", "0.500 (1 seed)"),
+        (PlusMinus(0.0304, 0.0033), "usd", "0.0304 ± 0.0033"),
+        (PlusMinus(0.5, float("nan")), "usd", "0.500 (1 seed)"),
         (1234.5, "usd", "1,234"),
         (Parts((3, 4), " of "), "count", "3 of 4"),
-        (Verdict("equivalent", 0.01, Range(-0.001, 0.002), starred=True), "verdict",
+        (Judgement("equivalent", 0.01, Range(-0.001, 0.002), starred=True), "verdict",
          "equivalent within 0.01: -0.0010 to +0.0020 *"),
         (float("nan"), "usd", "none"),
         (None, "count", ""),
@@ -152,7 +152,7 @@ def test_a_kind_prints_every_shape_of_a_value(value, kind: str, shown: str) -> N
 def test_a_row_below_is_no_row_of_numbers(read: Results) -> None:
     table = tables.auroc_per_label(read)
     assert set(table.foot["Finding"]) == {"Interval of", "Run on"}
-    assert all(isinstance(value, Estimate) for value in table.rows.iloc[:, 1:].to_numpy().ravel())
+    assert all(isinstance(value, WithInterval) for value in table.rows.iloc[:, 1:].to_numpy().ravel())
     assert len(table.texts) == len(table.rows) + len(table.foot)
 
 

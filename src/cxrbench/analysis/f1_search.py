@@ -27,31 +27,31 @@ from cxrbench.analysis.measures import (
 from cxrbench.analysis.sample import Sample, choose_thresholds, sample_of, scope_of, validation_of
 
 TARGET = 0.80
-STEPS = 200  # thresholds, and prevalences, that are tried
-PREVALENCES = 1 / (1 + np.exp(-np.linspace(-7, 7, STEPS)))  # even in log-odds, 0.001 to 0.999
+_STEPS = 200  # thresholds, and prevalences, that are tried
+PREVALENCES = 1 / (1 + np.exp(-np.linspace(-7, 7, _STEPS)))  # even in log-odds, 0.001 to 0.999
 COLUMNS = [
     *("definition", "value", "value_at_half", "best_threshold", "value_at_best", "value_no_skill"),
     *("prevalence_of", "prevalence", "prevalence_needed", "target", "reached", "note"),
 ]
 
-Curves = dict[str, np.ndarray]
-Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+_Curves = dict[str, np.ndarray]
+_Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-class Nearest(NamedTuple):
+class _Nearest(NamedTuple):
     """The definition whose mean over seeds is nearest to the target, and that mean without skill."""
 
     definition: str
     no_skill: float
 
 
-def nearest_definition(table: pd.DataFrame) -> Nearest | None:
+def nearest_definition(table: pd.DataFrame) -> _Nearest | None:
     """Return the definition nearest to ``TARGET`` in rows of :func:`f1_search`, if any has a value."""
     means = table.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
     if means.empty:
         return None
     definition = str((means["value"] - TARGET).abs().idxmin())
-    return Nearest(definition, float(means.loc[definition, "value_no_skill"]))
+    return _Nearest(definition, float(means.loc[definition, "value_no_skill"]))
 
 
 def f1_search(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[
     return {name: float(value) for name, value in measures.items()}, scope.mean_note(scope.tuned)
 
 
-def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> Curves:
+def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> _Curves:
     """Return every definition, (T,), at ``thresholds`` (T,), each the same for all labels."""
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
     labelled = truth | sample.negative[:, counted]
@@ -121,7 +121,7 @@ def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dic
     seen = counted & scope_of(val, None).counted if val is not None else np.zeros_like(counted)
     if val is None or not seen.any():
         return {}
-    tried = np.unique(np.quantile(val.scores, np.linspace(0, 1, STEPS)))
+    tried = np.unique(np.quantile(val.scores, np.linspace(0, 1, _STEPS)))
     on_val, on_test = _at_shared(val, tried, seen), _at_shared(sample, tried, counted)
     at = {name: int(np.nanargmax(on_val[name])) for name in DEFINITIONS if np.isfinite(on_val[name]).any()}
     return {name: (float(tried[k]), float(on_test[name][k])) for name, k in at.items()}
@@ -138,7 +138,7 @@ def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, fl
     return "each label, on average", float(sample.labels[:, counted].sum() / labelled.sum())
 
 
-def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
+def values_by_prevalence(sample: Sample, counted: np.ndarray) -> _Curves:
     """Return each definition at ``PREVALENCES``, at thresholds chosen for it."""
     whole = sample.complete
     abnormal, highest = sample.abnormal[whole], sample.scores[whole].max(axis=1)
@@ -159,15 +159,15 @@ def values_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
     }
 
 
-def _parts(positive: np.ndarray, scores: np.ndarray) -> Parts:
+def _parts(positive: np.ndarray, scores: np.ndarray) -> _Parts:
     """Return hits, called, positive and total as shares, each (T, P) or (P,), at each prevalence (P).
 
     The thresholds (T) are spread over both classes, without those that are never better than a neighbour; NaN
     if a class is empty.
     """
-    tried = np.unique(np.quantile(scores, np.linspace(0, 1, STEPS))) if len(scores) else np.array([0.5])
+    tried = np.unique(np.quantile(scores, np.linspace(0, 1, _STEPS))) if len(scores) else np.array([0.5])
     if positive.any():
-        tried = np.unique(np.append(tried, np.quantile(scores[positive], np.linspace(0, 1, STEPS))))
+        tried = np.unique(np.append(tried, np.quantile(scores[positive], np.linspace(0, 1, _STEPS))))
     counts = [calls_at(images[:, None], scores[:, None], tried) for images in (positive, ~positive)]
     both = np.hstack(counts)  # fewer from row to row
     both = both[np.diff(both[:, 0], append=-1) < 0]  # of equal hits the fewest alarms
@@ -178,19 +178,19 @@ def _parts(positive: np.ndarray, scores: np.ndarray) -> Parts:
     return hits, called, PREVALENCES, np.ones_like(PREVALENCES)
 
 
-def _weighted(part: Parts) -> np.ndarray:
+def _weighted(part: _Parts) -> np.ndarray:
     present, absent = both_classes(*part)
     return (part[2] * present + (part[3] - part[2]) * absent) / part[3]
 
 
-def _pick(part: Parts, value: np.ndarray) -> Parts:
+def _pick(part: _Parts, value: np.ndarray) -> _Parts:
     """Return the parts, each (P,), at each prevalence's best threshold."""
     best = np.argmax(value, axis=0), np.arange(value.shape[1])
     hits, called, *others = part
     return hits[best], called[best], *others
 
 
-def _highest_pooled(parts: list[Parts]) -> np.ndarray:
+def _highest_pooled(parts: list[_Parts]) -> np.ndarray:
     """Return the highest F1 (P,) of all labels' decisions together, each label at its own threshold.
 
     Dinkelbach (Management Science 13, 1967): the thresholds that maximise 2 hits - F (called + positive)
@@ -204,12 +204,12 @@ def _highest_pooled(parts: list[Parts]) -> np.ndarray:
     return reached
 
 
-def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> Curves:
+def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> _Curves:
     """Return the two samples definitions: a mixture of the means over images with and without a finding."""
     whole = sample.complete
     truth, scores = (np.asfortranarray(part[:, counted][whole]) for part in (sample.labels, sample.scores))
     abnormal, means = sample.abnormal[whole], []  # per threshold, kind of image and definition
-    for threshold in np.unique(np.quantile(sample.scores[:, counted], np.linspace(0, 1, STEPS))):
+    for threshold in np.unique(np.quantile(sample.scores[:, counted], np.linspace(0, 1, _STEPS))):
         value, empty = samples_f1(truth, scores >= threshold)
         pair = np.array([value, value + empty])
         kinds = (abnormal, ~abnormal)

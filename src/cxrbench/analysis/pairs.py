@@ -41,7 +41,7 @@ from cxrbench.study.names import Cell
 SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
 BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed
 AND_PROCESSOR = " and processor"  # follows a setting that changed together with it
-METRICS = (
+_METRICS = (
     *((ENDPOINT, "auroc"), ("macro", "auroc")),
     *(("macro" if name == "f1_macro" else "all", name) for name in DEFINITIONS if name not in IMAGE_LEVEL),
     *(("all", name) for name in IMAGE_LEVEL),
@@ -56,10 +56,10 @@ SHARE_COLUMNS = [
 ]
 OF_METRIC = {"auroc": ENDPOINT, "f1_macro": "macro"}  # labels of what is sized; others: all
 ALL = "all"  # in place of what is changed, or of a network: pooled over them
-LEAST = 3  # pairs behind a share
-LEVEL = 0.95
-CONTRASTED = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"))
-SOURCE = "source"  # other images: nothing to contrast
+_LEAST = 3  # pairs behind a share
+_LEVEL = 0.95
+_CONTRASTED = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"))
+_SOURCE = "source"  # other images: nothing to contrast
 JUDGED = "precision"  # the setting that is judged as platforms are
 CONTRAST_COLUMNS = [
     *("architecture", "platform", "dataset_a", "dataset_b", "differs", "label", "metric"),
@@ -90,7 +90,7 @@ def _changed(a: Cell, b: Cell, first: dict[str, Any], second: dict[str, Any], st
     if a.dataset != b.dataset:
         if (a.platform, a.seed) != (b.platform, b.seed):
             return ""
-        settings = settings_differ(study, a.dataset, b.dataset)
+        settings = _settings_differ(study, a.dataset, b.dataset)
     elif first["recipe_hash"] != second["recipe_hash"]:
         return ""
     else:
@@ -108,7 +108,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     a, b = both
     values = [dict(zip(estimates[cell].keys, estimates[cell].estimate.value, strict=True)) for cell in both]
-    for label, metric in METRICS:
+    for label, metric in _METRICS:
         first, second = (scores.get((label, metric), np.nan) for scores in values)
         yield {
             **{"changed": changed, "dataset": a.dataset, "architecture": a.architecture},
@@ -132,7 +132,7 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     single = [
         dict(zip(by, named, strict=True)) | parts
         for named, seeds in paired.groupby(by, sort=False)
-        if (parts := _parts(seeds))["pairs"] >= LEAST
+        if (parts := _parts(seeds))["pairs"] >= _LEAST
     ]
     rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
     frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
@@ -179,7 +179,7 @@ def _parts(seeds: pd.DataFrame) -> dict[str, float]:
 def _share(between: float, common: float, freedom: float) -> dict[str, float]:
     """Return the share, its interval, and what it is made of, from sums of squares of differences and
     sums."""
-    quantile = fdtri(freedom, freedom, 0.5 + LEVEL / 2)
+    quantile = fdtri(freedom, freedom, 0.5 + _LEVEL / 2)
     ratio = between / common if common else np.inf
     ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}
     return {
@@ -213,20 +213,20 @@ def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
         dict(zip(CONTRAST_COLUMNS, (*named, a, b, differs), strict=False)) | row
         for named, datasets in groups.items()
         for a, b in combinations(datasets, 2)
-        if (differs := ", ".join(settings_differ(study, a, b)).replace("_", " ")) not in ("", SOURCE)
+        if (differs := ", ".join(_settings_differ(study, a, b)).replace("_", " ")) not in ("", _SOURCE)
         for row in _contrast(datasets[a], datasets[b], study.margins if differs == JUDGED else None)
     ]
     return pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
 
 
-def settings_differ(study: Study, a: str, b: str) -> list[str]:
+def _settings_differ(study: Study, a: str, b: str) -> list[str]:
     """Return the settings that two datasets of the same images differ in: pixels and parts of the recipe.
 
     Of other images it is their source.
     """
     sources = [study.dataset(name).model_dump(exclude={"pixels", "recipe"}) for name in (a, b)]
     if sources[0] != sources[1]:
-        return [SOURCE]
+        return [_SOURCE]
     first, second = (
         {"pixels": study.dataset(name).pixels} | study.recipe(name).model_dump() for name in (a, b)
     )
@@ -244,7 +244,7 @@ def _contrast(a: Seeds, b: Seeds, margins: Margins | None) -> Iterator[dict]:
     low90, high90 = difference.interval(1 - 2 * ALPHA)
     margin = np.array([margin_of(key, margins) if margins else np.nan for key in first.keys])
     means = [mean_value(side.values()) for side in sides]
-    for label, metric in CONTRASTED:
+    for label, metric in _CONTRASTED:
         k = first.keys.index((label, metric))
         yield {
             **{"label": label, "metric": metric},

@@ -45,7 +45,7 @@ COLUMNS = [
 ]
 EVERY = "every"
 # Verdicts of a pair in a table.
-SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
+_SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
 
 Seeds = dict[int, CellEstimate]
 
@@ -275,7 +275,7 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
     ``p_family`` is Holm's over the rows, of the test that the verdict stands on: equivalence, else
     difference. Rows that no test was made for are left out.
     """
-    shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(SHOWN)
+    shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(_SHOWN)
     rows = parity[(parity["kind"] == "platforms") & shown]
     p = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_holm"]).astype(float)
     return rows.assign(p_family=holm(p.to_numpy()))[p.notna()]

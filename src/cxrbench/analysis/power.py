@@ -27,7 +27,7 @@ from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.pairs import measured_share
 from cxrbench.study.config import Margins
 
-GROUP = ["dataset", "architecture", "platform", "metric"]
+_GROUP = ["dataset", "architecture", "platform", "metric"]
 COLUMNS = [
     *(
         "patient_se",
@@ -49,13 +49,13 @@ DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
 SHARES = (0.0, 0.2, 0.5, 1.0)
 ASSUMED = "assumed"  # where a share comes from
 FEWEST_SEEDS = 3  # with fewer the spread between seeds is known too badly for a verdict
-MOST = 10_000_000  # patients or seeds; what needs more is out of reach
+_MOST = 10_000_000  # patients or seeds; what needs more is out of reach
 _NODES = 1000  # of the average over observed variances: an error of power below 0.001
 _ACCURACY = 0.2  # one minus the level of the upper limit of a seed spread (Browne 1995 uses 80 %)
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedSpread:
     """One network's spread: ``patient_se`` over ``patients`` (the root of luck), ``seed_sd`` of skill.
 
     ``freedom``: degrees of freedom behind ``seed_sd``, 0 where it is given.
@@ -75,17 +75,17 @@ class Design:
     seeds: int
     share: float = 1.0
 
-    def parts(self, spread: Spread) -> tuple[float, float]:
+    def parts(self, spread: SeedSpread) -> tuple[float, float]:
         """Return the variance of the difference from patients' luck and from the networks' skill."""
         luck = 2 * spread.patient_se**2 * spread.patients / self.patients / self.seeds
         return luck, 2 * self.share * spread.seed_sd**2 / self.seeds
 
-    def deviation(self, spread: Spread) -> float:
+    def deviation(self, spread: SeedSpread) -> float:
         """Return the standard deviation of the difference."""
         return float(np.sqrt(sum(self.parts(spread))))
 
 
-def power_equivalent(spread: Spread, design: Design, margin: float, difference: float = 0.0) -> float:
+def power_equivalent(spread: SeedSpread, design: Design, margin: float, difference: float = 0.0) -> float:
     """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``."""
     reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
     return _inside(margin - reach, deviation, difference)
@@ -97,20 +97,20 @@ def _inside(room: np.ndarray, deviation: float, difference: float = 0.0) -> floa
     return float(np.maximum(inside, 0).mean())
 
 
-def power_different(spread: Spread, design: Design, difference: float) -> float:
+def power_different(spread: SeedSpread, design: Design, difference: float) -> float:
     """Return the probability of a two-sided p below five percent at a true ``difference``."""
     reach, deviation = _reach(spread, design, 1 - ALPHA / 2), design.deviation(spread)
     return float((ndtr((difference - reach) / deviation) + ndtr((-difference - reach) / deviation)).mean())
 
 
-def smallest_margin(spread: Spread, design: Design) -> float:
+def smallest_margin(spread: SeedSpread, design: Design) -> float:
     """Return the margin that is shown four times in five when the true difference is zero."""
     reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
     ends = 1e-3 * deviation, 1e3 * deviation
     return float(brentq(lambda margin: _inside(margin - reach, deviation) - POWER, *ends))
 
 
-def patients_to_see(spread: Spread, design: Design, difference: float) -> int | None:
+def patients_to_see(spread: SeedSpread, design: Design, difference: float) -> int | None:
     """Return the fewest patients that show a true ``difference`` (two-sided 5 %, power 80 %) at best.
 
     At best: as if its variance were known, so that no seeds are spent on finding it out. None where the
@@ -122,7 +122,7 @@ def patients_to_see(spread: Spread, design: Design, difference: float) -> int | 
 
 
 def answers(
-    spread: Spread, design: Design, margin: float, difference: float | None = None
+    spread: SeedSpread, design: Design, margin: float, difference: float | None = None
 ) -> dict[str, float | None]:
     """Return a row (``COLUMNS``): what ``design`` can show, and what ``margin`` would need.
 
@@ -160,7 +160,7 @@ def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> 
         return chance(replace(design, **{quantity: count})) >= POWER
 
     counts = [FEWEST_SEEDS if quantity == "seeds" else 2]
-    while counts[-1] < MOST:
+    while counts[-1] < _MOST:
         counts.append(max(counts[-1] + 1, int(counts[-1] * 1.3)))
     first = bisect_left(counts, True, key=reached)
     if first == len(counts):
@@ -172,7 +172,7 @@ def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> 
     return high
 
 
-def _reach(spread: Spread, design: Design, level: float) -> np.ndarray:
+def _reach(spread: SeedSpread, design: Design, level: float) -> np.ndarray:
     """Return Student's quantile times the standard error that the verdict may use, each of equal
     probability."""
     luck, skill = design.parts(spread)
@@ -195,7 +195,7 @@ def _chi_quantile(level: np.ndarray | float, freedom: int) -> np.ndarray:
 
 def recorded_spreads(
     spread: pd.DataFrame, metrics: Iterable[str] = METRICS, fixed: bool = False
-) -> list[tuple[dict[str, str], Spread, int]]:
+) -> list[tuple[dict[str, str], SeedSpread, int]]:
     """Return the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
@@ -216,8 +216,8 @@ def recorded_spreads(
     rows = rows.assign(seed_sd_pooled=np.sqrt(pooled), pooled=freedom)
     return [
         (
-            {name: str(row[name]) for name in GROUP},
-            Spread(row["luck"] ** 0.5, row["n_patients"], row["seed_sd_pooled"], int(row["pooled"])),
+            {name: str(row[name]) for name in _GROUP},
+            SeedSpread(row["luck"] ** 0.5, row["n_patients"], row["seed_sd_pooled"], int(row["pooled"])),
             int(row["n_seeds"]),
         )
         for row in rows.to_dict("records")
@@ -239,14 +239,14 @@ def power_table(spread: pd.DataFrame, margins: Margins, measured: pd.DataFrame |
     for named, recipe, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
-        for share, origin in shares_for(measured, named["architecture"], named["metric"]):
+        for share, origin in _shares_for(measured, named["architecture"], named["metric"]):
             design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
             of = {**named, "measured_seeds": seeds, "share_from": origin}
             rows.append(of | answers(recipe, design, *asked))
-    return pd.DataFrame(rows, columns=[*GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
+    return pd.DataFrame(rows, columns=[*_GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
 
 
-def shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) -> list[tuple[float, str]]:
+def _shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) -> list[tuple[float, str]]:
     """Return the shares that a table has, each with its origin: assumed, or measured on which networks."""
     assumed = [(share, ASSUMED) for share in SHARES]
     row = measured_share(measured, architecture, metric) if measured is not None else None
@@ -256,7 +256,7 @@ def shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) ->
 def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.DataFrame:
     """Return the patients at best that show ``DIFFERENCE``, a row per recorded recipe and definition of F1.
 
-    Columns ``metric`` and ``patients``, those of ``GROUP`` beside. ``fixed``: with thresholds as they are,
+    Columns ``metric`` and ``patients``, those of ``_GROUP`` beside. ``fixed``: with thresholds as they are,
     else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
     definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
@@ -264,7 +264,7 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     for named, recipe, _ in recorded_spreads(spread, definitions, fixed):
         design = Design(recipe.patients, FEWEST_SEEDS, SHARES[0])
         rows.append(named | {"patients": patients_to_see(recipe, design, DIFFERENCE)})
-    return pd.DataFrame(rows, columns=[*GROUP, "patients"])
+    return pd.DataFrame(rows, columns=[*_GROUP, "patients"])
 
 
 def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
@@ -283,26 +283,26 @@ def power_by_seeds(row: Any, margin: float, most: int) -> list[tuple[int, float]
 
     ``row`` of power.csv gives spread, patients and share.
     """
-    spread = Spread(row.patient_se, int(row.measured_on), row.seed_sd)
+    spread = SeedSpread(row.patient_se, int(row.measured_on), row.seed_sd)
     designs = (Design(int(row.patients), seeds, float(row.share)) for seeds in range(FEWEST_SEEDS, most + 1))
     return [(design.seeds, power_equivalent(spread, design, margin)) for design in designs]
 
 
 def upper_seeds(table: pd.DataFrame, margin: float) -> dict[Any, int | None]:
-    """Return :func:`seeds_at_upper_limit` by the index of power.csv's rows of AUROC at the largest share."""
+    """Return :func:`_seeds_at_upper_limit` by the index of power.csv's rows of AUROC at the largest share."""
     rows = table[(table["metric"] == "auroc") & (table["share"] == SHARES[-1])]
-    return {index: seeds_at_upper_limit(row, margin) for index, row in rows.iterrows()}
+    return {index: _seeds_at_upper_limit(row, margin) for index, row in rows.iterrows()}
 
 
 def fixed_patients(table: pd.DataFrame, spread: pd.DataFrame) -> dict[Any, float]:
     """Return the patients that show the preprint's difference if thresholds are taken as they are, by the
     index of power.csv's rows of F1 at the smallest share."""
     rows = table[table["difference"].notna() & (table["share"] == SHARES[0])]
-    patients = rows[GROUP].merge(patients_by_definition(spread, fixed=True), "left")["patients"]
+    patients = rows[_GROUP].merge(patients_by_definition(spread, fixed=True), "left")["patients"]
     return dict(zip(rows.index, patients.astype(float), strict=True))
 
 
-def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
+def _seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     """Return the seeds needed where the variance between networks is at its upper limit.
 
     ``row`` of power.csv gives the spread and its degrees of freedom.
@@ -310,6 +310,6 @@ def seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     freedom = int(row["seed_freedom"])
     luck, factor = row["patient_se"] ** 2, freedom / _chi_quantile(_ACCURACY, freedom)
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
-    larger = Spread(row["patient_se"], int(row["measured_on"]), seed_sd)
+    larger = SeedSpread(row["patient_se"], int(row["measured_on"]), seed_sd)
     design = Design(larger.patients, FEWEST_SEEDS)
     return fewest("seeds", lambda other: power_equivalent(larger, other, margin), design)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 
-class Table(NamedTuple):
+class Simulation(NamedTuple):
     """A recorded table: its file below the folder of recorded evidence, and its columns."""
 
     file: str
@@ -26,9 +26,9 @@ class Table(NamedTuple):
 _RATE = ["cases", "rate", "monte_carlo_error"]
 _WIDTH = ["mean_width", "wide"]  # of the intervals; the share that is wider than WIDE
 WIDE = 0.5
-COVERAGE = Table("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE, *_WIDTH])
-VERDICTS = Table("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
-MEANS = Table("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE, *_WIDTH])
+COVERAGE = Simulation("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE, *_WIDTH])
+VERDICTS = Simulation("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
+MEANS = Simulation("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE, *_WIDTH])
 
 FEW = "5 to 14"  # in the column ``positive_patients``: findings with the fewest
 

@@ -31,7 +31,7 @@ COUNTS = {  # column -> the same of the published network, and what it counts
     "n_test_images": ("n_test_published", "test images"),
     "pixels": ("pixels_published", "pixels a side"),
 }
-REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one network on one split
+_REPRODUCTIONS = ("arnoweng_reproduction", "jrzech_reproduction")  # of one network on one split
 BASELINE_COLUMNS = [
     *("label", "source", "split", "published", "value", "ci_low", "ci_high", "difference", "verdict"),
     *(name for ours, (theirs, _) in COUNTS.items() for name in (ours, theirs)),
@@ -158,7 +158,7 @@ def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Pat
 # -- AUROC beside published values, within the same split: splits move it as much as networks do ----
 
 
-class Baseline(Row):
+class _Baseline(Row):
     """A published AUROC of a label on a split; empty counts are unknown."""
 
     KEY: ClassVar = ("label", "source", "split")
@@ -173,9 +173,9 @@ class Baseline(Row):
 
 
 def read_baselines(path: Path | str) -> pd.DataFrame:
-    """Return published values (a row per :class:`Baseline`), an unknown count as NA."""
-    rows = [row.model_dump() for row in read_rows(path, Baseline).values()]
-    return pd.DataFrame(rows, columns=Baseline.columns()).astype(dict.fromkeys(COUNTS, "Int64"))
+    """Return published values (a row per :class:`_Baseline`), an unknown count as NA."""
+    rows = [row.model_dump() for row in read_rows(path, _Baseline).values()]
+    return pd.DataFrame(rows, columns=_Baseline.columns()).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
 def compare_with_literature(
@@ -207,9 +207,9 @@ def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:
     """Return how far two published reproductions of one network lie apart, in the mean and at most."""
     rows = literature.drop_duplicates(["source", "label"])
     published = rows.pivot(index="label", columns="source", values="published")
-    if not set(REPRODUCTIONS) <= set(published):
+    if not set(_REPRODUCTIONS) <= set(published):
         return None
-    apart = (published[REPRODUCTIONS[0]] - published[REPRODUCTIONS[1]]).abs()
+    apart = (published[_REPRODUCTIONS[0]] - published[_REPRODUCTIONS[1]]).abs()
     return float(apart["macro"]), float(apart.drop("macro").max())
 
 

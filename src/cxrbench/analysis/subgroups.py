@@ -17,10 +17,10 @@ COLUMNS = [
     *("split", "group", "value_of_group", "label", "metric", "value", "ci_low", "ci_high", "ci_method"),
     *("n_images", "n_patients", "n_positive", "left_out", "note"),
 ]
-PHANTOM_IMAGE = "phantom_"  # a phantom image is named after the NIH row that it was drawn for
+_PHANTOM_IMAGE = "phantom_"  # a phantom image is named after the NIH row that it was drawn for
 
 
-class Group(NamedTuple):
+class _Group(NamedTuple):
     """Images of one ``kind`` (sex, view) and value, their AUROC, and which labels (L,) have an interval in
     every group of the kind."""
 
@@ -51,15 +51,15 @@ def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame) -> tuple[pd.DataFram
     return table, {group.label: _macro(group) for group in groups}
 
 
-def _macro(group: Group) -> CellEstimate:
+def _macro(group: _Group) -> CellEstimate:
     why = "" if group.shared.any() else NO_CLAIM
     macro, scope = group.areas.mean(group.shared), scope_of(group.sample, None)
     return CellEstimate(group.sample, ((group.label, "auroc"),), macro, (why,), scope)
 
 
-def _groups(predictions: pd.DataFrame, nih: pd.DataFrame) -> Iterator[Group]:
+def _groups(predictions: pd.DataFrame, nih: pd.DataFrame) -> Iterator[_Group]:
     sample = sample_of(predictions)
-    names = [str(image).removeprefix(PHANTOM_IMAGE) for image in sample.images]
+    names = [str(image).removeprefix(_PHANTOM_IMAGE) for image in sample.images]
     rows = nih.set_index("image")[["sex", "view"]].reindex(names)
     if (unknown := rows["sex"].isna().to_numpy()).any():
         raise UserError(
@@ -70,10 +70,10 @@ def _groups(predictions: pd.DataFrame, nih: pd.DataFrame) -> Iterator[Group]:
         parts = {name: sample.take((rows[kind] == name).to_numpy()) for name in sorted(rows[kind].unique())}
         areas = {name: auroc(part) for name, part in parts.items()}
         shared = np.all([np.isfinite(area.error) for area in areas.values()], axis=0)
-        yield from (Group(kind, name, part, areas[name], shared) for name, part in parts.items())
+        yield from (_Group(kind, name, part, areas[name], shared) for name, part in parts.items())
 
 
-def _table(group: Group) -> pd.DataFrame:
+def _table(group: _Group) -> pd.DataFrame:
     sample, shared = group.sample, group.shared
     both = group.areas.with_mean(shared)
     table = areas_with_ends(sample, both)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cxrbench.study.names import nearest
 
-Range = tuple[float, float]
+Ends = tuple[float, float]
 Inputs = Mapping[str, float]
-LONGEST = 400  # characters: deeper nesting than a formula needs would only exhaust the parser
+_LONGEST = 400  # characters: deeper nesting than a formula needs would only exhaust the parser
 
 _OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -44,8 +44,8 @@ class Formula:
     def __init__(self, text: str, names: Iterable[str]) -> None:
         self.text = text
         self._names = set(names)
-        if len(text) > LONGEST:
-            raise FormulaError(f"longer than {LONGEST} characters: split the claim")
+        if len(text) > _LONGEST:
+            raise FormulaError(f"longer than {_LONGEST} characters: split the claim")
         try:
             tree = ast.parse(text, mode="eval").body
         except SyntaxError as error:
@@ -86,7 +86,7 @@ class Formula:
             raise FormulaError(f"unknown name '{name}'{nearest(name, self._names) or declared}", offset)
         return lambda inputs: float(inputs[name])
 
-    def value(self, inputs: Mapping[str, Range]) -> Range:
+    def value(self, inputs: Mapping[str, Ends]) -> Ends:
         """Return the lowest and highest value over the corners of the inputs that are ranges.
 
         Exact where the formula is monotone in each range, as sums, products and ratios are.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import pandas as pd
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from cxrbench.claims.formula import Range
+from cxrbench.claims.formula import Ends
 from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
 from cxrbench.study.config import Strict
 from cxrbench.study.files import read_csv
@@ -34,7 +34,7 @@ class Basis(StrEnum):
     EVIDENCE = "our evidence"
 
 
-Wanted = Mapping[str, list[Any]]  # rows of a table by the values of columns
+_Wanted = Mapping[str, list[Any]]  # rows of a table by the values of columns
 _TRAINED = ("ok", "diverged")  # it compiled, loaded and took its steps
 
 
@@ -42,7 +42,7 @@ class NotHere(Exception):
     """An input that this machine has no evidence for; its text says which cell or price is missing."""
 
 
-class NotRun(NotHere):
+class _NotRun(NotHere):
     """No row of a result table is about these cells."""
 
 
@@ -76,16 +76,16 @@ def _read_metrics(path: Path) -> pd.DataFrame:
     return read_metrics(path)
 
 
-class Value(NamedTuple):
+class InputValue(NamedTuple):
     """An input's value when the claim was made and today (equal if it has no date), and what it rests on."""
 
-    then: Range
-    now: Range
+    then: Ends
+    now: Ends
     basis: Basis
     shown: str
 
 
-def read_number(value: Any) -> Range:
+def read_number(value: Any) -> Ends:
     """Return the ends of a YAML number or of a range of two; ValueError for anything else."""
     ends = value if isinstance(value, list) and len(value) == 2 else [value]
     for end in ends:
@@ -94,7 +94,7 @@ def read_number(value: Any) -> Range:
     return float(min(ends)), float(max(ends))
 
 
-def show(ends: Range, yes_no: bool = False, digits: int = 6) -> str:
+def show(ends: Ends, yes_no: bool = False, digits: int = 6) -> str:
     """Return a number or range as text: so many digits, thousands apart, equal ends once; or yes and no."""
     if yes_no:
         texts = ["yes" if end else "no" for end in ends]
@@ -149,26 +149,28 @@ class _PriceKey(Strict):
     basis: Annotated[str, one_of(BASES)]
 
 
-class Own(Strict):
+class _Own(Strict):
     """A number or range of the claim's own text."""
 
-    own: Range
+    own: Ends
 
-    def find(self, context: Context) -> Value:
-        return Value(self.own, self.own, Basis.OWN, show(self.own))
+    def find(self, context: Context) -> InputValue:
+        return InputValue(self.own, self.own, Basis.OWN, show(self.own))
 
 
-class Cited(Strict):
+class _Cited(Strict):
     """``{value: 190, from: where, now: 0}``: a number or yes or no from elsewhere; ``now`` if it changed."""
 
     value: _Answer
     source: Text = Field(alias="from")
     now: _Answer = None
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         given = (self.value, self.value if self.now is None else self.now)
         then, now = ((float(value),) * 2 if isinstance(value, bool) else value for value in given)
-        return Value(then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})")
+        return InputValue(
+            then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})"
+        )
 
 
 class PriceOf(Strict):
@@ -181,7 +183,7 @@ class PriceOf(Strict):
     as_of: _Day | None = None
     history: bool = False
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         key = dict(self.price)
         rows = newest(context.prices, self.as_of, **key)
         if rows.empty:
@@ -194,7 +196,7 @@ class PriceOf(Strict):
         same = self.history or self.as_of is None
         now = usd if same else float(price(context.prices, **key)["usd_per_hour"])
         shown = f"{usd:g} USD/h ({' '.join(key.values())}, {as_of})"
-        return Value((usd, usd), (now, now), Basis.PRICES, shown)
+        return InputValue((usd, usd), (now, now), Basis.PRICES, shown)
 
 
 class _Averaged(Strict):
@@ -202,7 +204,7 @@ class _Averaged(Strict):
 
     aggregate: Annotated[str, one_of(("mean", "min", "max"))] = "mean"
 
-    def _find(self, context: Context, table: str, wanted: Wanted, column: str) -> Value:
+    def _find(self, context: Context, table: str, wanted: _Wanted, column: str) -> InputValue:
         values = _rows(context, table, wanted, column)[column].dropna()
         if not pd.api.types.is_numeric_dtype(values):
             raise UserError(
@@ -221,7 +223,7 @@ class Metric(_Averaged):
     metric: _Scores
     column: str = "value"
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         return self._find(context, "metrics", self.metric, self.column)
 
 
@@ -232,7 +234,7 @@ class Cost(_Averaged):
     cost: _Runs
     column: str = "usd_total"
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         return self._find(context, "cost", self.cost | {"headline": [True]}, self.column)
 
 
@@ -245,7 +247,7 @@ class Parity(Strict):
 
     parity: _Pair
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         wanted = {key: self.parity[key] for key in _SCORE}
         for platform in self.parity["platforms"]:
             if missing := _no_such_cell(context.cells, wanted | {"platform": [platform]}):
@@ -272,7 +274,7 @@ class Share(Strict):
     share: _Runs
     of: Annotated[Any, AfterValidator(_listed)]  # statuses
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         rows = _rows(context, "cost", self.share, "status")
         adopted = rows.sort_values("origin", kind="stable").drop_duplicates("cell")  # fresh before recorded
         judged = adopted.loc[adopted["status"].isin([*self.of, *_TRAINED]), "status"]
@@ -288,17 +290,17 @@ class Count(Strict):
 
     cells: _Runs
 
-    def find(self, context: Context) -> Value:
+    def find(self, context: Context) -> InputValue:
         try:
             count = float(_rows(context, "cost", self.cells, "cell")["cell"].nunique())
-        except NotRun:
+        except _NotRun:
             count = 0.0
         return _found(count, count, f"{count:g} cells")
 
 
-Input = Own | Cited | PriceOf | Metric | Parity | Cost | Share | Count
-KINDS: dict[str, type[Any]] = {
-    "value": Cited, "price": PriceOf, "metric": Metric, "parity": Parity, "cost": Cost, "share": Share,
+Input = _Own | _Cited | PriceOf | Metric | Parity | Cost | Share | Count
+_KINDS: dict[str, type[Any]] = {
+    "value": _Cited, "price": PriceOf, "metric": Metric, "parity": Parity, "cost": Cost, "share": Share,
     "cells": Count,
 }  # fmt: skip
 
@@ -306,21 +308,21 @@ KINDS: dict[str, type[Any]] = {
 def read_input(value: Any) -> Input:
     """Return the input that ``value`` of a claims file describes; ValueError says what is wrong with it."""
     if not isinstance(value, Mapping):
-        return Own(own=read_number(value))
-    kinds = [key for key in value if key in KINDS]
+        return _Own(own=read_number(value))
+    kinds = [key for key in value if key in _KINDS]
     if len(kinds) != 1:
-        raise ValueError(f"give exactly one of {', '.join(KINDS)}")
+        raise ValueError(f"give exactly one of {', '.join(_KINDS)}")
     try:
-        return KINDS[kinds[0]].model_validate(value)
+        return _KINDS[kinds[0]].model_validate(value)
     except ValidationError as error:
         first = min(error.errors(), key=lambda error: error["type"] != "extra_forbidden")
-        model = KINDS[kinds[0]] if len(first["loc"]) == 1 else _PriceKey
+        model = _KINDS[kinds[0]] if len(first["loc"]) == 1 else _PriceKey
         fields = [field.alias or name for name, field in model.model_fields.items()]
         key = "" if first["type"] == "extra_forbidden" else f"{first['loc'][-1]}: "
         raise ValueError(f"{key}{complaint(first, fields)}") from None
 
 
-def _rows(context: Context, of: str, wanted: Wanted, *columns: str) -> pd.DataFrame:
+def _rows(context: Context, of: str, wanted: _Wanted, *columns: str) -> pd.DataFrame:
     """Return the rows of a result table that ``wanted`` names; UserError when it lacks one of ``columns``."""
     table: pd.DataFrame | None = getattr(context, of)
     if table is None:
@@ -334,15 +336,15 @@ def _rows(context: Context, of: str, wanted: Wanted, *columns: str) -> pd.DataFr
     rows = _filtered(table, wanted)
     if rows.empty:
         not_run = f"{_cells(_planned(context.cells, wanted))}: not run yet, no row in {of}.csv"
-        raise NotRun(_no_such_cell(context.cells, wanted) or not_run)
+        raise _NotRun(_no_such_cell(context.cells, wanted) or not_run)
     return rows
 
 
-def _found(low: float, high: float, shown: str) -> Value:
-    return Value((low, high), (low, high), Basis.EVIDENCE, shown)
+def _found(low: float, high: float, shown: str) -> InputValue:
+    return InputValue((low, high), (low, high), Basis.EVIDENCE, shown)
 
 
-def _no_such_cell(cells: pd.DataFrame | None, wanted: Wanted) -> str | None:
+def _no_such_cell(cells: pd.DataFrame | None, wanted: _Wanted) -> str | None:
     """Return a message if the study has no such cell; None if it has, or if ``cells`` is None.
 
     The message suggests the nearest known names for one that may be misspelt.
@@ -360,7 +362,7 @@ def _no_such_cell(cells: pd.DataFrame | None, wanted: Wanted) -> str | None:
     return f"{_cells(wanted)}: the study has no such cell{''.join(hints)}"
 
 
-def _planned(cells: pd.DataFrame | None, wanted: Wanted) -> Wanted:
+def _planned(cells: pd.DataFrame | None, wanted: _Wanted) -> _Wanted:
     """Return ``wanted`` with the parts of a cell's name that it leaves open, where the study has few."""
     if cells is None or "platform_a" in wanted:
         return wanted
@@ -369,13 +371,13 @@ def _planned(cells: pd.DataFrame | None, wanted: Wanted) -> Wanted:
     return few | dict(wanted)
 
 
-def _filtered(table: pd.DataFrame, wanted: Wanted) -> pd.DataFrame:
+def _filtered(table: pd.DataFrame, wanted: _Wanted) -> pd.DataFrame:
     for column, values in wanted.items():
         table = table[table[column].isin(values)]
     return table
 
 
-def _cells(wanted: Wanted) -> str:
+def _cells(wanted: _Wanted) -> str:
     """Return the cell pattern that a look-up names, and the instances if it names any, for messages."""
     named = {"platform": wanted.get("platform_a", ["*"])} | dict(wanted)  # parity has two platforms
     *parts, seed = ("+".join(map(str, named.get(key, ["*"]))) for key in _CELL)

@@ -14,8 +14,8 @@ from enum import StrEnum
 import pandas as pd
 
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
-from cxrbench.claims.formula import FormulaError, Range
-from cxrbench.claims.inputs import Basis, Context, NotHere, Value, show
+from cxrbench.claims.formula import Ends, FormulaError
+from cxrbench.claims.inputs import Basis, Context, InputValue, NotHere, show
 from cxrbench.study.names import UserError
 
 
@@ -107,14 +107,14 @@ def _row(claim: Claim, context: Context) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _find(claim: Claim, name: str, context: Context) -> Value:
+def _find(claim: Claim, name: str, context: Context) -> InputValue:
     try:
         return claim.inputs[name].find(context)
     except UserError as error:
         raise claim.wrong(f"input '{name}': {error}", "inputs", name) from None
 
 
-def _value(claim: Claim, check: Check, inputs: Mapping[str, Range]) -> Range:
+def _value(claim: Claim, check: Check, inputs: Mapping[str, Ends]) -> Ends:
     try:
         return check.computation.value(inputs)
     except FormulaError as error:
@@ -122,14 +122,14 @@ def _value(claim: Claim, check: Check, inputs: Mapping[str, Range]) -> Range:
         raise claim.wrong(fault, "computation") from None
 
 
-def _basis(check: Check, values: Mapping[str, Value]) -> Basis:
+def _basis(check: Check, values: Mapping[str, InputValue]) -> Basis:
     """Return the basis farthest from the text; a document where its statement is all that is compared."""
     farthest = max((value.basis for value in values.values()), key=list(Basis).index, default=Basis.OWN)
     bare = check.computation.text.strip() in values
     return Basis.DOCUMENT if bare and farthest is Basis.SOURCE else farthest
 
 
-def _verdict(ours: bool, check: Check, basis: Basis, then: Range, now: Range) -> Verdict:
+def _verdict(ours: bool, check: Check, basis: Basis, then: Ends, now: Ends) -> Verdict:
     agrees = _agrees(then, check.stated, check.tolerance)
     if ours:
         return Verdict.FOLLOWS if agrees else Verdict.DOES_NOT_FOLLOW
@@ -141,7 +141,7 @@ def _verdict(ours: bool, check: Check, basis: Basis, then: Range, now: Range) ->
     return Verdict.ADDS_UP if own else Verdict.CONFIRMED
 
 
-def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
+def _agrees(computed: Ends, stated: Stated, tolerance: float) -> bool:
     low, high = computed
     slack = tolerance + 1e-9 * max(abs(low), abs(high))  # decimal fractions are not exact in binary
     if stated.low != stated.high and stated.is_finite and low != high:
@@ -151,7 +151,7 @@ def _agrees(computed: Range, stated: Stated, tolerance: float) -> bool:
     return stated.low - slack <= low and high <= stated.high + slack
 
 
-def _why(claim: Claim, check: Check, verdict: Verdict, then: Range, now: Range) -> str:
+def _why(claim: Claim, check: Check, verdict: Verdict, then: Ends, now: Ends) -> str:
     yes_no = check.stated.yes_no
     computed = f"{check.computation.text} = {show(then, yes_no)}"
     if then != now:

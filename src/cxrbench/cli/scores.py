@@ -25,7 +25,7 @@ from cxrbench.cli.words import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.analysis.power import Spread
+    from cxrbench.analysis.power import SeedSpread
 
 SOURCE = (
     "A cell's folder, its record.json, or predictions as Parquet or CSV. Columns: image; label_NAME (0, 1 or"
@@ -227,7 +227,7 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.analysis.power import Design, Spread, answers
+    from cxrbench.analysis.power import Design, SeedSpread, answers
     from cxrbench.study.names import UserError
 
     if patient_se is None:
@@ -235,7 +235,7 @@ def power(
     elif patient_se + seed_sd == 0:
         raise UserError("--patient-se and --seed-sd are both zero: give one above zero")
     elif on := measured_on or patients:
-        spreads = [({}, Spread(patient_se, on, seed_sd))]
+        spreads = [({}, SeedSpread(patient_se, on, seed_sd))]
     else:
         raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
     networks = {named.get("architecture", "") for named, _ in spreads}
@@ -301,7 +301,7 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     return [wrapped(f"{shown}, which takes {enough} seeds.", "")]
 
 
-def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], Spread]]:
+def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
     from cxrbench.analysis.power import METRICS, recorded_spreads
     from cxrbench.study.files import read_csv

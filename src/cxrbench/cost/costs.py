@@ -15,12 +15,12 @@ from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.names import GROUP, Cell, UserError, suggestion
 from cxrbench.study.platforms import ACCELERATED, GPU, TRAINIUM
 
-PHASES = ("setup", "compile", "train", "evaluate")
+_PHASES = ("setup", "compile", "train", "evaluate")
 COST_COLUMNS = (
     "cell", "dataset", "architecture", "platform", "seed", "status", "kind", "instance", "region", "basis",
     "as_of", "usd_per_hour", "cores_used", "cores_paid", "attempts",
-    *(f"hours_{phase}" for phase in PHASES), "hours_total",
-    *(f"usd_{phase}" for phase in PHASES), "usd_total", "usd_used_cores",
+    *(f"hours_{phase}" for phase in _PHASES), "hours_total",
+    *(f"usd_{phase}" for phase in _PHASES), "usd_total", "usd_used_cores",
     "usd_per_million_images", "target_auroc", "usd_to_auroc", "cost_to_auroc", "cost_to_usable", "source",
     "note", "origin", "machine", "processor", "others_share", "busy", "headline", "seeds", "usd_sd",
 )  # fmt: skip
@@ -42,7 +42,7 @@ def cost_table(
         raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
     if runs is not None and runs < 1:
         raise UserError(f"{runs} runs: a cost is shared by one run or more")
-    table = cost_of(hours_of(runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
+    table = cost_of(hours_of(_runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
     if runs is not None:
         table["usd_amortised"] = table["usd_total"] - table["usd_compile"] + table["usd_compile"] / runs
         table["amortised_over"] = runs
@@ -61,7 +61,7 @@ def pricing_of(
     return read_study(study).prices.model_copy(update=changes)
 
 
-def runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
+def _runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
     """Return the runs in ``paths`` (record.json files, or folders) with their origin.
 
     A run is fresh if it differs from its record below ``recorded``, which follows if recipe and images agree.
@@ -93,7 +93,7 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
         **vars(cell),
         "status": record.status,
         "attempts": record.attempts,
-        **{f"hours_{phase}": getattr(timing, f"{phase}_seconds") / 3600 for phase in PHASES},
+        **{f"hours_{phase}": getattr(timing, f"{phase}_seconds") / 3600 for phase in _PHASES},
         "images": len(record.history) * train_images,
         "used": host.devices_used if accelerated else host.cores_used,
         "accelerated": accelerated,
@@ -169,8 +169,8 @@ def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     """
     table = hours.merge(rates.assign(region=regions(rates)).drop(columns="note"), on="instance")
     rate = table["usd_per_hour"]
-    table["hours_total"] = sum(table[f"hours_{phase}"] for phase in PHASES)
-    for phase in (*PHASES, "total", "to_auroc"):
+    table["hours_total"] = sum(table[f"hours_{phase}"] for phase in _PHASES)
+    for phase in (*_PHASES, "total", "to_auroc"):
         table[f"usd_{phase}"] = table[f"hours_{phase}"] * rate
     same_kind = table["accelerated"] == (table["accelerators"] > 0)
     table["cores_paid"] = table["cores"]

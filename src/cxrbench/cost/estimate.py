@@ -19,7 +19,7 @@ from cxrbench.study.config import Study
 from cxrbench.study.names import Cell, UserError
 from cxrbench.study.platforms import ACCELERATED
 
-AUDITED_BATCH = 32  # images of the step that work is counted of
+_AUDITED_BATCH = 32  # images of the step that work is counted of
 
 
 class NotKnown(UserError):
@@ -143,10 +143,10 @@ def _pixels(record: Record, cell: Cell, study: Study) -> int | None:
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
     """Return the training work of one image; NotKnown where no audit counted it.
 
-    Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
+    Bytes are the least that a step of :data:`_AUDITED_BATCH` images moves per image in this precision.
     """
     # The wanted precision first; a step in tf32 is the graph of fp32.
-    settings = (Setting(pixels, AUDITED_BATCH, name) for name in (precision, "fp32", "bf16"))
+    settings = (Setting(pixels, _AUDITED_BATCH, name) for name in (precision, "fp32", "bf16"))
     counted = pd.concat([of_setting(audit, setting) for setting in settings])
     rows = counted[counted["architecture"] == architecture].to_dict("records")
     if not rows:

@@ -30,7 +30,7 @@ from cxrbench.study.names import Cell, UserError
 from cxrbench.study.platforms import ACCELERATED, ENTRIES
 from cxrbench.training.plan import Plan
 
-FORECAST_COLUMNS = [
+_FORECAST_COLUMNS = [
     "dataset", "architecture", "platform", "cells", "recorded", "to_run", *KEY, "as_of", "hours_low",
     "hours_high", "hours_at_least", "usd_low", "usd_high", "usd_at_least", "kind", "rests_on", "why_not",
     "no_price", "packed_gib", "device_gib", "not_here",
@@ -40,7 +40,7 @@ _EVALUATION = 1 / 3  # of a training image: forward alone
 
 
 def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per dataset, network and platform of the plan's study (:data:`FORECAST_COLUMNS`).
+    """Return a row per dataset, network and platform of the plan's study (:data:`_FORECAST_COLUMNS`).
 
     Hours and USD are of the cells without evidence that fits: those of recorded seeds of the same recipe and
     images, else images over a speed recorded with this network on this device, else missing with the reason
@@ -53,7 +53,7 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in plan.study.all_cells():
         groups.setdefault((cell.dataset, cell.architecture, cell.platform), []).append(cell)
-    return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=FORECAST_COLUMNS)
+    return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=_FORECAST_COLUMNS)
 
 
 def downloads(plan: Plan, registry: Path) -> dict[str, list[str]]:

@@ -23,13 +23,13 @@ from cxrbench.cost.estimate import (
     work_of,
 )
 from cxrbench.cost.prices import KEY, newest, price, regions
-from cxrbench.cost.ratios import PUBLISHED
+from cxrbench.cost.ratios import PUBLISHED_RATIOS
 from cxrbench.study.config import Pricing, Study
 from cxrbench.study.names import UserError, nearest
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
-MOST_ROWS = 5
-MINE_COLUMNS = [
+_MOST_ROWS = 5
+_MINE_COLUMNS = [
     *KEY, "as_of", "accelerator", "usd_per_hour", "hours_low", "hours_high", "hours_at_least", "usd_low",
     "usd_high", "usd_at_least", "price_ratio", "kind", "rests_on", "why_not",
 ]  # fmt: skip
@@ -71,16 +71,16 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
     These two and ``dataset/network`` are returned as they are. UserError where no ratio is published.
     """
     names = ARCHITECTURES.read_text(encoding="utf-8").split()
-    if architecture in PUBLISHED or "/" in architecture:
+    if architecture in PUBLISHED_RATIOS or "/" in architecture:
         return architecture
     if architecture not in names:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio"
-            f"{nearest(architecture, [*PUBLISHED, *names])} (known: {', '.join(PUBLISHED)}, names of timm, "
-            "DATASET/NETWORK of your cells); give --ratio LOW HIGH"
+            f"{nearest(architecture, [*PUBLISHED_RATIOS, *names])} (known: {', '.join(PUBLISHED_RATIOS)}, "
+            "names of timm, DATASET/NETWORK of your cells); give --ratio LOW HIGH"
         )
     kind = work_for(architecture, Setting(), recorded, cache, say).kind
-    if kind not in PUBLISHED:
+    if kind not in PUBLISHED_RATIOS:
         raise UserError(
             f"architecture '{architecture}': no published cost ratio names {kind} networks (the preprint's "
             "is of CNNs that its abstract does not list); give --ratio LOW HIGH, or take that one with "
@@ -91,7 +91,7 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
 
 
 def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
-    """Return hours and USD of ``training`` on at most :data:`MOST_ROWS` instances that fit it.
+    """Return hours and USD of ``training`` on at most :data:`_MOST_ROWS` instances that fit it.
 
     The named GPU instance comes first, then Trainium, then the cheapest instance of each other GPU; none has
     more accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else at
@@ -108,7 +108,7 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     _must_be_possible(training, here)
     rates, speeds = _fitting(prices, study.prices, here, training.network), measured_speeds(study, recorded)
     rows = [_row(training, rate, here, speeds) for rate in rates.to_dict("records")]
-    return pd.DataFrame(rows).reindex(columns=MINE_COLUMNS)
+    return pd.DataFrame(rows).reindex(columns=_MINE_COLUMNS)
 
 
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: N
     )
     order = ["named", "neuron", "near", "usd_per_hour"]
     rows = rows.sort_values(order, ascending=[False, False, False, True], kind="stable")
-    return rows.drop_duplicates("accelerator").head(MOST_ROWS)
+    return rows.drop_duplicates("accelerator").head(_MOST_ROWS)
 
 
 def _trains(device: Any, precision: str) -> bool:

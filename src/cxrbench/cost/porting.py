@@ -10,7 +10,15 @@ import pandas as pd
 
 from cxrbench.cost.costs import both_sides, cost_table, pricing_of
 from cxrbench.cost.prices import read_prices, regions
-from cxrbench.cost.ratios import PREPRINT, PUBLISHED, Ratio, notes, pair_prices, preprint_at, study_pair
+from cxrbench.cost.ratios import (
+    PREPRINT_RATIO,
+    PUBLISHED_RATIOS,
+    Ratio,
+    notes,
+    pair_prices,
+    preprint_at,
+    study_pair,
+)
 from cxrbench.study.config import Pricing
 from cxrbench.study.names import UserError
 
@@ -18,13 +26,13 @@ _CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 _BLOG, _EXPAT = "AWS blog, Trainium and Amazon SageMaker", "CloudExpat, AWS Trainium vs NVIDIA H100"
 PORTING_USD = 20_000.0  # the chapter's 2 to 4 engineer-weeks, section 6.3.19
 WEEK_USD = 10_000.0  # per engineer-week: the dearer end of the chapter's budget
-BREAK_EVEN_COLUMNS = [
+_BREAK_EVEN_COLUMNS = [
     "case", "kind", "here", "there", "region", "basis", "as_of", "usd_here", "usd_there", "saving",
     "porting", "runs", "source", "note", "usd_here_sd", "usd_there_sd",
 ]  # fmt: skip
 
 
-class Case(NamedTuple):
+class _Case(NamedTuple):
     """A run on a GPU (``here``) and on Trainium (``there``), with its instance-hours on each."""
 
     case: str
@@ -40,9 +48,9 @@ class Case(NamedTuple):
 _P4D, _GPU_HOURS = ("p4d.24xlarge", "trn1.32xlarge"), 8 * 24 * 30
 _EQUAL = "as many tokens at the published speeds, times listed prices"
 CASES = (
-    Case("30B model, run times as printed", *_P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
-    Case("30B model, equal tokens", *_P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER, note=_EQUAL),
-    Case("fine-tuning", *_P4D, (6553 / 3600, 6033 / 3600), _BLOG),
+    _Case("30B model, run times as printed", *_P4D, (_GPU_HOURS, 16 * 24 * 18), _CHAPTER),
+    _Case("30B model, equal tokens", *_P4D, (_GPU_HOURS, 16 * 24 * 30 * 42 / 48), _CHAPTER, note=_EQUAL),
+    _Case("fine-tuning", *_P4D, (6553 / 3600, 6033 / 3600), _BLOG),
 )
 
 
@@ -58,10 +66,10 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
         parts += [_at_every_price(published, prices, pricing) for published in (case, on_sagemaker)]
     for network, runs in costs.groupby(["dataset", "architecture"]):
         parts.append(_own(" ".join(network), runs, prices, pricing))
-    return pd.concat(parts, ignore_index=True).reindex(columns=BREAK_EVEN_COLUMNS)
+    return pd.concat(parts, ignore_index=True).reindex(columns=_BREAK_EVEN_COLUMNS)
 
 
-def _at_every_price(case: Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
+def _at_every_price(case: _Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     at = pair_prices(prices, (case.here, case.there), pricing.region)
     rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
     where = at.assign(region=regions(at))[["region", "basis", "as_of"]]
@@ -87,14 +95,14 @@ def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing)
         ran = {name: " and ".join(rows["instance"].unique()) for name, rows in sides.items()}
         here, there = (instances or pricing.instances.get(name, "") for name, instances in ran.items())
         note = f"not run: {', '.join(missing)}"
-        row = Case(name, here, there, (math.nan, math.nan), source, kind, note)._asdict()
+        row = _Case(name, here, there, (math.nan, math.nan), source, kind, note)._asdict()
         where = {"region": pricing.region, "basis": pricing.basis, "as_of": "", "porting": PORTING_USD}
         return pd.DataFrame([row | where])
     ends = pd.DataFrame([rows.iloc[0] for rows in sides.values()])
     mean, sd = (tuple(ends[usd] / ends["usd_per_hour"]) for usd in ("cost_to_usable", "usd_sd"))
     note = "; ".join(filter(None, ["mean over seeds, failed attempts charged", differs]))
     here, there = ends["instance"]
-    return _at_every_price(Case(name, here, there, mean, source, kind, note, sd), prices, pricing)
+    return _at_every_price(_Case(name, here, there, mean, source, kind, note, sd), prices, pricing)
 
 
 def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
@@ -126,7 +134,7 @@ class Numbers(NamedTuple):
 _AMOUNTS = ("spend", "porting budget", "ongoing engineering", "horizon")  # of Numbers, in messages
 
 
-class Scenario(NamedTuple):
+class _Scenario(NamedTuple):
     """A case at the thresholds of a source's decision table, and what the source says there."""
 
     numbers: Numbers  # no source states an ongoing cost: zero is an assumption
@@ -139,12 +147,12 @@ class Scenario(NamedTuple):
 _GPU = "GPU (two factors of nine)"  # spend and horizon: four weeks begin its other column
 _TRAINIUM = "Trainium (three factors of nine)"
 _HORIZON, _WEEK = f"{_CHAPTER}; horizon assumed", f"{_EXPAT}; a week at the chapter's rate"
-SCENARIOS = (
-    Scenario(Numbers(50_000, PORTING_USD, 0.0, 12, 1.0), "pilot", _HORIZON),
-    Scenario(Numbers(200_000, PORTING_USD, 0.0, 12, 1.0), "pilot or Trainium", _HORIZON),
-    Scenario(Numbers(30_000, 4 * WEEK_USD, 0.0, 12, 1.0), _GPU, _WEEK),
-    Scenario(Numbers(100_000, 8 * WEEK_USD, 0.0, 24, 1.0), _TRAINIUM, _WEEK),
-    Scenario(
+_SCENARIOS = (
+    _Scenario(Numbers(50_000, PORTING_USD, 0.0, 12, 1.0), "pilot", _HORIZON),
+    _Scenario(Numbers(200_000, PORTING_USD, 0.0, 12, 1.0), "pilot or Trainium", _HORIZON),
+    _Scenario(Numbers(30_000, 4 * WEEK_USD, 0.0, 12, 1.0), _GPU, _WEEK),
+    _Scenario(Numbers(100_000, 8 * WEEK_USD, 0.0, 24, 1.0), _TRAINIUM, _WEEK),
+    _Scenario(
         Numbers(100_000, 8 * WEEK_USD, 0.0, 24, 0.5), _TRAINIUM, f"{_EXPAT}; half the capacity, assumed"
     ),
 )
@@ -184,10 +192,10 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     are projected: only ratios without a region are published.
     """
     not_stated = dict.fromkeys(("region", "basis", "as_of"), "not stated")
-    ratios = [(name, ratio, not_stated) for name, ratio in PUBLISHED.items()]
+    ratios = [(name, ratio, not_stated) for name, ratio in PUBLISHED_RATIOS.items()]
     if pair := study_pair(pricing):
         rows = preprint_at(prices, pair, pricing.region).dropna()
-        for row in rows[~np.isclose(rows["ratio_low"], PREPRINT.low, rtol=1e-9)].to_dict("records"):
+        for row in rows[~np.isclose(rows["ratio_low"], PREPRINT_RATIO.low, rtol=1e-9)].to_dict("records"):
             name = f"cnn at {row['basis'].replace('_', ' ')} prices"
             where = {key: row[key] for key in not_stated}
             ratios.append((name, _unchanged_times(row, " against ".join(pair)), where))
@@ -197,13 +205,13 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
         | where
         | decide(ratio, case.numbers)._asdict()
         | {"leans": case.leans, "source": f"{ratio.source}; {case.source}"}
-        for (name, ratio, where), case in itertools.product(ratios, SCENARIOS)
+        for (name, ratio, where), case in itertools.product(ratios, _SCENARIOS)
     )
 
 
 def _unchanged_times(row: dict, prices: str) -> Ratio:
     """Return the preprint's ratio at a row of :func:`~cxrbench.cost.ratios.preprint_at`."""
-    source = f"{PREPRINT.source}; run times unchanged, {prices}"
+    source = f"{PREPRINT_RATIO.source}; run times unchanged, {prices}"
     return Ratio(row["ratio_low"], row["ratio_high"], "projected", source)
 
 
@@ -213,10 +221,10 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
         return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
-    ratio, pair = PUBLISHED[architecture], study_pair(pricing)
+    ratio, pair = PUBLISHED_RATIOS[architecture], study_pair(pricing)
     if basis is None:
         return ratio
-    if ratio is not PREPRINT or pair is None:
+    if ratio is not PREPRINT_RATIO or pair is None:
         raise UserError(
             f"the published ratio of '{architecture}' names no instances: it cannot be put at other prices; "
             "leave --basis out or give --ratio"

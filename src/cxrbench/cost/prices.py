@@ -27,7 +27,7 @@ REGIONS = (
     "il-central-1", "me-central-1", "me-south-1", "mx-central-1", "sa-east-1", "us-east-1", "us-east-2",
     "us-west-1", "us-west-2",
 )  # fmt: skip
-GOOGLES = ("us-east1",)  # region of Google's, for what AWS does not sell
+_GOOGLES = ("us-east1",)  # region of Google's, for what AWS does not sell
 UNDATED = "undated"
 
 
@@ -49,7 +49,7 @@ class Price(Row):
 
     KEY: ClassVar = (*KEY, "as_of")
     instance: Annotated[str, matching(_INSTANCE, "g5.xlarge, ml.g5.xlarge or ct6e-standard-1t")]
-    region: Annotated[str, one_of((*REGIONS, *GOOGLES))]
+    region: Annotated[str, one_of((*REGIONS, *_GOOGLES))]
     basis: Annotated[str, one_of(BASES)]
     usd_per_hour: _Positive  # of the whole instance, tax excluded
     accelerator: str  # empty: none
@@ -126,7 +126,7 @@ def price(
     What only Google sells is priced in its region, whatever ``region`` is.
     """
     sold = set(prices.loc[prices["instance"] == instance, "region"])
-    if len(sold) == 1 and sold <= set(GOOGLES):
+    if len(sold) == 1 and sold <= set(_GOOGLES):
         (region,) = sold
     rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
     if len(rows):

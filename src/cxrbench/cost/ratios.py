@@ -10,7 +10,7 @@ from cxrbench.study.config import Pricing
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import GPU, TRAINIUM
 
-PREPRINT_DATE = "2025-12-23"  # the newest price up to the day of the preprint is taken
+_PREPRINT_DATE = "2025-12-23"  # the newest price up to the day of the preprint is taken
 # Compared beside the study's own pair.
 _PAIRS = (
     ("trn1.2xlarge", "g5.2xlarge"),
@@ -19,7 +19,7 @@ _PAIRS = (
     ("trn2.48xlarge", "p5en.48xlarge"),
 )
 _PREPRINT_PAIR = ("trn1.2xlarge", "g5.")  # the smallest trn1: the abstract does not name sizes
-RATIO_COLUMNS = [
+_RATIO_COLUMNS = [
     "instance", "baseline", "kind", "region", "basis", "as_of", "usd_instance", "usd_baseline",
     "price_ratio", "published_low", "published_high", "ratio_low", "ratio_high", "ranking", "source",
     "source_other",
@@ -41,7 +41,7 @@ class Ratio:
 
 
 # 30 to 50 % more work per dollar is a cost of 1/1.5 to 1/1.3, not of 0.5 to 0.7.
-PUBLISHED = {
+PUBLISHED_RATIOS = {
     "transformer": Ratio(
         1 / 1.5, 1 / 1.3, "published",
         "AWS's 30 to 50 % better price-performance of Trainium2, as quoted by CloudRoute, Trainium vs GPU",
@@ -51,7 +51,7 @@ PUBLISHED = {
         "Fisher, medRxiv 2025.12.23.25342933, abstract: trn1 against g5 for CNN training",
     ),
 }  # fmt: skip
-PREPRINT = PUBLISHED["cnn"]
+PREPRINT_RATIO = PUBLISHED_RATIOS["cnn"]
 
 
 def study_pair(pricing: Pricing) -> tuple[str, str] | None:
@@ -88,15 +88,15 @@ def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
     """Return rows of :func:`pair_prices` with the preprint's ratio at those prices, run times unchanged.
 
     ``time_*`` is the ratio of run times, ``then`` the date of the prices taken for the stated one: on demand
-    in the same region, the newest up to :data:`PREPRINT_DATE`, else the newest. NaN in regions without.
+    in the same region, the newest up to :data:`_PREPRINT_DATE`, else the newest. NaN in regions without.
     """
     rows = pair_prices(prices, pair, home)
     demand = rows[rows["basis"] == "on_demand"]
-    stated = pd.concat([demand, demand[demand["date"] <= PREPRINT_DATE]])
+    stated = pd.concat([demand, demand[demand["date"] <= _PREPRINT_DATE]])
     stated = stated.drop_duplicates("region", keep="last").set_index("region")
     then = rows["region"].map(stated["price_ratio"])
     for end in ("low", "high"):
-        rows[f"time_{end}"] = getattr(PREPRINT, end) / then
+        rows[f"time_{end}"] = getattr(PREPRINT_RATIO, end) / then
         rows[f"ratio_{end}"] = rows[f"time_{end}"] * rows["price_ratio"]
     turns = [rows["ratio_low"].isna(), rows["ratio_high"] < 1, rows["ratio_low"] < 1]
     rows["ranking"] = np.select(turns, ["", "turns", "may turn"], "does not turn")
@@ -119,8 +119,8 @@ def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     table["region"] = regions(table)
     table["kind"] = np.where(table["ratio_low"].isna(), "published", "projected")
     for end in ("low", "high"):
-        table[f"published_{end}"] = np.where(table["ratio_low"].isna(), np.nan, getattr(PREPRINT, end))
-    return table.rename(columns={"usd": "usd_instance", "usd_other": "usd_baseline"})[RATIO_COLUMNS]
+        table[f"published_{end}"] = np.where(table["ratio_low"].isna(), np.nan, getattr(PREPRINT_RATIO, end))
+    return table.rename(columns={"usd": "usd_instance", "usd_other": "usd_baseline"})[_RATIO_COLUMNS]
 
 
 def _pairs(pricing: Pricing) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from cxrbench.study.names import UserError, nearest
 from cxrbench.study.readers import read_cells
 
 PRICE_LIST = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
-DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
+_DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
 _WANTED = {
     "TermType": "OnDemand", "Unit": "Hrs", "Operating System": "Linux", "Tenancy": "Shared",
     "Pre Installed S/W": "NA", "CapacityStatus": "Used",
@@ -49,7 +49,7 @@ def refresh(
     both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(earlier, how="left", on=KEY)
     both["change_percent"] = (both["new_usd"] / both["old_usd"] - 1) * 100
     not_sold = [name for name in wanted if name not in set(quotes["instance"])]
-    return both.fillna({"old_as_of": ""})[DIFFERENCE], not_sold
+    return both.fillna({"old_as_of": ""})[_DIFFERENCE], not_sold
 
 
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:

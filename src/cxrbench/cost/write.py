@@ -16,7 +16,7 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path) -> Non
     study, prices = read_study(study_path), read_prices(prices_path)
     costs = read_csv(results / "tables/cost.csv")
     tables = {
-        "prices": price_table(prices, study.prices.region),
+        "prices": _price_table(prices, study.prices.region),
         "ratios": ratio_table(prices, study.prices),
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
@@ -25,7 +25,7 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path) -> Non
         write_csv(results / "tables" / f"{name}.csv", table)
 
 
-def price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
+def _price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
     """Return all rows of the price table in ``region``, instances in order of their highest price."""
     rows = prices[prices["region"] == region]
     highest = rows.groupby("instance")["usd_per_hour"].transform("max")

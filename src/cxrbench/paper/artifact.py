@@ -27,7 +27,7 @@ REGISTRY = Path("data/registry.csv")
 _SHORT = 120  # seconds, and then minutes, that are printed as such
 
 
-def claims(read: Results) -> pd.DataFrame:
+def other_claims(read: Results) -> pd.DataFrame:
     """Return our claims but the main ones: what we say and where, expectation, verdict, experiment."""
     ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
     if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
@@ -148,12 +148,12 @@ def write_markdown(read: Results, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
     blocks = {
         "main": main_claims(read),
-        "claims": claims(read),
-        "experiments": with_code(experiments(read)),
+        "claims": other_claims(read),
+        "experiments": _with_code(experiments(read)),
     }
     renew(path, {name: as_markdown(table) for name, table in blocks.items()})
 
 
-def with_code(table: pd.DataFrame) -> pd.DataFrame:
+def _with_code(table: pd.DataFrame) -> pd.DataFrame:
     """Return ``table`` with its commands as Markdown's code."""
     return table.assign(Command="`" + table["Command"] + "`")

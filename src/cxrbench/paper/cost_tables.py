@@ -13,15 +13,15 @@ from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.record import BUSY, short_processor
 from cxrbench.paper.formats import (
     Columns,
-    Estimate,
+    Fields,
     Filled,
     Parts,
+    PlusMinus,
     Range,
-    Row,
-    Spread,
     Table,
     Value,
     Values,
+    WithInterval,
     csv_table,
     listed,
     of_kinds,
@@ -70,7 +70,7 @@ def cost_of_cells(read: Results) -> Table:
 
 
 @of_kinds({**dict.fromkeys(_UNITS, "usd"), "Usable": "count", "AUROC of": "given", "Shared by": "runs"})
-def cost_units(read: Results) -> Iterator[Row]:
+def cost_units(read: Results) -> Iterator[Fields]:
     """What a unit costs per group of seeds on one machine: million images, target AUROC, usable model."""
     named = read.cost.assign(named=machine_names(read.cost))
     for group, runs in named.groupby([*GROUP, "instance", *MACHINE], sort=False):
@@ -83,15 +83,15 @@ def cost_units(read: Results) -> Iterator[Row]:
             "Usable": Parts((len(ok), len(runs)), " of "),
             "Million images": _mean(runs["usd_per_million_images"]),
             "AUROC of": first.target_auroc,
-            "Until then": Spread(first.cost_to_auroc, ok["usd_to_auroc"].std()),
-            "Usable model": Spread(first.cost_to_usable, first.usd_sd),
+            "Until then": PlusMinus(first.cost_to_auroc, ok["usd_to_auroc"].std()),
+            "Usable model": PlusMinus(first.cost_to_usable, first.usd_sd),
             "Compilation shared": _mean(runs["usd_amortised"]),
             "Shared by": first.amortised_over,
         }
 
 
-def _mean(values: pd.Series) -> Spread:
-    return Spread(values.mean(), values.std())
+def _mean(values: pd.Series) -> PlusMinus:
+    return PlusMinus(values.mean(), values.std())
 
 
 # Price ratios, and the preprint's ratio there with its run times unchanged.
@@ -146,13 +146,13 @@ decisions = csv_table("decisions", _DECISIONS)
     {"Cores": "given"}
     | dict.fromkeys(("On demand before", *(words(basis).capitalize() for basis in BASES)), "usd_hour")
 )
-def prices_by_basis(read: Results) -> Iterator[Row]:
+def prices_by_basis(read: Results) -> Iterator[Fields]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
     rows = read.csv("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
     for _, prices in rows.groupby("instance", sort=False):
         note = dates(prices) + prices["assumed"].replace("region", ", region assumed")
-        dated = [Estimate(usd, note=at) for usd, at in zip(prices["usd_per_hour"], note, strict=True)]
-        priced: dict[str, list[Estimate]] = {}
+        dated = [WithInterval(usd, note=at) for usd, at in zip(prices["usd_per_hour"], note, strict=True)]
+        priced: dict[str, list[WithInterval]] = {}
         for basis, price in zip(prices["basis"], dated, strict=True):
             priced.setdefault(basis, []).append(price)
         demand, first = priced.get("on_demand", []), next(prices.itertuples())
@@ -194,9 +194,9 @@ def short(machine: str) -> str:
     return ", ".join(part for part in short_processor(machine).split(", ") if not part.startswith(_SOFTWARE))
 
 
-def _spent(value: float, deviation: float) -> float | Spread:
+def _spent(value: float, deviation: float) -> float | PlusMinus:
     """Return dollars, with a spread where there is one: a published run has none."""
-    return value if pd.isna(deviation) else Spread(value, deviation)
+    return value if pd.isna(deviation) else PlusMinus(value, deviation)
 
 
 # -- values that the prose names --------------------------------------------------------------------

@@ -12,25 +12,35 @@ from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import PUBLISHED, splits
 from cxrbench.paper.blocks import renew
-from cxrbench.paper.formats import Columns, Estimate, Table, Values, csv_table, keyed, kinds_of, row, table
+from cxrbench.paper.formats import (
+    Columns,
+    Table,
+    Values,
+    WithInterval,
+    csv_table,
+    keyed,
+    kinds_of,
+    row,
+    table,
+)
 from cxrbench.paper.results import Results
 
-SPLITS: Columns = {
+_SPLITS: Columns = {
     "Split": "split",
     "Part": "part",
     "Images": "images:count",
     "Patients": "patients:count",
     "SHA-256 (first digits)": ("name", lambda row: row.sha256[:16]),
 }
-MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
+_MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
 
 
-def _interval(measure: str) -> Callable[[Any], Estimate]:
+def _interval(measure: str) -> Callable[[Any], WithInterval]:
     names = (measure, f"{measure}_low", f"{measure}_high")
-    return lambda row: Estimate(*(getattr(row, name) for name in names))
+    return lambda row: WithInterval(*(getattr(row, name) for name in names))
 
 
-_INTERVALS: Columns = {name: ("ratio", _interval(name)) for name in MEASURES}
+_INTERVALS: Columns = {name: ("ratio", _interval(name)) for name in _MEASURES}
 
 
 def _labels(row: Any) -> str:
@@ -39,21 +49,21 @@ def _labels(row: Any) -> str:
     return row.relation if row.relation == NONE else f"{row.nih_labels} ({row.relation})"
 
 
-NOISE: Columns = {
+NOISE_COLUMNS: Columns = {
     "Adjudicated finding": "finding",
     "NIH's labels": ("name", _labels),
     "Adjudicated": "adjudicated_positive:count",
     "NIH": "nih_positive:count",
-    **{MEASURES[name]: of for name, of in _INTERVALS.items()},
+    **{_MEASURES[name]: of for name, of in _INTERVALS.items()},
 }
-FILES: Columns = {
+_FILES: Columns = {
     "Dataset": "dataset",
     "File": "name",
     "Bytes": ("count", lambda file: "not stated" if file.size is None else file.size),
     "Terms": "licence",
 }
-splits_of_images = csv_table("splits", SPLITS)
-noise_of_labels = csv_table("label_noise", NOISE)
+splits_of_images = csv_table("splits", _SPLITS)
+noise_of_labels = csv_table("label_noise", NOISE_COLUMNS)
 
 
 def numbers(read: Results) -> Values:
@@ -73,10 +83,10 @@ def write_card(card: Path, registry: Path) -> None:
     tables = {
         "counts": _counts(images),
         "views": _views(images),
-        "splits": table(parts, SPLITS),
+        "splits": table(parts, _SPLITS),
         "labels": _positive(images, parts),
-        "noise": table(label_noise(), NOISE),
-        "files": Table(pd.DataFrame([row(file, FILES) for file in read_files(registry)]), kinds_of(FILES)),
+        "noise": table(label_noise(), NOISE_COLUMNS),
+        "files": Table(pd.DataFrame([row(file, _FILES) for file in read_files(registry)]), kinds_of(_FILES)),
         "resizing": Table(contrast_table()),
     }
     texts = {

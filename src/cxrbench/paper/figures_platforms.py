@@ -57,15 +57,15 @@ def parity(read: Results) -> Figure:
 def seeds_against_platforms(read: Results) -> Figure:
     """Draw how far networks lie apart that differ in the seed alone, or in something else with the same
     seed."""
-    rows = seed_pairs.drawn(read)
+    rows = seed_pairs.pairs_drawn(read)
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
     figure, panels = plt.subplots(
-        1, len(seed_pairs.SHOWN), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True
+        1, len(seed_pairs._SHOWN), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True
     )
     rng = np.random.default_rng(0)
-    for axes, (metric, name) in zip(panels, seed_pairs.SHOWN.items(), strict=True):
+    for axes, (metric, name) in zip(panels, seed_pairs._SHOWN.items(), strict=True):
         for y, kind in enumerate(kinds):
             sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
             axes.scatter(
@@ -83,7 +83,7 @@ def seeds_against_platforms(read: Results) -> Figure:
 def power_of_seeds(read: Results) -> Figure:
     """Draw the power to find equal platforms equivalent by seeds, a line per share; marked: three, and
     how many suffice."""
-    rows = power.drawn(read)
+    rows = power.power_drawn(read)
     if rows.empty:
         return no_evidence("No network has the seeds that a spread between seeds needs.")
     enough = sufficient_seeds(rows, rows["dataset"].iloc[0])[rows["architecture"].iloc[0]]

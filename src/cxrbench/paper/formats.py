@@ -34,7 +34,7 @@ class Range(NamedTuple):
     note: str = ""
 
 
-class Estimate(NamedTuple):
+class WithInterval(NamedTuple):
     """A value with its interval, or a note that says why it has none."""
 
     value: float
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
     note: str = ""
 
 
-class Spread(NamedTuple):
+class PlusMinus(NamedTuple):
     """A value with its deviation; NaN where a single one was measured."""
 
     value: float
@@ -57,7 +57,7 @@ class Parts(NamedTuple):
     between: str
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """A verdict, its reason and notes, and the margin and interval that it rests on where they are said."""
 
     word: str
@@ -83,7 +83,7 @@ class Kind:
 
 def _finest(value: Any) -> str:
     """Return the format of a difference: two digits of its interval's half-width."""
-    half = (value.high - value.low) / 2 if isinstance(value, Estimate) else math.nan
+    half = (value.high - value.low) / 2 if isinstance(value, WithInterval) else math.nan
     return f"+.{4 if missing(half) else decimals(half)}f"
 
 
@@ -94,7 +94,7 @@ def decimals(half_width: float) -> int:
 
 def _dollars(value: Any) -> str:
     """Return the format of dollars: four digits, from a thousand on whole; with a spread three digits."""
-    if isinstance(value, Spread):
+    if isinstance(value, PlusMinus):
         size = abs(value.value)
         return f",.{max(0, 2 - math.floor(math.log10(size))) if size else 2}f"
     return ",.0f" if abs(value) >= 1000 else ".4g"
@@ -181,7 +181,7 @@ def text(value: Any, kind: str = "text") -> str:
         return how.none
     if isinstance(value, str):
         return value
-    if isinstance(value, Verdict):
+    if isinstance(value, Judgement):
         return _verdict(value)
     if isinstance(value, Parts):
         return value.between.join(text(part, kind) for part in value.values)
@@ -193,15 +193,15 @@ def text(value: Any, kind: str = "text") -> str:
             return how.endless
         if how.number:
             return how.number(part)
-        whole = value if isinstance(value, Estimate | Spread) else part
+        whole = value if isinstance(value, WithInterval | PlusMinus) else part
         return f"{part:{how.form(whole) if callable(how.form) else how.form}}{how.unit}"
 
     if isinstance(value, Range):
         shown = ends(number(value.low), number(value.high))
-    elif isinstance(value, Estimate):
+    elif isinstance(value, WithInterval):
         interval = "" if missing(value.low) else f" ({number(value.low)} to {number(value.high)})"
         shown = number(value.value) + interval
-    elif isinstance(value, Spread):
+    elif isinstance(value, PlusMinus):
         shown = number(value.value) + (
             how.alone if missing(value.deviation) else f" ± {number(value.deviation)}"
         )
@@ -210,7 +210,7 @@ def text(value: Any, kind: str = "text") -> str:
     return f"{shown} ({note})" if (note := getattr(value, "note", "")) else shown
 
 
-def _verdict(value: Verdict) -> str:
+def _verdict(value: Judgement) -> str:
     shown = value.word
     if not missing(value.margin):
         low, high = value.interval[:2]
@@ -273,10 +273,10 @@ def plain(text: str) -> str:
 
 # -- tables ----------------------------------------------------------------------------------------
 
-Row = dict[str, Any]  # head of a column: value
+Fields = dict[str, Any]  # head of a column: value
 # Head of a column: ``field``, ``field:kind``, or a kind and a function of the row; without a kind, a name.
 Columns = Mapping[str, str | tuple[str, Callable[[Any], Any]]]
-Maker = Callable[[Any], "Table"]
+_Maker = Callable[[Any], "Table"]
 
 
 @dataclass(frozen=True)
@@ -302,10 +302,10 @@ class Table:
         return pd.concat([pd.DataFrame(shown, dtype=object), self.foot], ignore_index=True)
 
 
-def of_kinds(kinds: Mapping[str, str] | None = None) -> Callable[[Callable[[Any], Iterable[Row]]], Maker]:
+def of_kinds(kinds: Mapping[str, str] | None = None) -> Callable[[Callable[[Any], Iterable[Fields]]], _Maker]:
     """Decorate a function of the Results that returns or yields the rows of a table of these kinds."""
 
-    def decorate(rows: Callable[[Any], Iterable[Row]]) -> Maker:
+    def decorate(rows: Callable[[Any], Iterable[Fields]]) -> _Maker:
         def made(read: Any) -> Table:
             return Table(pd.DataFrame(list(rows(read))), kinds or {})
 
@@ -314,7 +314,7 @@ def of_kinds(kinds: Mapping[str, str] | None = None) -> Callable[[Callable[[Any]
     return decorate
 
 
-def csv_table(name: str, columns: Columns) -> Maker:
+def csv_table(name: str, columns: Columns) -> _Maker:
     """Return the function that makes a table of a CSV of the graph."""
 
     def made(read: Any) -> Table:
@@ -328,7 +328,7 @@ def table(values: pd.DataFrame, columns: Columns) -> Table:
     return Table(pd.DataFrame([row(value, columns) for value in values.itertuples()]), kinds_of(columns))
 
 
-def row(value: Any, columns: Columns) -> Row:
+def row(value: Any, columns: Columns) -> Fields:
     """Return the values of one row of itertuples, or of another object."""
     return {
         head: getattr(value, of.partition(":")[0]) if isinstance(of, str) else of[1](value)

@@ -14,10 +14,11 @@ from functools import cache, partial
 from importlib import import_module, resources
 from typing import TYPE_CHECKING, Any
 
+from cxrbench.evidence.expected import NOT_RUN
+
 if TYPE_CHECKING:  # Snakemake reads this module, and pandas takes half a second
     from cxrbench.paper.formats import Values
 
-NOT_RUN = "not run"
 _PLACE = re.compile(r"\{([^{}]+)\}")
 _ITEM = re.compile("(tab|fig|sec):(.*)")
 _MARK = "\u00a4"  # of a place while the rest becomes LaTeX

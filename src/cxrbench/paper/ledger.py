@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
-from cxrbench.paper.formats import Columns, Row, Table, of_kinds, table
+from cxrbench.paper.formats import Columns, Fields, Table, of_kinds, table
 from cxrbench.paper.results import Results
 
 CLAIMS = Path("data/claims.yaml")
@@ -25,7 +25,7 @@ def claims_by_verdict(read: Results) -> Table:
     rows = [
         {"Source": name, "entries": len(claims)}
         | {str(verdict): findings(claims[claims["verdict"] == verdict]) for verdict in verdicts}
-        | {"against it": findings(against(claims)), "of these, if assumed": assumed(claims)}
+        | {"against it": findings(against(claims)), "of these, if assumed": findings_if_assumed(claims)}
         for name, claims in groups.items()
         if len(claims)
     ]
@@ -33,14 +33,14 @@ def claims_by_verdict(read: Results) -> Table:
     return Table(shown, dict.fromkeys(shown.columns[1:], "plain"))
 
 
-def assumed(claims: pd.DataFrame) -> int:
+def findings_if_assumed(claims: pd.DataFrame) -> int:
     """Return how many findings speak against ``claims`` only if a text means what the test assumes."""
     rows = against(claims)
     return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
 
 
 @of_kinds()
-def sources(read: Results) -> Iterator[Row]:
+def sources(read: Results) -> Iterator[Fields]:
     """Who says what is tested: author, title, place, and what they may gain by it."""
     for key, source in read_claims(CLAIMS).sources.items():
         if key in set(read.claims["source"]):

@@ -20,13 +20,13 @@ from cxrbench.evidence.store import (
 )
 from cxrbench.paper.formats import (
     Columns,
-    Estimate,
+    Fields,
     Parts,
-    Row,
-    Spread,
+    PlusMinus,
     Table,
     Value,
     Values,
+    WithInterval,
     keyed,
     listed,
     of_kinds,
@@ -45,7 +45,7 @@ ROWS = (
 )  # fmt: skip
 SWAPPED = ("convnext_pico", "convnext_pico_linear_mlp", "convnext_tiny_conv_mlp", "convnext_tiny")
 # What the preprint's abstract says of a network on Trainium (claims P02 and P10).
-REPORTED = {"convnext_pico": "runs", "convnext_tiny": "fails"} | dict.fromkeys(
+_REPORTED = {"convnext_pico": "runs", "convnext_tiny": "fails"} | dict.fromkeys(
     ("convnext_small", "convnext_base"), "(fails)"
 )
 _KEPT = ["ratio_to_timm_kept", "ratio_to_timm_best_kept"]  # timm with the memory settings of our loop
@@ -78,7 +78,7 @@ def throughput(read: Results) -> Table:
         "Ours/best": "ratio_to_timm_best:ratio",
         "With our memory": ("ratio", _with_our_memory),
         "Ours/ours": "ratio_to_null:ratio",
-        "Share of limit": ("ratio", lambda row: Spread(row.share_of_limit, row.spread / 2)),
+        "Share of limit": ("ratio", lambda row: PlusMinus(row.share_of_limit, row.spread / 2)),
         "In matrix work": "matrix_share:ratio",
         "Of peak": "share_of_matmul_peak:ratio",
         f"Best by {AHEAD:.2f}": ("name", lambda row: _yes_or_no(row.ratio_to_timm_best, AHEAD)),
@@ -157,7 +157,7 @@ def _roofline(ratio: float, matrix_share: float) -> str:
 
 
 @of_kinds({"Median": "gain"})
-def gains(read: Results) -> Iterator[Row]:
+def gains(read: Results) -> Iterator[Fields]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
     by = ["host", "platform", "pixels", "batch", "precision", "fastest", "way"]
@@ -209,7 +209,7 @@ def steps_in_fp32(read: Results) -> pd.DataFrame:
 
 
 @of_kinds(dict.fromkeys(_PARTS, "size"))
-def largest_steps(read: Results) -> Iterator[Row]:
+def largest_steps(read: Results) -> Iterator[Fields]:
     """The largest differences from the CPU over all compared steps, by network, machine and update.
 
     In brackets those of the noise floor, the CPU with one thread, in the same measurement.
@@ -224,7 +224,7 @@ def largest_steps(read: Results) -> Iterator[Row]:
                 "Network": f"{network} {platform}",
                 "Machine": host_in_words(host),
                 "Update": updates[platform],
-                **{name: Estimate(most[key], note=f"{floor[key]:.0e}") for name, key in parts.items()},
+                **{name: WithInterval(most[key], note=f"{floor[key]:.0e}") for name, key in parts.items()},
             }
 
 
@@ -240,7 +240,7 @@ def _step_values(read: Results) -> Values:
 # -- training steps as graphs ----------------------------------------------------------------------
 
 
-def of_setting(table: pd.DataFrame) -> pd.DataFrame:
+def captured_steps(table: pd.DataFrame) -> pd.DataFrame:
     """Return the captured steps of the paper's setting, by architecture."""
     table = audit.of_setting(table, SETTING)
     if len(table):
@@ -251,10 +251,10 @@ def of_setting(table: pd.DataFrame) -> pd.DataFrame:
 
 def audit_table(read: Results) -> Table:
     """The networks of :data:`ROWS` as graphs, with what the preprint's abstract says of them."""
-    captured = of_setting(read_audit(read.recorded))
+    captured = captured_steps(read_audit(read.recorded))
     columns: Columns = {
         "Network": "architecture",
-        "Abstract": ("name", lambda row: REPORTED.get(row.architecture, "")),
+        "Abstract": ("name", lambda row: _REPORTED.get(row.architecture, "")),
         "Million weights": "million:one",
         "GMAC": "gmac:ratio",
         "MiB/image": "activation_mib_per_image:speed",
@@ -280,10 +280,10 @@ def audit_table(read: Results) -> Table:
 
 def pico_and_tiny(read: Results) -> Table:
     """The preprint's two networks and the two with the other's MLP, by what their steps contain."""
-    captured = of_setting(read_audit(read.recorded))
+    captured = captured_steps(read_audit(read.recorded))
     columns: Columns = {
         "Network": "architecture",
-        "Preprint": ("name", lambda row: REPORTED.get(row.architecture, "not named")),
+        "Preprint": ("name", lambda row: _REPORTED.get(row.architecture, "not named")),
         "Depthwise": "depthwise_convolutions:plain",
         "LayerNorm": "layernorms:plain",
         "Permutes": "permutes:plain",
@@ -311,7 +311,7 @@ def predictive_value(score: Score) -> str:
 
 def audit_values(read: Results) -> Values:
     """Return ``audit/<architecture>/...`` at the paper's setting, and the setting itself."""
-    captured = of_setting(read_audit(read.recorded))
+    captured = captured_steps(read_audit(read.recorded))
     columns: Columns = {
         "linears_on_maps": "linears_on_maps:count",
         "step gib": "step_gib:one",

@@ -13,8 +13,8 @@ from cxrbench.analysis.subgroups import WIDEST
 from cxrbench.claims.file import OURS
 from cxrbench.claims.ledger import Verdict, against, findings
 from cxrbench.paper import cost_tables, data_card, measurements, power, seed_pairs
-from cxrbench.paper.formats import Estimate, Filled, Parts, Range, Value, Values, listed, text, words
-from cxrbench.paper.ledger import assumed
+from cxrbench.paper.formats import Filled, Parts, Range, Value, Values, WithInterval, listed, text, words
+from cxrbench.paper.ledger import findings_if_assumed
 from cxrbench.paper.results import (
     PHANTOM,
     Results,
@@ -25,7 +25,7 @@ from cxrbench.paper.results import (
 from cxrbench.study.names import GROUP
 from cxrbench.study.platforms import ACCELERATED
 
-VERDICTS = ("equivalent", "different", "inconclusive")
+_VERDICTS = ("equivalent", "different", "inconclusive")
 
 
 def numbers(read: Results) -> Values:
@@ -125,7 +125,7 @@ def _group_numbers(read: Results) -> Values:
 def _mean_and_range(values: pd.Series, kind: str) -> Value:
     """Return the mean and the range over seeds; a single seed has no range."""
     limits = (values.min(), values.max()) if len(values) > 1 else ()
-    return Value(Estimate(values.mean(), *limits), kind)
+    return Value(WithInterval(values.mean(), *limits), kind)
 
 
 def _picked_numbers(read: Results) -> Values:
@@ -206,7 +206,7 @@ def _largest(pairs: pd.DataFrame) -> Values:
 def _verdicts(rows: pd.DataFrame) -> str:
     """Return ``equivalent in 8 of 14, inconclusive in 6``."""
     counts = rows["verdict"].value_counts()
-    verdicts = [f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if verdict in counts]
+    verdicts = [f"{verdict} in {counts[verdict]}" for verdict in _VERDICTS if verdict in counts]
     first, *others = verdicts or ["not computed in 0"]
     return ", ".join([f"{first} of {len(rows)}", *others])
 
@@ -222,7 +222,7 @@ def _claim_numbers(read: Results) -> Values:
         **{f"claims/{verdict}": findings(others[others["verdict"] == verdict]) for verdict in Verdict},
         "claims/others": len(others),
         "claims/findings": findings(against(others)),
-        "claims/findings/assumed": assumed(others),
+        "claims/findings/assumed": findings_if_assumed(others),
     }
     for row in read.claims.itertuples():
         key = f"claim/{row.id}"

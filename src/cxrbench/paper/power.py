@@ -19,13 +19,13 @@ from cxrbench.analysis.power import (
 )
 from cxrbench.analysis.statistics import reproductions
 from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Columns, Estimate, Filled, Range, Table, Value, Values, range_or, table
+from cxrbench.paper.formats import Columns, Filled, Range, Table, Value, Values, WithInterval, range_or, table
 from cxrbench.paper.results import Results, is_phantom
 from cxrbench.study.names import GROUP
 
-METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
-NONE = "none would do"
-NETWORK = "convnext_pico"  # the preprint's
+_METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
+_NONE = "none would do"
+_NETWORK = "convnext_pico"  # the preprint's
 
 
 def what_can_be_shown(read: Results) -> Table:
@@ -35,13 +35,13 @@ def what_can_be_shown(read: Results) -> Table:
     fixed = fixed_patients(rows, read.spread)
     columns: Columns = {
         "Network": ("name", lambda row: f"{row.architecture} {row.platform}"),
-        "Metric": ("name", lambda row: METRICS[row.metric]),
+        "Metric": ("name", lambda row: _METRICS[row.metric]),
         "Error": "patient_se:fine",
         "SD": "seed_sd:fine",
         "Share": (
             "ratio",
             lambda row: (
-                f"{row.share:g}" if row.share_from == ASSUMED else Estimate(row.share, note="measured")
+                f"{row.share:g}" if row.share_from == ASSUMED else WithInterval(row.share, note="measured")
             ),
         ),
         "Could show": "smallest_margin:score",
@@ -85,12 +85,12 @@ def _main(read: Results) -> pd.DataFrame:
     return read.power[read.power["dataset"] == read.main()]
 
 
-def drawn(read: Results) -> pd.DataFrame:
+def power_drawn(read: Results) -> pd.DataFrame:
     """Return the rows of the main endpoint for the preprint's network (else the first) at assumed shares."""
     rows = _main(read)
     rows = rows[(rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)]
     names = rows["architecture"]
-    rows = rows[names == (NETWORK if NETWORK in set(names) else next(iter(names), NETWORK))]
+    rows = rows[names == (_NETWORK if _NETWORK in set(names) else next(iter(names), _NETWORK))]
     return rows[rows["platform"] == next(iter(rows["platform"]), "")]
 
 
@@ -103,9 +103,9 @@ def _power(read: Results) -> Values:
     assumed = (rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)
     whole = rows[assumed & (rows["platform"] == rows["platform"].iloc[0])]
     values: Filled = {
-        "power/seeds": range_or(whole["measured_seeds"], "count", NONE),
-        "power/patients": range_or(whole["patients"], "count", NONE),
-        "power/seed freedom": range_or(whole["seed_freedom"], "plain", NONE),
+        "power/seeds": range_or(whole["measured_seeds"], "count", _NONE),
+        "power/patients": range_or(whole["patients"], "count", _NONE),
+        "power/seed freedom": range_or(whole["seed_freedom"], "plain", _NONE),
         **_preprint(read),
     }
     for network, at_shares in whole.groupby("architecture"):
@@ -133,11 +133,11 @@ def _preprint(read: Results) -> Values:
     for name, metric in (("macro", "f1_macro"), ("micro", "f1_micro")):
         patients, as_they_are = (at.loc[at["metric"] == metric, "patients"] for at in (anew, fixed))
         values |= {
-            f"power/preprint/{name}": range_or(patients, "about", NONE),
+            f"power/preprint/{name}": range_or(patients, "about", _NONE),
             f"power/preprint/{name}/median": Value(patients.median(), "about"),
-            f"power/preprint/{name}/fixed": range_or(as_they_are, "about", NONE),
+            f"power/preprint/{name}/fixed": range_or(as_they_are, "about", _NONE),
             f"power/preprint/{name}/seeds": range_or(
-                apart.loc[apart["metric"] == metric, "seeds_to_see"], "count", NONE
+                apart.loc[apart["metric"] == metric, "seeds_to_see"], "count", _NONE
             ),
         }
     return values
@@ -145,8 +145,8 @@ def _preprint(read: Results) -> Values:
 
 def families(parity: pd.DataFrame) -> Values:
     """Return ``family/<real or phantoms>/...``: how many verdicts Holm's correction leaves."""
-    drawn = is_phantom(parity["dataset"])
-    real, phantoms = (family_counts(rows) for rows in (parity[~drawn], parity[drawn]))
+    power_drawn = is_phantom(parity["dataset"])
+    real, phantoms = (family_counts(rows) for rows in (parity[~power_drawn], parity[power_drawn]))
     kept = "endpoint equivalent after correction"
     return {
         "family/real/sentence": _corrected(real),

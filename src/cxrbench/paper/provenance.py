@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.analysis.matrix import NOT_RUN, state_of
 from cxrbench.compile.reports import read_reported
 from cxrbench.evidence.record import short_processor
-from cxrbench.paper.formats import Row, Table, listed, missing, of_kinds, words
+from cxrbench.paper.formats import Fields, Table, listed, missing, of_kinds, words
 from cxrbench.paper.results import Results, host_in_words
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import GROUP
@@ -64,7 +64,7 @@ def reports(read: Results) -> Table:
 
 
 @of_kinds()
-def cells_by_status(read: Results) -> Iterator[Row]:
+def cells_by_status(read: Results) -> Iterator[Fields]:
     """Cells alike in dataset, architecture, platform, status and origin: date, machine and commit."""
     for group, cells in read.cells.groupby(_ALIKE, sort=False, dropna=False):
         run = (cells if group[3] != NOT_RUN else cells[:0]).astype({"ended": "string", "commit": "string"})
@@ -100,7 +100,7 @@ def _seeds(seeds: pd.Series) -> str:
 
 
 @of_kinds()
-def measured_files(read: Results) -> Iterator[Row]:
+def measured_files(read: Results) -> Iterator[Fields]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
     recorded = read.recorded
     for path in sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")]):

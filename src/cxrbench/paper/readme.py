@@ -18,9 +18,9 @@ from cxrbench.paper.summary import summary
 from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 
-WIDTH = 100  # columns of the README
-FINDINGS = 4
-FROM_EVIDENCE = artifact.REBUILD
+_WIDTH = 100  # columns of the README
+SHOWN_FINDINGS = 4
+_FROM_EVIDENCE = artifact.REBUILD
 
 
 def write_readme(read: Results, readme: Path, commands: Path, figure: Path) -> None:
@@ -31,7 +31,8 @@ def write_readme(read: Results, readme: Path, commands: Path, figure: Path) -> N
     blocks = {
         "status": _filled(f"**{status.text}** {_tables(status)}"),
         "findings": "".join(
-            _filled(f"- **{one.topic}.** {one.text} {_tables(one)}", "  ") for one in findings[:FINDINGS]
+            _filled(f"- **{one.topic}.** {one.text} {_tables(one)}", "  ")
+            for one in findings[:SHOWN_FINDINGS]
         ),
         "commands": as_markdown(_commands(read)),
     }
@@ -42,7 +43,7 @@ def write_readme(read: Results, readme: Path, commands: Path, figure: Path) -> N
 
 
 def _filled(text: str, margin: str = "") -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=margin, break_on_hyphens=False) + "\n"
+    return textwrap.fill(text, _WIDTH, subsequent_indent=margin, break_on_hyphens=False) + "\n"
 
 
 def _tables(conclusion: Conclusion) -> str:
@@ -53,7 +54,7 @@ def _tables(conclusion: Conclusion) -> str:
 def _commands(read: Results) -> pd.DataFrame:
     """Return the two commands that build the paper: what they need, and time once set up."""
     measured = {run.command: run.measured for run in read_claims(CLAIMS).experiments.values()}
-    rebuilt, whole = measured[FROM_EVIDENCE], measured["make paper"]
+    rebuilt, whole = measured[_FROM_EVIDENCE], measured["make paper"]
     took = f"{rebuilt.seconds:g} s on {rebuilt.where}" if rebuilt else "not measured"
     in_all = f"; {whole.seconds / 60:.0f} min from an empty folder on {whole.where}" if whole else ""
     named = read.cells["cell"].map(lambda cell: read.study.may_run(Cell.parse(cell)))
@@ -61,7 +62,7 @@ def _commands(read: Results) -> pd.DataFrame:
     minutes = trained["total_seconds"].sum() / 60
     rows = [
         {
-            "Command": f"`{FROM_EVIDENCE}`",
+            "Command": f"`{_FROM_EVIDENCE}`",
             "What it does": "makes every number, table and figure from recorded evidence",
             "Packages": "1 GB",
             "Time after set-up": took,

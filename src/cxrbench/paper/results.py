@@ -14,12 +14,12 @@ from cxrbench.analysis.estimates import ENDPOINT
 from cxrbench.analysis.evaluate import prevalence, read_metrics
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured
-from cxrbench.paper.formats import Estimate, Range
+from cxrbench.paper.formats import Range, WithInterval
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
 
-TOO_FEW = "too few patients"  # in place of an interval
+_TOO_FEW = "too few patients"  # in place of an interval
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
@@ -49,12 +49,12 @@ class Results:
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
         names = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
-        read = cls(folder, read_study(study), recorded, **{name: read_table(folder, name) for name in names})
+        read = cls(folder, read_study(study), recorded, **{name: _read_table(folder, name) for name in names})
         return replace(read, cost=read._in_order(read.cost))
 
     def csv(self, name: str) -> pd.DataFrame:
         """Return another table of the graph, cells in the study's order; empty where it has no columns."""
-        return self._in_order(read_table(self.folder, name))
+        return self._in_order(_read_table(self.folder, name))
 
     def _in_order(self, table: pd.DataFrame) -> pd.DataFrame:
         place = {cell: number for number, cell in enumerate(self.cells["cell"])}
@@ -105,7 +105,7 @@ class Results:
 
     def mean(
         self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
-    ) -> Estimate:
+    ) -> WithInterval:
         """Return a mean over ``seeds``, times ``scale``, with its interval (see :meth:`interval_of`)."""
         rows = self.of(group, metric, label) if seeds is None else seeds
         if len(rows) > 1 and rows["value"].isna().any():
@@ -118,7 +118,7 @@ class Results:
             return seeds
         return rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
 
-    def f1(self, group: Group, definition: str) -> Estimate:
+    def f1(self, group: Group, definition: str) -> WithInterval:
         """Return :meth:`mean` of a definition of F1 over all findings."""
         return self.mean(group, definition, "macro" if definition == "f1_macro" else "all")
 
@@ -162,7 +162,7 @@ def rows_of(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
     return table
 
 
-def read_table(folder: Path, name: str) -> pd.DataFrame:
+def _read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return a table of the graph below ``folder``; empty where it has no columns."""
     path = folder / "tables" / f"{name}.csv"
     if name == "metrics":
@@ -216,9 +216,9 @@ def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def difference(row: Any, interval: str = "ci") -> Estimate:
+def difference(row: Any, interval: str = "ci") -> WithInterval:
     """Return the difference of a row with its ``interval`` (95 %; ``ci90``: 90 %)."""
-    return Estimate(row.difference, getattr(row, f"{interval}_low"), getattr(row, f"{interval}_high"))
+    return WithInterval(row.difference, getattr(row, f"{interval}_low"), getattr(row, f"{interval}_high"))
 
 
 def seeds_of(row: Any) -> int:
@@ -231,18 +231,18 @@ def processors_differ(row: Any) -> bool:
     return bool(row.processors_a != row.processors_b and row.processors_a and row.processors_b)
 
 
-def with_interval(rows: pd.DataFrame, scale: float = 1) -> Estimate:
+def with_interval(rows: pd.DataFrame, scale: float = 1) -> WithInterval:
     """Return the value of a single row with its interval, times ``scale``, or why it has no interval."""
     if rows.empty or rows["value"].isna().all():
-        return Estimate(math.nan)
+        return WithInterval(math.nan)
     value, low, high = rows[["value", "ci_low", "ci_high"]].to_numpy(float).squeeze(0) * scale
     few = "too_few" in rows and bool(rows["too_few"].iloc[0]) and math.isnan(low)
-    return Estimate(value, low, high, TOO_FEW if few else "")
+    return WithInterval(value, low, high, _TOO_FEW if few else "")
 
 
-def mean_of_seeds(values: pd.Series) -> Estimate:
+def mean_of_seeds(values: pd.Series) -> WithInterval:
     """Return a mean, and how many seeds have a value where others have none."""
-    return Estimate(values.mean(), note=_defined(values))
+    return WithInterval(values.mean(), note=_defined(values))
 
 
 def range_of_seeds(values: pd.Series) -> Range:

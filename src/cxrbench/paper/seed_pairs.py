@@ -12,13 +12,13 @@ from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, JUDGED, OF_METRIC, PLATF
 from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.paper.formats import (
     Columns,
-    Estimate,
+    Fields,
     Filled,
     Range,
-    Row,
     Table,
     Value,
     Values,
+    WithInterval,
     of_kinds,
     range_or,
     table,
@@ -31,20 +31,20 @@ WORDS = {  # of what is changed, in the order of figure and table
     **{name + more: f"{word}{more}" for name, word in _SETTINGS.items() for more in ("", AND_PROCESSOR)},
     PROCESSOR: "processor",
 }
-SHOWN = {"f1_macro": "macro F1", "f1_micro": "micro F1", "auroc": "main endpoint"}
+_SHOWN = {"f1_macro": "macro F1", "f1_micro": "micro F1", "auroc": "main endpoint"}
 
 
-def drawn(read: Results) -> pd.DataFrame:
+def pairs_drawn(read: Results) -> pd.DataFrame:
     """Return the pairs on real radiographs, of AUROC the main endpoint's."""
     rows = read.pairs[~is_phantom(read.pairs["dataset"])]
     return rows[(rows["metric"] != "auroc") | (rows["label"] == ENDPOINT)].dropna(subset="difference")
 
 
 @of_kinds({"Pairs": "plain", f"Above {DIFFERENCE}": "plain", "Median": "fine"})
-def counts(read: Results) -> Iterator[Row]:
+def counts(read: Results) -> Iterator[Fields]:
     """How far two networks on real radiographs lie apart, by what is changed, against the preprint's F1."""
-    rows = drawn(read)
-    for metric, score in SHOWN.items():
+    rows = pairs_drawn(read)
+    for metric, score in _SHOWN.items():
         for kind, words in WORDS.items():
             if len(sizes := _sizes(rows, kind, metric)):
                 above = (sizes > DIFFERENCE).sum()
@@ -63,7 +63,7 @@ def shares(read: Results) -> Table:
     shown = [(OF_METRIC.get(metric, ALL), metric) for metric in ("auroc", "f1_macro", "f1_micro")]
     rows = rows[pd.MultiIndex.from_frame(rows[["label", "metric"]]).isin(shown)]
     columns: Columns = {
-        "Score": ("name", lambda row: SHOWN[row.metric]),
+        "Score": ("name", lambda row: _SHOWN[row.metric]),
         "Network and what is changed": ("name", _in_words),
         "Pairs": "pairs:plain",
         "SD of differences": "sd_of_difference:fine",
@@ -84,7 +84,7 @@ def _in_words(row: pd.Series) -> str:
 
 def numbers(read: Results) -> Values:
     """Return ``pairs/seed/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
-    rows = drawn(read)
+    rows = pairs_drawn(read)
     seeds = rows[rows["changed"] == SEED]
     recipes = seeds.groupby(["dataset", "architecture", "platform"])
     counts = pd.Series([len({*both["seed"], *both["seed_b"]}) for _, both in recipes], dtype=int)
@@ -113,7 +113,7 @@ def _share_numbers(read: Results) -> Values:
     for row in rows[rows["changed"] == ALL].itertuples() if len(rows) else ():
         if row.label == OF_METRIC.get(row.metric, ALL):
             key = f"share/{row.architecture}/{row.metric}"
-            values[key] = Value(Estimate(row.share, row.share_low, row.share_high), "ratio")
+            values[key] = Value(WithInterval(row.share, row.share_low, row.share_high), "ratio")
             values[f"{key}/pairs"] = int(row.pairs)
     return values
 

@@ -14,12 +14,12 @@ from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.paper.formats import (
     UNDEFINED,
     Columns,
-    Estimate,
+    Fields,
+    Judgement,
     Parts,
     Range,
-    Row,
     Table,
-    Verdict,
+    WithInterval,
     first_of,
     kinds_of,
     listed,
@@ -41,8 +41,8 @@ from cxrbench.paper.results import (
 from cxrbench.study.names import GROUP
 from cxrbench.study.recipe import SPLITS
 
-INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of
-PROCESSORS = "Run on"  # the row that says over which processors a column pools
+_INTERVAL_OF = "Interval of"  # the row or column that says what an interval speaks of
+_PROCESSORS = "Run on"  # the row that says over which processors a column pools
 
 
 def dataset_counts(read: Results) -> Table:
@@ -74,7 +74,7 @@ def auroc_elsewhere(read: Results) -> Table:
 
 
 @of_kinds(dict.fromkeys(("Main endpoint", "All findings", "Main endpoint, each patient once"), "auroc"))
-def main_endpoint(read: Results) -> Iterator[Row]:
+def main_endpoint(read: Results) -> Iterator[Fields]:
     """The main endpoint of every network beside the mean over all findings, and with each patient once."""
     for group in _real(read):
         yield {
@@ -82,7 +82,7 @@ def main_endpoint(read: Results) -> Iterator[Row]:
             "Main endpoint": read.mean(group, "auroc", ENDPOINT),
             "All findings": read.mean(group, "auroc", "macro"),
             "Main endpoint, each patient once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
-            INTERVAL_OF: read.interval_of(group),
+            _INTERVAL_OF: read.interval_of(group),
         }
 
 
@@ -120,11 +120,11 @@ def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
 
 
 def _by_group(
-    read: Results, groups: list[Group], first: str, rows: Mapping[str, Callable[[Group], Estimate]]
+    read: Results, groups: list[Group], first: str, rows: Mapping[str, Callable[[Group], WithInterval]]
 ) -> Table:
     """Return one column per group; below them what their intervals are of, and their processors."""
     columns = {" ".join(group): [value(group) for value in rows.values()] for group in groups}
-    below = {INTERVAL_OF: read.interval_of, PROCESSORS: read.processors}
+    below = {_INTERVAL_OF: read.interval_of, _PROCESSORS: read.processors}
     foot = [
         {first: name} | {" ".join(group): word(group) for group in groups} for name, word in below.items()
     ]
@@ -136,7 +136,7 @@ _CALIBRATION = ("Calibration error", "By chance", "In the large, %", "Brier scor
 
 
 @of_kinds({**dict.fromkeys(_CALIBRATION, "auroc"), "Prevalence": "score"})
-def calibration(read: Results) -> Iterator[Row]:
+def calibration(read: Results) -> Iterator[Fields]:
     """Calibration of every network on real radiographs (of all where there are none), means over findings."""
     for group in _real(read):
         chance = read.of(group, "calibration_error_by_chance", "macro")["value"]
@@ -148,7 +148,7 @@ def calibration(read: Results) -> Iterator[Row]:
             "Brier score": read.mean(group, "brier", "macro"),
             "Average precision": read.mean(group, "average_precision", "macro"),
             "Prevalence": read.prevalence(group).mean(),
-            INTERVAL_OF: read.interval_of(group),
+            _INTERVAL_OF: read.interval_of(group),
         }
 
 
@@ -159,7 +159,7 @@ _F1 = (
 
 
 @of_kinds(dict.fromkeys(_F1, "score"))
-def what_f1_could_be(read: Results) -> Iterator[Row]:
+def what_f1_could_be(read: Results) -> Iterator[Fields]:
     """Each definition of F1 for the best network of the main dataset, and the prevalence for its target."""
     best = read.best()
     if best is None:
@@ -228,7 +228,7 @@ def precisions(read: Results) -> Table:
         "Seeds": ("count", seeds_of),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "Margin": "margin:given",
-        "Verdict": ("verdict", lambda row: Verdict(row.verdict, starred=processors_differ(row))),
+        "Verdict": ("verdict", lambda row: Judgement(row.verdict, starred=processors_differ(row))),
     }
     rows = _contrasts(read)
     return table(rows[rows["differs"] == JUDGED], columns)
@@ -240,7 +240,7 @@ def _contrasts(read: Results) -> pd.DataFrame:
 
 
 @of_kinds({"Images": "count", "Patients": "count", "Macro AUROC": "auroc"})
-def subgroups_of_cells(read: Results) -> Iterator[Row]:
+def subgroups_of_cells(read: Results) -> Iterator[Fields]:
     """Macro AUROC by sex and view on real radiographs; no difference is tested."""
     rows = read.subgroups
     rows = rows[(rows["label"] == "macro") & ~is_phantom(rows["cell"])]
@@ -257,7 +257,7 @@ def subgroups_of_cells(read: Results) -> Iterator[Row]:
             "Images": seeds["n_images"].iloc[0],
             "Patients": patients if patients > 0 else "unknown",  # also where it is missing
             "Macro AUROC": read.mean(group, "auroc", f"macro, {kind} {value}", seeds),
-            INTERVAL_OF: read.interval_of(group),
+            _INTERVAL_OF: read.interval_of(group),
             "Note": "; ".join(filter(None, [without, "" if narrow else NO_CLAIM])),
         }
 
@@ -290,7 +290,7 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
         reasons = pair["reason"].dropna().unique()
         if pair["ci_low"].isna().all() and len(reasons) == 1:
             of_pair = row(next(pair.itertuples()), dict(list(columns.items())[:3]))
-            verdict = Verdict("inconclusive", reason=reasons[0])
+            verdict = Judgement("inconclusive", reason=reasons[0])
             values = [dict.fromkeys(columns, "") | of_pair | {"Metric": "all", "Verdict": verdict}]
         else:
             values = [row(metric, columns) for metric in pair.itertuples()]
@@ -319,13 +319,13 @@ def _metric(row: Any) -> str:
     return of_findings.get(row.label) or means.get(row.metric, words(row.metric))
 
 
-def _verdict(row: Any) -> Verdict:
+def _verdict(row: Any) -> Judgement:
     """Return the verdict on a pair and its reason, or only ``noise floor`` for one that has an interval."""
     if row.kind == "noise floor" and pd.notna(row.ci_low):
-        return Verdict("noise floor", note=_mixed(row), starred=processors_differ(row))
+        return Judgement("noise floor", note=_mixed(row), starred=processors_differ(row))
     # A margin too small stands in a column of its own.
     reason = row.reason if pd.notna(row.reason) and row.cause != Cause.MARGIN else ""
-    return Verdict(row.verdict, reason=reason, note=_mixed(row), starred=processors_differ(row))
+    return Judgement(row.verdict, reason=reason, note=_mixed(row), starred=processors_differ(row))
 
 
 def _mixed(row: Any) -> str:
@@ -333,10 +333,10 @@ def _mixed(row: Any) -> str:
     return "seeds of one side with updates that round differently" if mixed else ""
 
 
-def _judged(row: Any) -> str | Verdict:
+def _judged(row: Any) -> str | Judgement:
     """Return the verdict on two settings with the interval that it rests on; empty where none was
     declared."""
     if not row.verdict or pd.isna(row.verdict):
         return ""
     interval = Range(row.ci90_low, row.ci90_high)
-    return Verdict(row.verdict, row.margin, interval, starred=processors_differ(row))
+    return Judgement(row.verdict, row.margin, interval, starred=processors_differ(row))

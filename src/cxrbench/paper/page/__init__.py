@@ -36,7 +36,7 @@ from cxrbench.paper.results import Results, with_interval
 from cxrbench.study.files import write_text
 from cxrbench.study.names import Cell, UserError
 
-LONGEST = 2000  # characters of a text
+_LONGEST = 2000  # characters of a text
 LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
 _STATES = ("Kind", "State", "Status")  # columns that say of a row that it was not run
 _COLOURS = {  # of a badge, by what its text starts with; other texts are grey
@@ -50,7 +50,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 @dataclass(frozen=True)
-class PageTable:
+class _PageTable:
     """A table with its title and caption."""
 
     key: str
@@ -59,22 +59,22 @@ class PageTable:
     table: Table
 
     @property
-    def parts(self) -> list["Part"]:
+    def parts(self) -> list["_Part"]:
         """The rows that were run, and those that were not, if there are any."""
         rows, kinds = self.table.rows, self.table.kinds
         unrun = (rows[[name for name in _STATES if name in rows]] == NOT_RUN).any(axis=1)
-        return [Part.of(Table(rows[~unrun], kinds, self.table.foot)), Part.of(Table(rows[unrun], kinds))]
+        return [_Part.of(Table(rows[~unrun], kinds, self.table.foot)), _Part.of(Table(rows[unrun], kinds))]
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """Some rows of a table; what they all have in common stands beside them."""
 
     table: Table
     shared: dict[str, str]
 
     @classmethod
-    def of(cls, table: Table) -> "Part":
+    def of(cls, table: Table) -> "_Part":
         """Take the columns of one value out of ``table``, but for the first."""
         texts = table.texts
         same = [name for name in texts.columns[1:] if len(texts) > 1 and texts[name].nunique() == 1]
@@ -123,7 +123,7 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     }
 
 
-def _ledger(source: str, claims: pd.DataFrame) -> PageTable:
+def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
     """Return the claims of a source; the last column opens on demand."""
     columns: Columns = {
         "Id": "id",
@@ -136,7 +136,7 @@ def _ledger(source: str, claims: pd.DataFrame) -> PageTable:
     }
     told = read_claims(ledger.CLAIMS).sources[source]
     title = f"{told.title}, by {told.author}"
-    return PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
+    return _PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
 
 
 def _how(row: Any) -> str:
@@ -147,11 +147,11 @@ def _how(row: Any) -> str:
 def _items(read: Results) -> dict[str, Any]:
     """Return the conclusions, the paper's tables by group, and its figures."""
     values = numbers(read)
-    groups: dict[str, list[PageTable]] = {}
+    groups: dict[str, list[_PageTable]] = {}
     for item in items.tables().values():
         caption = as_text(item.caption, values)
         groups.setdefault(item.group, []).append(
-            PageTable(f"table_{item.name}", item.title, caption, item.make(read))
+            _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
         )
     questions = _words()["questions"]
     answers = [
@@ -199,7 +199,7 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
     }
     caption = "Every cell of the study, with 95 % intervals over patients."
     return {
-        "cells_list": PageTable("cells_list", "All cells", caption, table(read.cells, columns)),
+        "cells_list": _PageTable("cells_list", "All cells", caption, table(read.cells, columns)),
         "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
         "with_evidence": set(ran["cell"]),
     }
@@ -222,7 +222,7 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
         "name": row.cell,
         "state": state,
         "facts": {"run": {name: fields[name] for name in fields if name not in parts}} | parts,
-        "history": PageTable(
+        "history": _PageTable(
             f"history/{cell}", "Epochs", caption, Table(history, dict.fromkeys(history, "measured"))
         ),
         "log": _tail(folder / LOG),
@@ -274,8 +274,8 @@ def visible(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     text = "" if value is None else str(value)
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]} … [{len(text) - LONGEST:,} more characters]"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]} … [{len(text) - _LONGEST:,} more characters]"
     return "".join(c if c.isprintable() or c == "\n" else " " if c.isspace() else "\ufffd" for c in text)
 
 
