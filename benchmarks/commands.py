@@ -1,8 +1,10 @@
 """``cxrbench bench``: measure speed, and keep what was measured as evidence."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,10 +44,13 @@ def _steps_on(platform: str) -> int:
     return _ACCELERATED_STEPS if platform in ACCELERATED else _STEPS
 
 
-def _print_numbers(row: dict[str, Any]) -> None:
-    for name, value in row.items():
-        if type(value) in (int, float):
-            print(f"{name}: {value:.4g}")
+def _keep(out: Path, kind: str, measured: Iterable[Rows]) -> Iterator[Rows]:
+    """Write rows to ``out`` as soon as they are measured, beside those of other settings; yield them."""
+    kept = read_measured(out)  # a damaged file is named before anything is measured
+    for rows in measured:
+        kept = merged(kept, rows, kind)
+        write_json(out, kept)
+        yield rows
 
 
 @app.command("train")
@@ -67,14 +72,10 @@ def bench_train(
     from benchmarks import train
 
     must_run_here(platform)
-    kept = read_measured(out)
-    timed = steps or _steps_on(platform)
+    rest = pixels, batch, precision, threads, blocks, steps or _steps_on(platform), fastest
+    settings = [train.Setting(platform, name, *rest) for name in architectures or train.NETWORKS]
     with train.packed_phantoms(pixels) as folder:
-        for name in architectures or train.NETWORKS:
-            setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed, fastest)
-            row = train.measure(setting, folder, say)
-            kept = merged(kept, [row], "train")
-            write_json(out, kept)
+        for (row,) in _keep(out, "train", ([train.measure(it, folder, say)] for it in settings)):
             kernels = "the fastest" if fastest else "repeatable"
             print(_SPEED.format(half=row["spread"] / 2, kernels=kernels, **row))
 
@@ -93,12 +94,11 @@ def bench_gains(
     from benchmarks import gains, train
 
     must_run_here(platform)
-    kept = read_measured(out)
-    timed = _steps_on(platform)
-    for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions):
-        setting = train.Setting(platform, name, pixels, batch, precision, threads, blocks, timed)
-        kept = merged(kept, gains.measure_gains(setting, say), "gains")
-        write_json(out, kept)
+    settings = (
+        train.Setting(platform, name, pixels, batch, precision, threads, blocks, _steps_on(platform))
+        for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions)
+    )
+    deque(_keep(out, "gains", (gains.measure_gains(setting, say) for setting in settings)), 0)
 
 
 @app.command("metrics")
@@ -107,7 +107,8 @@ def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
     from benchmarks.statistics import bench_metrics
 
     write_json(out, [row := bench_metrics()])
-    _print_numbers(row)
+    for name, value in row.items():
+        print(f"{name}: {value:.4g}")
 
 
 @app.command("steps")
@@ -129,21 +130,17 @@ def bench_steps(
     from benchmarks.steps import compare_steps
     from benchmarks.train import packed_phantoms
 
-    must_run_here(*platforms.split(","))
-    kept, wrong = read_measured(out), list[dict[str, Any]]()
+    others = platforms.split(",")
+    must_run_here(*others)
     with packed_phantoms(32) as packed:
-        for name in architectures or ("resnet18", "convnext_atto"):
-            rows = compare_steps(name, platforms.split(","), packed, steps, precision, say)
-            kept = merged(kept, rows, "steps")
-            write_json(out, kept)
-            wrong += outside(row for row in rows if row["platform"] in platforms.split(","))
-    if wrong:
-        first = wrong[0]
+        networks = architectures or ("resnet18", "convnext_atto")
+        compared = (compare_steps(name, others, packed, steps, precision, say) for name in networks)
+        rows = [row for of_network in _keep(out, "steps", compared) for row in of_network]
+    if wrong := outside(row for row in rows if row["platform"] in others):
         raise UserError(
-            f"{first['architecture']} on {first['platform']}: step {first['step']} differs from the CPU's by "
-            f"more than the tolerance; {first['drift']}; train no cell here before you know why. In a "
-            "network with ReLU one change of sign may do it (docs/decisions.md, step parity); convnext_atto "
-            "has none"
+            "{architecture} on {platform}: step {step} differs from the CPU's by more than the tolerance; "
+            "{drift}; train no cell here before you know why. In a network with ReLU one change of sign may "
+            "do it (docs/decisions.md, step parity); convnext_atto has none".format_map(wrong[0])
         )
 
 
@@ -177,29 +174,6 @@ def bench_again(
     with updated_sums(recorded):
         write_csv(recorded / REPRODUCTIONS, table)
     say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
-
-
-@app.command("pack")
-def bench_packing(
-    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
-    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
-    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
-    pixels: Pixels = 64,
-    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
-    blocks: Blocks = 7,
-    out: Out = BENCH / "pack.json",
-) -> None:
-    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
-    from benchmarks.packing import KINDS, bench_pack
-
-    if unknown := [name for name in formats or () if name not in KINDS]:
-        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
-    kept = read_measured(out)
-    for kind in formats or KINDS:
-        row = bench_pack(kind, images, drawn, pixels, workers, blocks, say)
-        kept = merged(kept, [row], "pack")
-        write_json(out, kept)
-        _print_numbers(row)
 
 
 @app.command("record")

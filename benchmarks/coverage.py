@@ -9,12 +9,13 @@ networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are 
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,7 @@ from cxrbench.paper.blocks import renew
 from cxrbench.paper.power import coverage_tables
 from cxrbench.study.files import cores, write_csv
 
+T = TypeVar("T")
 PATIENTS = 510  # of nih128's test part
 PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
 BANDS = ((FEWEST, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
@@ -58,12 +60,8 @@ class Archive:
     sizes: np.ndarray
     scores: np.ndarray
 
-    def draw(self, rng: np.random.Generator, patients: int) -> Sample:
-        """Return a study of so many ``patients``, without scores unless the archive has them."""
-        return self.of(rng.integers(0, len(self.starts), patients))
-
     def of(self, drawn: np.ndarray) -> Sample:
-        """Return a study of the patients of these numbers."""
+        """Return a study of the patients of these numbers, without scores unless the archive has them."""
         patients = len(drawn)
         sizes = self.sizes[drawn]
         clusters = np.repeat(np.arange(patients), sizes).astype(np.int32)
@@ -73,26 +71,30 @@ class Archive:
         images, unknown = np.arange(len(labels)), np.zeros_like(labels)
         return Sample(images, labels, scores, clusters, patients, True, FINDINGS, unknown)
 
-    def whole(self) -> Sample:
-        """Return the archive itself as a sample."""
-        return self.of(np.arange(len(self.starts)))
-
 
 @cache
-def archive() -> Archive:
-    """Return all patients of NIH's label table."""
-    table = read_nih_table().sort_values(["patient", "image"])
+def archive(network: Path | None = None) -> Archive:
+    """Return all patients of NIH's label table, or those that a recorded network (the folder of its seeds)
+    scored, with their scores."""
+    table = read_predictions(network / "cpu/seed0" / PREDICTIONS) if network else read_nih_table()
+    table = table.sort_values(["patient", "image"])
     _, starts, sizes = np.unique(table["patient"], return_index=True, return_counts=True)
-    return Archive(table[list(FINDINGS)].to_numpy(dtype=bool), starts, sizes, np.empty(0))
+    labels = table[[f"label_{name}" if network else name for name in FINDINGS]].to_numpy(dtype=bool)
+    scores = table[[f"score_{name}" for name in FINDINGS]].to_numpy(dtype=float) if network else np.empty(0)
+    return Archive(labels, starts, sizes, scores)
 
 
-@cache
-def scored_archive(network: Path) -> Archive:
-    """Return the patients that a recorded network scored (the folder of its seeds), with their scores."""
-    table = read_predictions(network / "cpu/seed0" / PREDICTIONS).sort_values(["patient", "image"])
-    _, starts, sizes = np.unique(table["patient"], return_index=True, return_counts=True)
-    labels, scores = (table[[f"{kind}_{name}" for name in FINDINGS]] for kind in ("label", "score"))
-    return Archive(labels.to_numpy(dtype=bool), starts, sizes, scores.to_numpy(dtype=float))
+def draw(rng: np.random.Generator, patients: int) -> Sample:
+    """Return a study of so many ``patients`` of NIH's label table."""
+    everyone = archive()
+    return everyone.of(rng.integers(0, len(everyone.starts), patients))
+
+
+def drawn(study: Callable[[int], T], studies: int, together: int = 10) -> list[T]:
+    """Return what ``study`` makes of the numbers of all studies, over all cores."""
+    archive()  # once, for all processes
+    with ProcessPoolExecutor(cores()) as pool:
+        return list(pool.map(study, range(studies), chunksize=together))
 
 
 def noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
@@ -124,17 +126,28 @@ def rate_of(hits: np.ndarray) -> tuple[int, float, float]:
     return len(hits), round(rate, 4), round(error, 4)
 
 
-def bands(patients: np.ndarray) -> Iterator[tuple[int, str, np.ndarray]]:
-    """Yield the least number, the name and the members of each band of positive ``patients``."""
-    for low, high in BANDS:
-        name = f"{low} or more" if high == PATIENTS else f"{low} to {high}"
-        yield low, name, (patients >= low) & (patients <= high)
+def judged(
+    names: tuple, low: np.ndarray, high: np.ndarray, truth: np.ndarray, patients: np.ndarray | None = None
+) -> Iterator[tuple]:
+    """Yield ``names``, a band of positive ``patients`` and the figures of its intervals, of one shape all:
+    number, share that holds the truth with its error, mean width, share wider than ``simulated.WIDE``.
 
-
-def widths_of(low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-    """Return the mean width of intervals (cases,) and the share that is wider than ``simulated.WIDE``."""
-    widths = (high - low)[np.isfinite(low)]
-    return round(float(widths.mean()), 4), round(float((widths > simulated.WIDE).mean()), 4)
+    An interval that does not exist holds nothing; one whose truth is NaN does not count. Without
+    ``patients`` there is one band of all.
+    """
+    holds, counted = (low <= truth) & (truth <= high), np.isfinite(truth)
+    bands = {"": counted}
+    if patients is not None:
+        bands = {
+            f"{least} or more" if most == PATIENTS else f"{least} to {most}": counted
+            & (patients >= least)
+            & (patients <= most)
+            for least, most in BANDS
+        }
+    for band, inside in bands.items():
+        widths = (high - low)[inside & np.isfinite(low)]
+        width, wide = float(widths.mean()), float((widths > simulated.WIDE).mean())
+        yield *names, band, *rate_of(holds[inside]), round(width, 4), round(wide, 4)
 
 
 def simulate_intervals(
@@ -142,28 +155,17 @@ def simulate_intervals(
 ) -> pd.DataFrame:
     """Return one row per kind of interval, skill and band of positive patients; twice the ``studies`` of real
     scores."""
-    archive()  # once, for all processes
     rows: list[tuple] = []
     for skill in skills:
-        draw = partial(_drawn, skill) if isinstance(skill, float) else partial(_scored, recorded)
-        count = studies if isinstance(skill, float) else 2 * studies
-        with ProcessPoolExecutor(cores()) as pool:
-            drawn = list(pool.map(draw, range(count), chunksize=10))
-        positive = np.concatenate([patients for patients, _ in drawn])
-        for kind in drawn[0][1]:
-            low, high, truth = np.hstack([ends[kind] for _, ends in drawn])
-            if kind == simulated.MACRO:
-                rows.append((kind, skill, "", *_judged(low, high, truth)))
-                continue
-            for _, band, inside in bands(positive):
-                inside = inside & np.isfinite(truth)
-                rows.append((kind, skill, band, *_judged(low[inside], high[inside], truth[inside])))
+        if isinstance(skill, float):
+            made = drawn(partial(_drawn, skill), studies)
+        else:
+            made = drawn(partial(_scored, recorded), 2 * studies)
+        positive = np.concatenate([patients for patients, _ in made])
+        for kind in made[0][1]:
+            low, high, truth = np.hstack([intervals[kind] for _, intervals in made])
+            rows += judged((kind, skill), low, high, truth, None if kind == simulated.MACRO else positive)
     return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
-
-
-def _judged(low: np.ndarray, high: np.ndarray, truth: np.ndarray) -> tuple[float, ...]:
-    """Return a row's figures; an interval that does not exist holds nothing."""
-    return *rate_of((low <= truth) & (truth <= high)), *widths_of(low, high)
 
 
 Intervals = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -172,7 +174,7 @@ Intervals = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
 def _drawn(skill: float, number: int) -> tuple[np.ndarray, Intervals]:
     """Return the positive patients (L,) of a study with drawn scores and, by kind, ends and truth."""
     rng = np.random.default_rng([AUROCS.index(skill), number])
-    study = archive().draw(rng, PATIENTS)
+    study = draw(rng, PATIENTS)
     sample = scored(study, skill_of(skill), noise(rng, study))
     return sample.positive_clusters(sample.labels), _intervals(sample, np.full(len(FINDINGS), skill))
 
@@ -180,10 +182,10 @@ def _drawn(skill: float, number: int) -> tuple[np.ndarray, Intervals]:
 def _scored(recorded: Path, number: int) -> tuple[np.ndarray, Intervals]:
     """Return the same with real scores, also by whether a finding's heaviest patient is in the study."""
     network = recorded / SCORED[number % len(SCORED)]
-    patients = scored_archive(network)
-    drawn = np.random.default_rng([len(AUROCS), number]).integers(0, len(patients.starts), PATIENTS)
-    sample, (truth, heaviest) = patients.of(drawn), _truth_of(network)
-    ends, held = _intervals(sample, truth), np.isin(heaviest, drawn)
+    patients = archive(network)
+    numbers = np.random.default_rng([len(AUROCS), number]).integers(0, len(patients.starts), PATIENTS)
+    sample, (truth, heaviest) = patients.of(numbers), _truth_of(network)
+    ends, held = _intervals(sample, truth), np.isin(heaviest, numbers)
     low, high, _ = ends[simulated.FINDING]
     ends[simulated.FINDING_WITH] = low, high, np.where(held, truth, np.nan)
     ends[simulated.FINDING_WITHOUT] = low, high, np.where(held, np.nan, truth)
@@ -194,7 +196,8 @@ def _scored(recorded: Path, number: int) -> tuple[np.ndarray, Intervals]:
 def _truth_of(network: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the AUROC of all patients of a network, and which of them has most of its variance, each
     (L,)."""
-    areas = auroc(scored_archive(network).whole())
+    scored = archive(network)
+    areas = auroc(scored.of(np.arange(len(scored.starts))))
     return areas.value, np.argmax(areas.influence**2, axis=0)
 
 
@@ -219,21 +222,19 @@ def simulate_verdicts(
     studies: int = 1000, shares: Sequence[float] = SHARES, seeds: Sequence[int] = SEEDS
 ) -> pd.DataFrame:
     """Return one row per kind of statement, share and number of seeds."""
-    archive()  # once, for all processes
     rows = []
-    with ProcessPoolExecutor(cores()) as pool:
-        for share in shares:
-            made = list(pool.map(partial(_compared, share, seeds), range(studies), chunksize=50))
-            for statement, count in product((*simulated.ERRORS, simulated.MEAN_HOLDS), seeds):
-                rate = rate_of(np.array([study[statement, count] for study in made]))
-                rows.append((statement, share, count, *rate))
+    for share in shares:
+        made = drawn(partial(_compared, share, seeds), studies, together=50)
+        for statement, count in product((*simulated.ERRORS, simulated.MEAN_HOLDS), seeds):
+            rate = rate_of(np.array([study[statement, count] for study in made]))
+            rows.append((statement, share, count, *rate))
     return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
 
 
 def _compared(share: float, seeds: Sequence[int], number: int) -> dict[tuple[str, int], bool]:
     """Return whether each statement is made in a study of three platforms; the first two are equal."""
     rng = np.random.default_rng([2, round(10 * share), number])
-    study = archive().draw(rng, PATIENTS)
+    study = draw(rng, PATIENTS)
     truth = np.full((2, study.labels.shape[1]), TRUTH)
     truth[1, 0] -= MARGIN
     same, worse = skill_of(truth, SKILL_SD)

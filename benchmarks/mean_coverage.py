@@ -7,7 +7,6 @@ fixed.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -22,18 +21,17 @@ from benchmarks.coverage import (
     SKILL_SD,
     TRUTH,
     archive,
-    bands,
+    draw,
+    drawn,
+    judged,
     noise,
-    rate_of,
     scored,
     skill_noise,
     skill_of,
-    widths_of,
 )
 from cxrbench.analysis.components import over_seeds
 from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate, patients_part
 from cxrbench.analysis.simulated import FIXED, MEAN, MEANS, METRICS, ONE
-from cxrbench.study.files import cores
 
 SEEDS = 3
 VALIDATION = 260  # patients, about nih128's
@@ -59,10 +57,9 @@ class _Study:
 
 def simulate_means(studies: int = 120) -> pd.DataFrame:
     """Return one row per kind of interval, metric and band of positive patients."""
-    prevalence, _ = _prevalence(), _label_sets()  # once, for all processes
-    with ProcessPoolExecutor(cores()) as pool:
-        drawn = list(pool.map(_study, range(studies), chunksize=10))
-    return pd.DataFrame(_rows(drawn, _truths(drawn, prevalence)), columns=MEANS.columns)
+    _label_sets()  # once, for all processes
+    made = drawn(_study, studies)
+    return pd.DataFrame(_rows(made, _truths(made, _prevalence())), columns=MEANS.columns)
 
 
 @cache
@@ -72,10 +69,9 @@ def _prevalence() -> np.ndarray:
 
 def _study(number: int) -> _Study:
     rng = np.random.default_rng([3, number])
-    study, prevalence = archive().draw(rng, VALIDATION + PATIENTS), _prevalence()
+    study, prevalence = draw(rng, VALIDATION + PATIENTS), _prevalence()
     common, cells, skills = noise(rng, study), [], []
-    cuts: list[np.ndarray] = []
-    strict: list[np.ndarray] = []
+    cuts, strict = list[np.ndarray](), list[np.ndarray]()
     for _ in range(SEEDS):
         skill = skill_of(TRUTH, SKILL_SD) + SKILL_SD * skill_noise(rng, study)
         network = scored(study, skill, np.sqrt(1 - OWN) * common + np.sqrt(OWN) * noise(rng, study))
@@ -89,12 +85,17 @@ def _study(number: int) -> _Study:
             place.append((odds - logit(prevalence) + skill**2 / 2) / skill)
         skills.append(skill)
     test, scope = cells[0].sample, cells[0].scope
-    keys = cells[0].keys
-    ends = _intervals(cells)
     samples = np.array([samples_f1(*network) for network in zip(skills, cuts, strict=True)])
-    patients = test.positive_clusters(test.labels)
-    averaged = scope.averaged(scope.counted)
-    return _Study(keys, ends, np.array(skills), np.array(cuts), np.array(strict), samples, averaged, patients)
+    return _Study(
+        keys=cells[0].keys,
+        ends=_intervals(cells),
+        skills=np.array(skills),
+        cuts=np.array(cuts),
+        strict=np.array(strict),
+        samples=samples,
+        averaged=scope.averaged(scope.counted),
+        patients=test.positive_clusters(test.labels),
+    )
 
 
 def _intervals(networks: list[CellEstimate]) -> dict[str, Ends]:
@@ -236,22 +237,13 @@ def _rows(studies: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterato
     patients, tuned = np.array([study.patients for study in studies]), _tuned(studies)
     for kind, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), METRICS):
         has_threshold = metric in WITH_THRESHOLDS
-        if kind in (ONE + FIXED, MEAN + FIXED) and not has_threshold:
+        if FIXED in kind and not has_threshold:
             continue
-        low, high = np.array([study.ends[kind] for study in studies]).swapaxes(0, 1)
-        truth = truths[label, metric][0 if kind in (ONE, ONE + FIXED) else 1].reshape(len(studies), -1)
         columns = [keys.index((name, metric)) for name in ([label] if label else names)]
-        hits = (low[:, columns] <= truth) & (truth <= high[:, columns])
+        low, high = np.array([study.ends[kind] for study in studies]).swapaxes(0, 1)[..., columns]
+        truth = truths[label, metric][ONE not in kind].reshape(len(studies), -1)
         if label:
-            yield (
-                kind,
-                METRICS[label, metric],
-                "",
-                *rate_of(hits[:, 0]),
-                *widths_of(low[:, columns], high[:, columns]),
-            )
-            continue
-        for _, band, inside in bands(patients):
-            inside = inside & (tuned | (not has_threshold))
-            ends = low[:, columns][inside], high[:, columns][inside]
-            yield kind, METRICS[label, metric], band, *rate_of(hits[inside]), *widths_of(*ends)
+            yield from judged((kind, METRICS[label, metric]), low, high, truth)
+        else:
+            truth = np.where(tuned | (not has_threshold), truth, np.nan)
+            yield from judged((kind, METRICS[label, metric]), low, high, truth, patients)

@@ -13,10 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ Report = Callable[[str], None]
 NETWORKS = ("resnet18", "resnet50", "convnext_pico")
 PROFILED_STEPS = 3
 PRIORS = np.full(len(FINDINGS), 0.1)
-_PATIENCE = 30.0  # seconds that a contender's process may take to end
+_made: Made  # the contender of this process, where it is one's own
 _IMAGES = {"train": 1200, "val": 640, "test": 640}  # the phantoms' rare findings need that many
 
 
@@ -105,11 +105,9 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
         best = max(tried, key=lambda workers: tried[workers]())
         for workers in tried.keys() - {best}:
             tried.pop(workers).close()
-        ours = start(_ours)
-        null = start(_ours)  # the same once more: two equal processes differ too
         contenders = {
-            "ours": ours,
-            "null": null,
+            "ours": start(_ours),
+            "null": start(_ours),  # the same once more: two equal processes differ too
             "timm": start(_timm),
             "timm_best": tried[best],
             "limit": start(_limit),
@@ -118,25 +116,24 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
             contenders["timm_kept"] = start(_timm, True)
             contenders["timm_best_kept"] = start(_timm_best, best, True)
         blocks = paired_blocks(contenders, setting.blocks, report)
-        facts, peak = ours.facts(), contenders["limit"].facts()["matmul_flops_per_second"]
-        flags = contenders["timm_best"].facts()["flags"]
+        facts, flags, peak = (contenders[name].facts() for name in ("ours", "timm_best", "limit"))
     ratios = {name: paired_ratios(blocks, "ours", name) for name in blocks if name != "ours"}
-    timms = [name for name in ratios if name.startswith("timm")]
-    reached = statistics.median(blocks["ours"]) * facts["model_flops_per_image"]
+    middle = {name: statistics.median(of_blocks) for name, of_blocks in ratios.items()}
+    speeds = {name: statistics.median(of_blocks) for name, of_blocks in blocks.items()}
+    peak_flops = peak["matmul_flops_per_second"]
     return {
         **vars(setting),
-        **{name: statistics.median(values) for name, values in blocks.items()},
-        **{f"ratio_to_{name}": statistics.median(ratios[name]) for name in timms},
-        "ratio_to_null": statistics.median(ratios["null"]),
+        **speeds,
+        **{f"ratio_to_{name}": ratio for name, ratio in middle.items() if name != "limit"},
         "null_spread": quartile_spread(ratios["null"]),
-        "share_of_limit": statistics.median(ratios["limit"]),
+        "share_of_limit": middle["limit"],
         "spread": quartile_spread(ratios["limit"]),
-        "timm_best_flags": f"{flags}, {best} workers",
+        "timm_best_flags": f"{flags['flags']}, {best} workers",
         "own_processes": True,
         "blocks_of_each": blocks,
         **facts,
-        "share_of_matmul_peak": reached / peak,
-        "matmul_flops_per_second": peak,
+        "share_of_matmul_peak": speeds["ours"] * facts["model_flops_per_image"] / peak_flops,
+        "matmul_flops_per_second": peak_flops,
     }
 
 
@@ -151,11 +148,7 @@ class InProcess:
     """A contender that is made and runs in a process of its own; calling it runs a block."""
 
     def __init__(self, make: Callable[..., Made], *arguments: Any) -> None:
-        spawn = get_context("spawn")
-        self._ours, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(theirs, make, arguments))
-        self._process.start()
-        theirs.close()
+        self._process = ProcessPoolExecutor(1, get_context("spawn"), _make, (make, arguments))
 
     def __call__(self) -> float:
         return float(self._ask("block"))
@@ -165,28 +158,22 @@ class InProcess:
 
     def close(self) -> None:
         """End the process, with the workers of its loader."""
-        self._ours.close()  # it ends when nobody can ask
-        self._process.join(_PATIENCE)
-        self._process.kill()
+        self._process.shutdown()
 
     def _ask(self, question: str) -> Any:
         try:
-            self._ours.send(question)
-            return self._ours.recv()
-        except (EOFError, OSError):
-            self._process.join(_PATIENCE)
-            code = self._process.exitcode
-            raise UserError(
-                f"a contender of the benchmark died (exit code {code}); its messages are above"
-            ) from None
+            return self._process.submit(_answer, question).result()
+        except Exception as error:
+            raise UserError(f"a contender of the benchmark died: {error}; its messages are above") from error
 
 
-def _serve(theirs: Connection, make: Callable[..., Made], arguments: tuple[Any, ...]) -> None:
-    """Answer what :class:`InProcess` asks until it hangs up."""
-    made = make(*arguments)
-    with suppress(EOFError):
-        while True:
-            theirs.send(getattr(made, theirs.recv())())
+def _make(make: Callable[..., Made], arguments: tuple[Any, ...]) -> None:
+    global _made  # of this process
+    _made = make(*arguments)
+
+
+def _answer(question: str) -> Any:
+    return getattr(_made, question)()
 
 
 def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, Steps]:
@@ -200,33 +187,20 @@ def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, S
 def _ours(setting: Setting, folder: Path) -> Made:
     """This project's loop, with its input."""
     platform, trained = _trained(setting, folder, setting.fastest)
-    batches, joules = trained.all_batches(), list[float | None]()
+    batches = trained.all_batches()
     with FlopCounterMode(display=False) as counter:  # the first step: a recorded one dispatches no operator
         trained.take(batches)
 
-    timed = contender(lambda: trained.take(batches), setting, platform.synchronise)
-
-    def block() -> float:
-        before, _ = platform.energy_joules()
-        speed = timed()
-        after, _ = platform.energy_joules()
-        joules.append(None if before is None or after is None else after - before)
-        return speed
-
     def facts() -> dict[str, Any]:
         share = matrix_share(platform, lambda: trained.take(batches, PROFILED_STEPS))
-        images = len(joules) * (setting.steps + 1) * setting.batch  # with the untimed step of a block
-        read = [value for value in joules if value is not None]
         return {
             **measured_now(platform),
             "model_flops_per_image": counter.get_total_flops() / setting.batch,
             "peak_memory_mib": platform.peak_memory_mib(),
             "matrix_share": share,
-            "joules_per_image": sum(read) / images if read else None,
-            "joules_reason": platform.energy_joules()[1],
         }
 
-    return Made(block, facts)
+    return Made(contender(lambda: trained.take(batches), setting, platform.synchronise), facts)
 
 
 def _limit(setting: Setting, folder: Path) -> Made:

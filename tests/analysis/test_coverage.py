@@ -9,6 +9,7 @@ from benchmarks.coverage import (
     SEEDS,
     SHARES,
     archive,
+    draw,
     noise,
     scored,
     simulate_intervals,
@@ -26,7 +27,7 @@ RECORDED = ROOT / "data/recorded"
 
 
 def test_studies_have_nihs_patients_and_networks_the_auroc_of_their_skill():
-    study = archive().draw(np.random.default_rng(0), 20_000)
+    study = draw(np.random.default_rng(0), 20_000)
     assert study.n_clusters == len(np.unique(study.clusters)) == 20_000
     assert study.n_images / study.n_clusters == pytest.approx(112_120 / 30_805, rel=0.05)
     assert study.labels.mean(axis=0) == pytest.approx(archive().labels.mean(axis=0), abs=0.02)
@@ -86,7 +87,7 @@ def test_recorded_means_cover_and_f1_only_with_its_thresholds_chosen_anew():
 def test_true_values_are_those_of_many_images():
     rng = np.random.default_rng(0)
     skill, cuts = np.full(14, 1.2), np.where(np.arange(14) == 3, np.nan, 1.0)
-    study = archive().draw(rng, 20_000)
+    study = draw(rng, 20_000)
     network, tuned = scored(study, skill, noise(rng, study)), np.isfinite(cuts)
     per_image, _ = f1_of_samples(network.labels[:, tuned], network.scores[:, tuned] >= cuts[tuned])
     assert samples_f1(skill, cuts) == pytest.approx(per_image.mean(), abs=0.01)

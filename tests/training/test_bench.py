@@ -39,7 +39,6 @@ def test_a_row_has_the_ratios_of_its_blocks_and_is_kept_under_the_machines_name(
     paired = [a / b for a, b in zip(blocks["ours"], blocks["limit"], strict=True)]
     assert row["share_of_limit"] == pytest.approx(statistics.median(paired))
     assert row["model_flops_per_image"] > 1e6 and 0 < row["share_of_matmul_peak"] < 1
-    assert row["joules_per_image"] is None and row["joules_reason"]
     must_work(*recording(tmp_path))
     (kept,) = recorded.glob("bench/*/train.json")
     assert kept.read_bytes() == measured.read_bytes() and kept.parent.name == row["machine"]
