@@ -145,9 +145,7 @@ def test_an_ending_without_a_known_code_is_a_failure(compile_here, mode, code):
     [
         ((), "", "/usr/bin:/bin", "neuronx-cc is not on PATH here; install it as docs/neuron.md says"),
         ((), "nameless", None, "ended with 0 and no version (no words)"),
-        (("--container", "podmann"), "", None, "use docker or podman"),
         (("--container", "docker"), "", None, "--container needs --image"),
-        (("--target", "inf1"), "", None, "--target: unknown value 'inf1'; use trn1 or trn2"),
         (("--part", "backwards"), "", None, "use step or backward or forward"),
         (("--hours", "0"), "", None, "--hours: 0 is no limit; give a number above 0"),
         (("--memory-gib", "nan"), "", None, "--memory-gib: nan is no limit; give a number above 0"),
@@ -158,8 +156,14 @@ def test_a_mistake_is_one_message(compile_here, words, mode, path, message):
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [("--batch", 0), ("--batch", 4097), ("--pixels", 8), ("--pixels", 2000)])
-def test_sizes_have_the_bounds_of_the_audit(compile_here, words):
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[("--batch", 0), ("--batch", 4097), ("--pixels", 8), ("--pixels", 2000)],
+        *[("--container", "podmann"), ("--target", "inf1")],
+    ],
+)
+def test_options_are_checked_by_the_command_line(compile_here, words):
     done = compile_here("test_resnet", *words, sizes=())
     assert done.returncode == 2 and f"Invalid value for '{words[0]}'" in done.stderr
 

@@ -11,7 +11,6 @@ import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
 from cxrbench.study.files import write_csv
-from cxrbench.study.names import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +78,10 @@ def audit(
         return
     from cxrbench.compile.audit import survey, with_verdicts
     from cxrbench.compile.networks import NETWORKS
+    from cxrbench.compile.rules import Setting
 
-    settings = _settings(pixels or [224], batch or [32], precision or ["fp32"])
+    axes = dict.fromkeys(product(pixels or [224], batch or [32], precision or ["fp32"]))
+    settings = [Setting(*values) for values in axes]
     table = survey(architectures or NETWORKS, settings, cache, say)
     _keep(table, settings, dump_hlo, out, recorded if record else None)
     if as_json:
@@ -88,16 +89,6 @@ def audit(
     elif not out:
         _show(table[table["part"] == "step"], bool(architectures))
     _say_what_was_captured(table, settings, recorded)
-
-
-def _settings(pixels: list[int], batch: list[int], precision: list[str]) -> list[Setting]:
-    """Return every combination once, in order; UserError for a precision that is not captured."""
-    from cxrbench.compile.rules import Setting
-
-    for name in precision:
-        if name not in ("fp32", "bf16"):
-            raise UserError(f"--precision: unknown value '{name}'; use fp32 or bf16")
-    return [Setting(*axes) for axes in dict.fromkeys(product(pixels, batch, precision))]
 
 
 def _keep(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,7 +28,7 @@ Networks = Annotated[
 Planned = Annotated[
     bool, typer.Option("--planned", help="Compile what the study plans. Other options select from it.")
 ]
-TargetOption = Annotated[str | None, typer.Option(help="trn1 or trn2. Default: trn1.")]
+TargetOption = Annotated[Literal["trn1", "trn2"] | None, typer.Option(help="Default: trn1.")]
 Pixels = Annotated[
     list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
 ]
@@ -39,15 +40,17 @@ RecipeOption = Annotated[
 ]
 Hours = Annotated[float | None, typer.Option(help="Limit for one graph, in hours. Default: 2.")]
 MemoryGib = Annotated[float | None, typer.Option(help="Limit of the compiler's memory, in GiB.")]
-Container = Annotated[str | None, typer.Option(help="docker or podman, to run the compiler in a container.")]
+Container = Annotated[
+    Literal["docker", "podman"] | None, typer.Option(help="What runs the compiler in a container.")
+]
 Image = Annotated[str | None, typer.Option(help="The container's image, with its registry.")]
 ModelType = Annotated[
-    str | None,
-    typer.Option(help="The compiler's model type, such as cnn-training. Default: the recipe's."),
+    Literal["generic", "transformer", "unet-inference", "cnn-training"] | None,
+    typer.Option(help="The compiler's model type. Default: the recipe's."),
 ]
 AutoCastOption = Annotated[
-    str | None,
-    typer.Option(help="none or matmult. Default: none; with --planned, that release's own default."),
+    Literal["none", "matmult"] | None,
+    typer.Option(help="Default: none; with --planned, that release's own default."),
 ]
 Foreign = Annotated[
     Path | None, typer.Option("--from", help="Folder of graphs (*.pb) of a device, in place of networks.")
@@ -94,15 +97,48 @@ def compile(
 
     Example: cxrbench compile convnext_pico --pixels 64 --batch 32
     """
-    from cxrbench.compile.request import PARTS, Graphs, Places, Way, compiled
+    from cxrbench.compile import request
+    from cxrbench.compile.campaign import Campaign
+    from cxrbench.compile.compiler import Compiler, Limits
+    from cxrbench.compile.rules import Setting
+    from cxrbench.evidence.compiled import PARTS
 
     if outcomes:
         return _show_columns(study, recorded, as_json)
+    _must_be_limits(hours, memory_gib)
+    if foreign and (planned or networks):
+        raise UserError("--from has graphs of its own; leave out --planned and the networks")
+    if not (planned or networks or foreign):
+        raise UserError("name networks as timm does, --planned for those of the study, or --from a folder")
+    if unknown := [name for name in part or () if name not in PARTS]:
+        raise UserError(f"--part: unknown value '{unknown[0]}'; use {' or '.join(PARTS)}")
+    plan, changed = request.plan_of(study, planned, recipe)
     sizes = pixels or [], batch or [], precision or []
-    chosen = Graphs(networks or [], planned, *sizes, part or list(PARTS), foreign)
-    way = Way(target, recipe, hours, memory_gib, model_type, auto_cast, container, image)
-    places = Places(study, graphs, out, recorded if record else None, replace)
-    _show(*compiled(chosen, way, places, say), as_json)
+    steps = [] if foreign else request.steps_of(plan, networks or [], *sizes)
+    compiler = Compiler.find(container, image)
+    given = {"model_type": model_type, "auto_cast": auto_cast}
+    changed |= {name: value for name, value in given.items() if value}
+    campaign = Campaign(
+        compiler=compiler,
+        target=target or (plan.target if plan else "trn1"),
+        limits=Limits(hours or (plan.hours if plan else 2.0), memory_gib),
+        graphs=graphs,
+        out=out,
+        options=request.options_of(plan, compiler.version, recipe, changed, say),
+        recorded=recorded if record else None,
+        replace=replace,
+        controls=[(step[0], Setting(*step[1:])) for step in plan.control_steps()] if plan else [],
+    )
+    parts: Any = part or PARTS
+    made = campaign.run_files(foreign, say) if foreign else campaign.run(steps, parts, say)
+    _show(compiler.version, made, as_json)
+
+
+def _must_be_limits(hours: float | None, memory_gib: float | None) -> None:
+    """Raise UserError for a limit that is none."""
+    for option, limit in (("--hours", hours), ("--memory-gib", memory_gib)):
+        if limit is not None and not 0 < limit < inf:
+            raise UserError(f"{option}: {limit:g} is no limit; give a number above 0")
 
 
 def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:

@@ -194,8 +194,6 @@ def cost_mine(
     from cxrbench.study.config import read_study
     from cxrbench.study.platforms import GPU
 
-    if precision not in ("fp32", "bf16"):
-        raise UserError(f"--precision: unknown value '{precision}'; use fp32 or bf16")
     of = read_study(study)
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,71 +44,14 @@ AnyGraph = TracedGraph | ForeignGraph
 Known = tuple[tuple[str, ...], frozenset[str]]  # what the compiler lists; what its controls have
 _CONTROL_HOURS = 2.0  # at least: a limit for other graphs must not end a control
 TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
-# Between these graphs and those that torch_neuronx traces on a Neuron device; facts that could differ are
-# listed where they do not. Each with its consequence.
-_XLA_IMPL = "torch_neuronx/xla_impl/ops.py, a public copy of an older release"
-DIFFERENCES = (
-    {
-        "what": "GELU and its gradient are custom calls, same as on the device (AwsNeuronGelu and "
-        "AwsNeuronGeluBackward); the approximation by tanh is elementary operations here",
-        "consequence": "none for exact GELU; no network of the study has the other",
-        "source": f"Neuron SDK docs, compiler/error-codes/EVRF015; {_XLA_IMPL}",
-    },
-    {
-        "what": "SiLU may be a custom call there (AwsNeuronSilu), and is elementary operations here",
-        "consequence": "a failure of EfficientNet or MobileNet in such an operation may be this trace's",
-        "source": f"Neuron SDK docs, compiler/error-codes/EVRF015; not in {_XLA_IMPL}",
-    },
-    {
-        "what": "softmax is elementary operations, same as on the device unless it sets NEURON_FUSE_SOFTMAX",
-        "consequence": "none by default",
-        "source": _XLA_IMPL,
-    },
-    {
-        "what": "64-bit integers (counters of BatchNorm) are in the graph, same as on the device",
-        "consequence": "none; f64 alone is replaced there, and no graph here has any",
-        "source": "pytorch/xla, torch_xla/csrc/dtype.cpp: MaybeDowncastToXlaDeviceType",
-    },
-    {
-        "what": "the loop that finds the indices of max-pooling is in the graph of ResNets, unused",
-        "consequence": "a failure that names `while` may be that of dead code",
-        "source": "counted in the dumped graphs",
-    },
-    {
-        "what": "the update is this project's own AdamW on both, without f64 and counters",
-        "consequence": "none; torch's AdamW would put an f64 parameter into this trace alone",
-        "source": "cxrbench.platforms.adamw",
-    },
-    {
-        "what": "the input is streamed from the host, same as on the device: no graph gathers it",
-        "consequence": "none",
-        "source": "cxrbench.platforms.neuron.NeuronPlatform.keeps_input",
-    },
-    {
-        "what": "functionalization is off, same as on the device",
-        "consequence": "none",
-        "source": "Neuron SDK docs, torch-neuron-envvars (XLA_DISABLE_FUNCTIONALIZATION)",
-    },
-    {
-        "what": "one process, so that no gradients are averaged; where a recipe has micro-batches, each of "
-        "them is a graph there",
-        "consequence": "nothing is learned of collectives",
-        "source": "cxrbench.training.method.Update.take",
-    },
-    {
-        "what": "where it compiles a graph itself, torch_xla lets results take the memory of parameters "
-        "(aliased buffers), and makes one tuple of 3,200 parameters or more",
-        "consequence": "this graph needs more device memory than the device's own",
-        "source": "pytorch/xla, torch_xla/csrc/xla_graph_executor.cpp: BuildInputOutputAliases, Compile",
-    },
-)
+DIFFERENCES = tomllib.loads(Path(__file__).with_name("differences.toml").read_text(encoding="utf-8"))
 
 
 class Manifest(RecordPart):
     """The graphs in a folder by file name, and how they differ from those of a Neuron device."""
 
     graphs: dict[str, TracedGraph] = Field(default_factory=dict)
-    differences: tuple[dict[str, str], ...] = DIFFERENCES
+    differences: tuple[dict[str, str], ...] = tuple(DIFFERENCES["difference"])
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -176,7 +120,7 @@ class Campaign:
     options: CompileOptions = field(default_factory=CompileOptions)
     recorded: Path | None = None
     replace: bool = False  # what is recorded already
-    controls: tuple[Wanted, ...] = ()  # besides those that are always compiled first
+    controls: Sequence[Wanted] = ()  # besides those that are always compiled first
 
     def run(self, steps: Sequence[Wanted], parts: Collection[GraphPart], say: Say) -> Iterator[CompileRecord]:
         """Trace and compile these parts of training steps in order, after the controls; yield the outcomes.

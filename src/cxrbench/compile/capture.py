@@ -73,7 +73,7 @@ def dump_network(
     """Write the step's parts of a timm network into ``folder``; return them by file name.
 
     The files are HloModuleProtos, which ``neuronx-cc compile --framework XLA`` takes;
-    :data:`cxrbench.compile.campaign.DIFFERENCES` lists how the graphs that torch_neuronx would trace differ.
+    ``differences.toml`` lists how the graphs that torch_neuronx would trace differ.
     ``versions``: of the libraries that trace it. Raises NotCaptured for a network that cannot be traced at
     this size, or whose graph is too large.
     """

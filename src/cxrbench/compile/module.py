@@ -3,8 +3,10 @@
 Field numbers: openxla/xla, xla/service/hlo.proto and xla/xla_data.proto; the encoding: protobuf.dev.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 _COMPUTATIONS, _ENTRY = 3, 6  # of a module
 _INSTRUCTIONS, _ID = 2, 5  # of a computation
@@ -26,76 +28,56 @@ class Contents:
 
 def read_module(content: bytes) -> Contents:
     """Return what a serialised HloModuleProto contains; ValueError where the bytes are none."""
-    opcodes, targets, types, entry, sizes = set[str](), set[str](), set[str](), 0, dict[int, int]()
     try:
-        for number, value in _fields(content):
-            if number == _ENTRY:
-                entry = _integer(value)
-            elif number == _COMPUTATIONS:
-                size, name = 0, 0
-                for part, inner in _fields(_message(value)):
-                    if part == _ID:
-                        name = _integer(inner)
-                    elif part == _INSTRUCTIONS:
-                        size += 1
-                        for key, detail in _fields(_message(inner)):
-                            if key == _OPCODE:
-                                opcodes.add(_message(detail).decode())
-                            elif key == _TARGET and detail:
-                                targets.add(_message(detail).decode())
-                            elif key == _SHAPE:
-                                types |= set(_types(_message(detail)))
-                sizes[name] = size
-        if not opcodes:
-            raise KeyError("no instruction")
-        return Contents(frozenset(opcodes), frozenset(targets), frozenset(types), sizes[entry])
-    except (IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
+        module = _fields(content)
+        computations = {
+            computation.get(_ID, [0])[-1]: [
+                _fields(instruction) for instruction in computation[_INSTRUCTIONS]
+            ]
+            for computation in map(_fields, module[_COMPUTATIONS])
+        }
+        instructions = [one for computation in computations.values() for one in computation]
+        targets = (target for one in instructions for target in one.get(_TARGET, []) if target)
+        shapes = (shape for one in instructions for shape in one.get(_SHAPE, []))
+        return Contents(
+            opcodes=frozenset(one[_OPCODE][-1].decode() for one in instructions),
+            targets=frozenset(target.decode() for target in targets),
+            wide_types=frozenset(kind for shape in shapes for kind in _types(shape)),
+            instructions=len(computations[module.get(_ENTRY, [0])[-1]]),
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError("not an HloModuleProto") from error
 
 
 def _types(shape: bytes) -> Iterator[str]:
-    for number, value in _fields(shape):
-        if number == _TYPE and value in _WIDE:
-            yield _WIDE[_integer(value)]
-        elif number == _PARTS:
-            yield from _types(_message(value))
+    """Yield the wide types of a shape, and of the parts of a tuple."""
+    fields = _fields(shape)
+    yield from (_WIDE[kind] for kind in fields.get(_TYPE, []) if kind in _WIDE)
+    for part in fields.get(_PARTS, []):
+        yield from _types(part)
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field of a message."""
-    at = 0
+def _fields(message: bytes) -> dict[int, list[Any]]:
+    """Return the values of the fields of a message, by number: integers or bytes."""
+    at, values = 0, defaultdict[int, list[Any]](list)
     while at < len(message):
         key, at = _varint(message, at)
         number, kind = divmod(key, 8)
+        value: int | bytes
         if kind == 0:
             value, at = _varint(message, at)
-            yield number, value
-            continue
-        size, at = _varint(message, at) if kind == 2 else (_BYTES[kind], at)
-        if at + size > len(message):
-            raise IndexError("the message ends inside of a field")
-        yield number, message[at : at + size]
-        at += size
+        else:
+            size, at = _varint(message, at) if kind == 2 else (_BYTES[kind], at)
+            value, at = message[at : at + size], at + size
+        values[number].append(value)
+    if at > len(message):
+        raise IndexError("the message ends inside of a field")
+    return dict(values)
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-
-
-def _message(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError("a message is expected, not a number")
-    return value
-
-
-def _integer(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise TypeError("a number is expected, not a message")
-    return value
+    while message[at] >= 128:
+        value |= (message[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return value | message[at] << shift, at + 1
